@@ -1,1 +1,1 @@
-"""People and protocols: the command line, and later the chat and the server. No model library, no token logic."""
+"""User interfaces and protocols: the command line, the chat and the server. No model library, no token logic."""

@@ -1,4 +1,4 @@
-"""Origins: how browsers and webviews name the page or app that asks. Must not know who lets them in."""
+"""Origins: how browsers and webviews identify the page or app that sends a request. Must not know who admits them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(\*|[a-z0-9._-]+|\[[0-9a-f:.]+\])(:\
 
 
 def as_origin(text: str) -> str:
-    """An origin as it is sent; `*` stands for any host of an app's scheme. Raises SettingsError."""
+    """Return an origin as it is sent. `*` stands for any host of an app's scheme. Raises SettingsError."""
     found = ORIGIN.fullmatch(text.lower().removesuffix("/"))
     if found is None:
         raise SettingsError(f"'{text}' is no origin. Write SCHEME://HOST, such as app://obsidian.md.")
@@ -22,5 +22,5 @@ def as_origin(text: str) -> str:
 
 
 def pattern(origins: Iterable[str]) -> str:
-    """A regular expression for this machine's own pages and for these origins."""
+    """Return a regular expression for this machine's own pages and these origins."""
     return "|".join([LOCAL_ORIGIN, *(re.escape(origin).replace(r"\*", "[^/:]+") for origin in origins)])

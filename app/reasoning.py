@@ -1,5 +1,4 @@
-"""What a reasoning model writes before its answer, told apart from the answer: <think> ... </think> at the start of a
-reply, whole or piece by piece.
+"""Separates the reasoning at the start of a reply, <think> ... </think>, from the answer, whole or piece by piece.
 
 Knows text; must not know a protocol, tokens or widgets.
 """
@@ -15,17 +14,17 @@ Delta = dict[str, str]
 
 
 class ReasoningParser:
-    """Splits a reply that comes piece by piece; `is_open`: the prompt has begun the reasoning already."""
+    """Splits a streamed reply. `is_open`: the prompt has already opened the reasoning."""
 
     def __init__(self, is_open: bool = False) -> None:
         self.has_reasoning = is_open
-        self.is_answering = False  # no more reasoning can come
+        self.is_answering = False  # no more reasoning is possible
         self._is_inside = is_open
-        self._held = ""  # may be the beginning of a mark
+        self._held = ""  # may be the beginning of a marker
         self._skips_breaks = False  # line breaks between reasoning and answer belong to neither
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """What became certain with `text`: {"reasoning_content": ...} or {"content": ...}."""
+        """Yield the deltas that are certain after `text`: {"reasoning_content": ...} or {"content": ...}."""
         text, self._held = self._held + text, ""
         if not self._is_inside and not self.is_answering:
             if BEGIN.startswith(text.lstrip()):
@@ -42,7 +41,7 @@ class ReasoningParser:
             yield {"content": text}
 
     def _reason(self, text: str) -> Generator[Delta, None, str]:
-        """The reasoning that is certain; returns the answer that follows it."""
+        """Yield the reasoning that is certain, and return the answer after it."""
         reasoning, ended, answer = text.partition(END)
         if not ended:
             at = len(text) - overlap(text, END)
@@ -53,14 +52,16 @@ class ReasoningParser:
         return answer
 
     def finish(self) -> Iterator[Delta]:
-        """What was held back when the reply ended."""
+        """Yield the text that was held back when the reply ended."""
         if self._held:
             yield {"reasoning_content" if self._is_inside else "content": self._held}
         self._held = ""
 
 
 def split_reasoning(text: str) -> tuple[str, str]:
-    """The reasoning and the answer of a reply as far as it has come; reasoning without an end is all there is."""
+    """Return the reasoning and the answer of a reply, which may be incomplete. Reasoning without an end leaves no
+    answer.
+    """
     parser = ReasoningParser()
     deltas = [*parser.feed(text), *parser.finish()]
     reasoning, answer = ("".join(delta.get(key, "") for delta in deltas) for key in ("reasoning_content", "content"))
@@ -68,5 +69,5 @@ def split_reasoning(text: str) -> tuple[str, str]:
 
 
 def opens_reasoning(prompt: str) -> bool:
-    """Does a rendered prompt end in the beginning of the reasoning?"""
+    """Return whether a rendered prompt ends with the marker that opens the reasoning."""
     return prompt.rstrip().endswith(BEGIN)

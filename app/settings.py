@@ -1,5 +1,4 @@
-"""The user's settings file: workers, when memory counts as short, who may ask the server. Read strictly; knows the file
-and its names.
+"""The user's settings file: workers, memory thresholds, admitted origins. Read strictly; knows the file and its names.
 
 `settings.toml` in the user's configuration folder, all of it optional:
 
@@ -30,7 +29,7 @@ from runtime.models.strict_toml import read_toml, validated
 
 
 def read_memory(table: Any, validate: ValidatorFunctionWrapHandler) -> Thresholds:
-    """The table [memory]; text and truth values are refused here, since pydantic takes them for numbers."""
+    """Return the table [memory]. Strings and booleans are refused here, because pydantic converts them to numbers."""
     for key, value in table.items() if isinstance(table, dict) else ():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"[memory]: '{key}' must be a number, not {type(value).__name__}.")
@@ -42,7 +41,7 @@ def read_memory(table: Any, validate: ValidatorFunctionWrapHandler) -> Threshold
 
 
 def read_origins(value: Any) -> tuple[str, ...]:
-    """The list of origins; the key is named here, since a mistake in a list has no name."""
+    """Return the list of origins. Errors name the key here, because pydantic does not for an error in a list."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValueError("'allow_origins' must be a list of texts, such as [\"app://obsidian.md\"].")
     try:
@@ -71,14 +70,14 @@ class Settings:
 
 
 def default_path() -> Path:
-    """Where this person's settings are, if there are any."""
+    """Return the path of the user's settings file, which may not exist."""
     return user_config_path("slipstream", appauthor=False) / "settings.toml"
 
 
 def read_settings(path: Path | None = None) -> Settings:
-    """The defaults without a file.
+    """Return the settings, with the defaults if there is no file.
 
-    Raises SettingsError naming file, key and the nearest known one, or what makes no sense.
+    Raises SettingsError naming the file, the key and the nearest known one, or the invalid value.
     """
     path = path or default_path()
     return validated(Settings, read_toml(path, SettingsError), str(path), SettingsError)

@@ -1,6 +1,4 @@
-"""What only makes sense on a terminal: a progress bar while models load, Ctrl+C, colour, and text that cannot command
-it.
-"""
+"""Terminal support: a progress bar for loading, Ctrl+C, color, and escaping of control characters."""
 
 from __future__ import annotations
 
@@ -20,17 +18,17 @@ MARK, PLAIN = "\x1b[36m", "\x1b[0m"
 INERT = (
     {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
     | {0x7F: 0x2421}
-    | dict.fromkeys((*range(128, 160), *range(0xD800, 0xE000)), 65533)  # halves of characters have no bytes
+    | dict.fromkeys((*range(128, 160), *range(0xD800, 0xE000)), 65533)  # lone surrogates cannot be encoded
 )
 
 
 def inert(text: str) -> str:
-    """The text with every control character shown instead of obeyed."""
+    """Return the text with every control character replaced by a visible symbol."""
     return text.translate(INERT)
 
 
 def marked(pieces: Sequence[str], drafted: Sequence[bool]) -> str:
-    """The text by token, those that came from a draft in colour."""
+    """Return the text of the tokens, with accepted draft tokens in color."""
     flags = [*drafted, *[False] * (len(pieces) - len(drafted))]
     return "".join(
         f"{MARK}{inert(text)}{PLAIN}" if flag and text else inert(text)
@@ -39,7 +37,7 @@ def marked(pieces: Sequence[str], drafted: Sequence[bool]) -> str:
 
 
 class LoadProgress:
-    """A bar on standard error while models load; nothing when that is not a terminal."""
+    """A progress bar on standard error while models load. Does nothing if that is not a terminal."""
 
     def __enter__(self) -> LoadProgress:
         self._progress = None
@@ -53,7 +51,7 @@ class LoadProgress:
         return self
 
     def update(self, what: str, share: float, *, go_on: bool) -> bool:
-        """Shows how much of `what` is loaded; returns `go_on`, which is what the loader wants to hear."""
+        """Show the loaded share of `what`. Returns `go_on`, as the loader's callback must."""
         if self._progress is not None:
             if what not in self._tasks:
                 self._tasks[what] = self._progress.add_task(f"Loading the {what} model", total=1.0)
@@ -68,14 +66,14 @@ class LoadProgress:
 
 
 class Interrupt:
-    """Ctrl+C as a flag that the engine asks for between two steps; the second one takes effect at once."""
+    """Ctrl+C as a flag that the engine checks between steps. The second Ctrl+C raises KeyboardInterrupt immediately."""
 
     def __init__(self) -> None:
         self.pressed = False
 
     @contextmanager
     def watching(self) -> Iterator[Interrupt]:
-        """Until the block ends."""
+        """Handle Ctrl+C until the block ends."""
         before = signal.signal(signal.SIGINT, self._press)
         try:
             yield self

@@ -1,1 +1,1 @@
-"""Benchmarks: each prints a table and ends in one JSON line. Timed here, never in the tests."""
+"""Benchmarks: each prints a table and then one JSON line. Speed is measured here, never in the tests."""

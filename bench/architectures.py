@@ -1,8 +1,9 @@
-"""Every family of models, at length: `python -m bench.architectures [FAMILY ...]`. Exit code 1 on a mismatch.
+"""Long test of every model family: drafts against plain decode, and rewinds against fresh contexts.
 
-Tiny random models, each in a process of its own, so that an abort is one row: replies with every drafter against plain
-decode, token for token, past the windows that layers look back; random rewinds against fresh contexts; refusals of what
-writes no text. `--markdown` prints docs/architectures.md.
+Usage: `python -m bench.architectures [FAMILY ...]`. Exit code 1 on a mismatch. Runs tiny random models, each in a
+process of its own, so that an abort costs one row only. Replies with every drafter are compared with plain decode,
+token for token, past the sliding windows. Random rewinds are compared with fresh contexts. Models that generate no text
+must be refused. `--markdown` prints docs/architectures.md.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from runtime.core.errors import ModelError, SettingsError
 from runtime.engine import Options
 
 N_CTX, MAX_TOKENS = 1024, 64
-N_PASSES, N_FIRST = 48, 240  # of a walk, which begins past the windows
-PATIENCE = 900.0  # seconds for one family
+N_PASSES, N_FIRST = 48, 240  # passes of a walk, and tokens of its first context, more than the windows
+PATIENCE = 900.0  # maximal seconds for one family
 ASKED = requests([(0.0, 1), (0.9, 7), (0.9, 8), (1.4, 9)], MAX_TOKENS)
-K = {"lookahead": 12, "layerskip": 8}  # as many as they need; others draft USUAL_K
+K = {"lookahead": 12, "layerskip": 8}  # draft lengths of these drafters; others draft USUAL_K tokens
 USUAL_K, POOR_SEED = 6, 2
 ALONE = ("model", "ngram", "suffix", "lookahead", "layerskip", "prediction")
 WRITING = {**TEXT, **DRAFTING}
-ON_PAGE = [name for name in FAMILIES if name not in DRAFTING]  # the others are these with a layer that drafts
+ON_PAGE = [name for name in FAMILIES if name not in DRAFTING]  # the others are the same families with a drafting layer
 PLAIN = Options(drafters=(), threads=1, n_ctx=N_CTX)
 WAYS = {name: replace(PLAIN, drafters=(name,), fixed_k=K.get(name, USUAL_K)) for name in ALONE}
 WAYS |= {
-    "poor model": WAYS["model"],  # other weights, so that next to nothing is accepted
+    "poor model": WAYS["model"],  # other weights, so that almost nothing is accepted
     "adaptive": replace(PLAIN, drafters=None),
     "tree": replace(PLAIN, drafters=("model", "ngram"), fixed_k=USUAL_K, branches=2),
 }
@@ -67,7 +68,7 @@ cell below and wrote this page; a quick form of it is part of the tests.
 
 @dataclass(slots=True)
 class Row:
-    """What was seen of a family. Sent between processes as JSON."""
+    """The results for a family. Sent between processes as JSON."""
 
     name: str
     answers: str = "no"
@@ -80,13 +81,13 @@ class Row:
 
     @property
     def cells(self) -> list[str]:
-        """As a table shows them."""
+        """The cells of the table row."""
         layers = FAMILIES[self.name].layers
         return [self.name, layers, self.answers, self.drafts, self.same_text, self.worst, self.again, self.notes]
 
 
 def measure(name: str, folder: Path) -> Row:
-    """A family's row; whatever is kept between starts goes into `folder`."""
+    """Return a family's row; all persistent state goes into `folder`."""
     for kind in ("CACHE", "DATA", "CONFIG", "STATE"):
         os.environ[f"XDG_{kind}_HOME"] = str(folder / kind)
     path, row = write_drafting(name, folder), Row(name)
@@ -102,13 +103,13 @@ def measure(name: str, folder: Path) -> Row:
 
 
 def write_poor(name: str, folder: Path) -> Path:
-    """The same family with other weights."""
+    """Write the same family with other weights."""
     (folder / "poor").mkdir()
     return write_drafting(name, folder / "poor", seed=POOR_SEED)
 
 
 def see_replies(row: Row, path: Path, poor: Path, plain: list[Said]) -> bool:
-    """Notes drafts and texts of every way; are all texts the same?"""
+    """Record drafts and texts of every configuration; return whether all texts are the same as plain decode's."""
     said, refused = by_way(path, poor, predicted(plain))
     everything = [each for found in said.values() for each in found]
     others = {way: sum(not a.is_as(b) for a, b in zip(found, plain, strict=True)) for way, found in said.items()}
@@ -119,7 +120,7 @@ def see_replies(row: Row, path: Path, poor: Path, plain: list[Said]) -> bool:
 
 
 def by_way(path: Path, poor: Path, asked: list[Asked]) -> tuple[dict[str, list[Said]], list[str]]:
-    """What is said in each way, and which ways are refused for this family."""
+    """Return the replies by configuration, and the configurations that are refused for this family."""
     said: dict[str, list[Said]] = {}
     refused: list[str] = []
     for way, options in WAYS.items():
@@ -131,7 +132,7 @@ def by_way(path: Path, poor: Path, asked: list[Asked]) -> tuple[dict[str, list[S
 
 
 def predicted(plain: list[Said]) -> list[Asked]:
-    """The requests, each of which expects the greedy reply."""
+    """Return the requests, each with the greedy reply as its prediction."""
     greedy = {
         asked.prompt: said.text for asked, said in zip(ASKED, plain, strict=True) if not asked.sampling.temperature
     }
@@ -139,14 +140,14 @@ def predicted(plain: list[Said]) -> list[Asked]:
 
 
 def drafts(said: Sequence[Said]) -> str:
-    """How many draft tokens were made and accepted, or why none were."""
+    """Return the numbers of proposed and accepted draft tokens, or the reasons for having none."""
     if drafted := sum(each.n_drafted for each in said):
         return f"{sum(each.n_accepted for each in said):,} of {drafted:,}"
     return "none: " + ", ".join(sorted({each.why_plain for each in said}))
 
 
 def notes(said: dict[str, list[Said]], others: dict[str, int]) -> Iterator[str]:
-    """Which ways say something else, and which alone make no drafts."""
+    """Yield the configurations with other texts, and the drafters that proposed nothing."""
     yield from (f"other texts with {way}: {n}" for way, n in others.items() if n)
     silent = [way for way in ALONE if way in said and not any(each.n_drafted for each in said[way])]
     if silent and any(each.n_drafted for found in said.values() for each in found):
@@ -154,14 +155,14 @@ def notes(said: dict[str, list[Said]], others: dict[str, int]) -> Iterator[str]:
 
 
 def see_rewinds(row: Row, path: Path) -> bool:
-    """Notes a walk over one cache; is it as it should be?"""
+    """Record a walk over one cache; return whether it is right."""
     seen = random_rewinds(path, N_PASSES, N_CTX, N_FIRST)
     row.worst, row.again = f"{seen.worst:.2g}", f"{seen.again:.3g}"
     return seen.is_right
 
 
 def apart(name: str) -> Row:
-    """The row, measured in a process of its own."""
+    """Return the row of a family, measured in a process of its own."""
     command = [sys.executable, "-m", "bench.architectures", "--apart", name]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=os.environ | QUIET, timeout=PATIENCE
@@ -174,13 +175,13 @@ def apart(name: str) -> Row:
 
 
 def page(rows: list[Row]) -> str:
-    """The page of the documentation."""
+    """Return the page of the documentation."""
     lines = [COLUMNS, ["---"] * len(COLUMNS), *(row.cells for row in rows)]
     return "\n".join([PAGE.format(limit=ROUNDING), *(f"| {' | '.join(line)} |" for line in lines)])
 
 
 def main() -> None:
-    """Prints the table, or the page."""
+    """Print the table, or the page."""
     parser = argparse.ArgumentParser(description="Try every family of models.")
     parser.add_argument(
         "families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; those of the page by default"
@@ -201,7 +202,7 @@ def main() -> None:
 
 
 def show(rows: list[Row], as_markdown: bool) -> None:
-    """As a page, or as a table and a JSON line."""
+    """Print the rows as a page, or as a table and a JSON line."""
     if as_markdown:
         print(page(rows))
     else:

@@ -1,13 +1,13 @@
-"""llama-cpp-python's own sources, built for a device into a folder that `LLAMA_CPP_LIB_PATH` names.
+"""Builds llama-cpp-python's own sources for a device into a folder for `LLAMA_CPP_LIB_PATH`.
 
-`python -m bench.build vulkan FOLDER` takes the sources of the release that is installed here (pip fetches them), and
-builds the libraries with the backend. The installed package stays as it is:
+`python -m bench.build vulkan FOLDER` downloads the sources of the installed release with pip, and builds the libraries
+with the backend. The installed package is not changed:
 
     LLAMA_CPP_LIB_PATH=FOLDER/build/bin GGML_VK_VISIBLE_DEVICES=0 slipstream doctor
 
-Vulkan on Debian 12 needs the packages `mesa-vulkan-drivers glslc libvulkan-dev spirv-headers` (and `vulkan-tools` to
-look); Mesa's lavapipe is then a device on the processor, which llama.cpp leaves out unless `GGML_VK_VISIBLE_DEVICES`
-names it.
+Vulkan on Debian 12 requires the packages `mesa-vulkan-drivers glslc libvulkan-dev spirv-headers` (and `vulkan-tools`
+for inspection). Mesa's lavapipe is then a device on the processor, which llama.cpp ignores unless
+`GGML_VK_VISIBLE_DEVICES` names it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from pathlib import Path
 PACKAGE = "llama-cpp-python"
 BACKENDS = ("vulkan", "cuda", "metal", "rpc", "cpu")
 LEFT_OUT = ("SERVER", "TESTS", "EXAMPLES", "APP")
-# Debian 12's headers lack what these lines use, and they serve validation only
+# Debian 12's headers lack types used in these lines, which serve validation only
 VALIDATION = re.compile(r" *VkBool32 enable_best_practice = .*?vk::LayerSettingsCreateInfoEXT [^;]*;\n", re.DOTALL)
 
 
 class BuildError(Exception):
-    """Why there are no libraries, in a sentence."""
+    """The reason why the build failed, in a sentence."""
 
 
 def run(*command: str | Path) -> None:
-    """Raises BuildError with the end of what the command said."""
+    """Run a command. Raises BuildError with the end of its output."""
     try:
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
     except OSError as error:
@@ -43,7 +43,7 @@ def run(*command: str | Path) -> None:
 
 
 def sources(folder: Path) -> Path:
-    """The sources of the installed release's llama.cpp. Raises BuildError where they cannot be fetched."""
+    """Return the sources of the installed release's llama.cpp. Raises BuildError if they cannot be fetched."""
     name = f"llama_cpp_python-{version(PACKAGE)}"
     vendored = folder / name / "vendor" / "llama.cpp"
     if not vendored.is_dir():
@@ -57,15 +57,15 @@ def sources(folder: Path) -> Path:
 
 
 def without_validation(source: Path) -> None:
-    """Takes Vulkan's validation settings out of the file, whose types old headers lack."""
+    """Remove Vulkan's validation settings from the file, as old headers lack their types."""
     text = source.read_text()
     changed = VALIDATION.sub("", text).replace(", layers, extensions, &layer_setting_info)", ", layers, extensions)")
-    if changed != text:  # else all that depends on it would be compiled again
+    if changed != text:  # an unchanged file is not written, as its dependents would be compiled again
         source.write_text(changed)
 
 
 def built(backend: str, folder: Path, jobs: int) -> Path:
-    """The folder with the libraries. Raises BuildError."""
+    """Build the libraries and return their folder. Raises BuildError."""
     folder.mkdir(parents=True, exist_ok=True)
     source = sources(folder)
     if backend == "vulkan":
@@ -98,7 +98,7 @@ def built(backend: str, folder: Path, jobs: int) -> Path:
 
 
 def main() -> None:
-    """Says where the libraries are."""
+    """Build, and print the folder of the libraries."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("backend", choices=BACKENDS)
     parser.add_argument("folder", type=Path)

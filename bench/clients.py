@@ -1,11 +1,13 @@
-"""Several clients at once, our server beside llama.cpp's own: `python -m bench.clients`, or with `--pair FILE.gguf`.
+"""Speed with several concurrent clients: our server and llama.cpp's own.
 
-Both serve the same files with the same number of threads, each in a process of its own, and are asked in turns. In a
-round every client streams one reply, all at the same moment; prompts differ by client and round from their first words
-on, so none is known. Rates are the tokens of all clients by the time until the last reply ended; gaps are between two
-tokens, so a draft that comes in one piece is one gap and several of nothing.
-`--kind` chooses what is asked: prose, texts that repeat what was given (`grounded`), for which drafts are made, or the
-bundled pair's own `questions`, whose answers end where the model ends them.
+Usage: `python -m bench.clients`, or with `--pair FILE.gguf`. Both servers serve the same files with the same number of
+threads, each in a process of its own, and take turns. In a round every client streams one reply, all at the same
+moment. Prompts differ by client and round from their first words on, so none is cached. Rates are the tokens of all
+clients by the time until the last reply ended. Gaps are between two tokens, so a draft that arrives in one chunk is one
+gap followed by gaps of zero.
+
+`--kind` chooses the requests: prose, texts that repeat the given text (`grounded`), for which drafts are proposed, or
+the bundled pair's own `questions`, whose answers end where the model ends them.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from bench.instruments.timing import ratios, report
 from runtime.models.registry import find_pair, load_registry
 
 SPAWN = get_context("spawn")
-LOADING = 120.0  # seconds at most
+LOADING = 120.0  # maximal seconds to load
 SEED = 7
 MANY = 300  # questions to choose from
 SIDES = ("ours", "llama.cpp")
@@ -40,23 +42,23 @@ SIDES = ("ours", "llama.cpp")
 
 @dataclass
 class Cell:
-    """What one server did for so many clients."""
+    """The results of one server with one number of clients."""
 
     rates: list[float] = field(default_factory=list)  # tokens per second of all clients, by round
     tokens: list[int] = field(default_factory=list)  # of each reply: sampled ones differ by server
     first: list[float] = field(default_factory=list)  # seconds until a reply's first piece of text
-    gaps: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)  # seconds between two tokens
     errors: list[str] = field(default_factory=list)
 
     def row(self, name: str) -> list[str]:
-        """A line of the table, in milliseconds."""
+        """Return a line of the table, in milliseconds."""
         times = [f"{1e3 * percentile(each, q):.0f}" for each in (self.first, self.gaps) for q in (0.5, 0.99)]
         rate, n_tokens = statistics.median(self.rates), statistics.fmean(self.tokens or [0])
         return [name, f"{rate:.1f}", f"{n_tokens:.0f}", *times, str(len(self.errors))]
 
 
 def serve_peer(pipe: Connection, settings: dict[str, Any]) -> None:
-    """llama.cpp's server in this process, until nobody is there any more."""
+    """Run llama.cpp's server in this process until the other end of the pipe is closed."""
     import xllamacpp
 
     from bench.instruments.ways import common_params
@@ -69,7 +71,7 @@ def serve_peer(pipe: Connection, settings: dict[str, Any]) -> None:
 
 @contextmanager
 def peer(settings: dict[str, Any]) -> Iterator[str]:
-    """The address of llama.cpp's server in a process of its own."""
+    """Yield the address of llama.cpp's server in a process of its own."""
     ours, theirs = SPAWN.Pipe()
     process = SPAWN.Process(target=serve_peer, args=(theirs, settings), daemon=True)
     process.start()
@@ -85,7 +87,7 @@ def peer(settings: dict[str, Any]) -> Iterator[str]:
 
 
 async def ask(client: httpx2.AsyncClient, body: dict[str, Any], cell: Cell) -> int:
-    """One streamed reply; how many tokens it has."""
+    """Stream one reply; return its number of tokens."""
     began, n_tokens, n_pieces, before = time.perf_counter(), 0, 0, 0.0
     wanted = {"stream": True, "stream_options": {"include_usage": True}}
     async with client.stream("POST", "/v1/chat/completions", json=body | wanted) as reply:
@@ -108,7 +110,7 @@ async def ask(client: httpx2.AsyncClient, body: dict[str, Any], cell: Cell) -> i
 
 
 async def round_of(url: str, bodies: Sequence[dict[str, Any]], cell: Cell) -> None:
-    """All clients at once."""
+    """Run one round with all clients at the same time."""
     async with httpx2.AsyncClient(base_url=url, timeout=600) as client:
         began = time.perf_counter()
         tokens = await asyncio.gather(*(ask(client, body, cell) for body in bodies))
@@ -116,7 +118,7 @@ async def round_of(url: str, bodies: Sequence[dict[str, Any]], cell: Cell) -> No
 
 
 def bodies(n: int, number: int, kind: str, temperature: float, max_tokens: int) -> list[dict[str, Any]]:
-    """What `n` clients ask in that round."""
+    """Return the requests of `n` clients in that round."""
     sampling = {"temperature": temperature, "max_tokens": max_tokens, "ignore_eos": kind != "questions"}
     return [
         sampling | {"messages": [{"role": "user", "content": each}], "seed": SEED + i}
@@ -125,7 +127,7 @@ def bodies(n: int, number: int, kind: str, temperature: float, max_tokens: int) 
 
 
 def asked(n: int, number: int, kind: str, temperature: float) -> list[str]:
-    """One text for each client, none of which was asked in an earlier round."""
+    """Return one text for each client, none of which was in an earlier round."""
     if kind == "questions":
         known = questions(MANY)
         return [known[(number * n + i) % len(known)] for i in range(n)]
@@ -134,12 +136,12 @@ def asked(n: int, number: int, kind: str, temperature: float) -> list[str]:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value that so large a share of them does not exceed; 0 of none."""
+    """Return the value that this share of the values does not exceed; 0 for no values."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
 def main() -> None:
-    """Wanted: a rate of at least theirs, 1.2 times where text is grounded; times of no more than 1.1 of theirs."""
+    """Goals: at least the peer's rate, 1.2 times it for grounded text; times of at most 1.1 of the peer's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pair", default="demo")
     parser.add_argument("--clients", default="1,2,4,8")

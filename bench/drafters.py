@@ -1,11 +1,11 @@
-"""A row per drafter on the bundled pair and on planted ones: speed against plain decode, acceptance, memory: `python -m
-bench.drafters`.
+"""Every drafter on the bundled pair and on planted pairs: speed against plain decode, acceptance rate, memory.
 
-Each drafter is on its own and adaptive, then all are together; their replies are made side by side. Two rows answer
-what no one-off question does: `suffix` is asked again what it was asked in the warm-up, and `prediction` is told the
-reply. `grammar` is held against plain decode in the same form. Every text is compared with plain decode's. With `--head
-FILE` the bundled target is asked once more, with that head in the draft model's place; `--heads` has heads and drafting
-layers (MTP) instead, planted where they can be. With `--server`, llama.cpp's server runs the same drafts as well.
+Usage: `python -m bench.drafters`. Each drafter runs alone and adaptively, then all together; replies are generated side
+by side. Two rows need a particular setup: `suffix` gets the requests of its warm-up again, and `prediction` gets the
+reply as its prediction. `grammar` is compared with plain decode under the same grammar. Every text is compared with
+plain decode's. `--head FILE` also runs the bundled target with that head instead of the draft model. `--heads` runs
+heads and drafting layers (MTP) instead, planted where possible. `--server` also runs llama.cpp's server with the same
+drafts.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ FORM = Grammar(
 )
 GREEDY = Sampling(temperature=0)
 COUNTED = "draft_n_accepted", "draft_seconds"
-WALKED = 256  # words of a planted walk, after which it comes again
+WALKED = 256  # words of a planted walk, after which it repeats
 
 
 @dataclass(slots=True)
 class Way:
-    """Drafters, and what a reply is asked with; then what came of it."""
+    """A configuration: drafters and request options, with its results."""
 
     drafters: tuple[str, ...] = ()
     form: Grammar | None = None
-    is_told: bool = False  # the reply is given as its own prediction
+    is_told: bool = False  # whether the expected reply is passed as the prediction
     texts: dict[int, str] = field(default_factory=dict)  # by question
     replies: list[Stats] = field(default_factory=list)
 
     @property
     def figures(self) -> list[str]:
-        """Share of draft tokens that were accepted, tokens of a pass, milliseconds of a draft token."""
+        """Acceptance rate, tokens per pass, milliseconds per draft token."""
         drafted = sum(stats.draft_n for stats in self.replies)
         accepted, seconds = (sum(getattr(stats, name) for stats in self.replies) for name in COUNTED)
         per_pass = sum(stats.predicted_n for stats in self.replies) / sum(stats.n_passes for stats in self.replies)
@@ -69,8 +69,10 @@ class Way:
 
 
 def ways(pair: Pair) -> dict[str, Way]:
-    """By name; plain first, because every other is told its replies and compared with them. What leaves the target's
-    states out of order does not go with a head.
+    """Return the configurations by name; plain is first, as its replies are the reference and the prediction of the
+    others.
+
+    Drafters that leave the target's states out of order are not combined with a head.
     """
     own = tuple(filter(None, [drafts_by(pair)]))
     others = ("layerskip", "lookahead", "suffix") if own in ((), ("model",)) else ("suffix",)
@@ -87,18 +89,18 @@ def ways(pair: Pair) -> dict[str, Way]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What all ways of a pair have in common."""
+    """The common settings of all configurations of a pair."""
 
     pair: Pair
     prompts: Sequence[Prompt]
     n_tokens: int
     threads: int | None
-    fast: bool = False  # where passes do not round alike: a model of chance says little that is far from a tie
+    fast: bool = False  # for passes that round differently: a random model's likeliest tokens are often close to a tie
 
 
 def rates(engines: Mapping[str, LoadedEngine], all_ways: Mapping[str, Way], setting: Setting) -> dict[str, float]:
-    """Tokens per second of decoding over all prompts, by way; prediction is told what plain decode said in the round
-    before.
+    """Return the tokens per second of decoding over all prompts, by configuration. The prediction is plain decode's
+    reply of the round before.
     """
     tokens, seconds = dict.fromkeys(all_ways, 0), dict.fromkeys(all_ways, 0.0)
     for i, prompt in enumerate(setting.prompts):
@@ -119,7 +121,9 @@ def rates(engines: Mapping[str, LoadedEngine], all_ways: Mapping[str, Way], sett
 
 
 def opened(setting: Setting, all_ways: dict[str, Way], stack: ExitStack) -> dict[str, LoadedEngine]:
-    """An engine for each way; those that cannot be had here, such as early exit on a GPU, are left out and told."""
+    """Return an engine for each configuration; those unavailable here, such as early exit on a GPU, are printed and
+    left out.
+    """
     engines, lacking = dict[str, LoadedEngine](), set[str]()
     for name, way in list(all_ways.items()):
         way.drafters = tuple(each for each in way.drafters if each not in lacking)
@@ -137,7 +141,7 @@ def opened(setting: Setting, all_ways: dict[str, Way], stack: ExitStack) -> dict
 
 
 def held(setting: Setting, drafters: tuple[str, ...], folder: Path) -> int:
-    """Bytes that only this process holds after a reply for which it drafted."""
+    """Return the bytes of memory unique to this process after a reply with these drafters."""
     with patch.object(profile, "folder", lambda: folder):
         engine = LoadedEngine(
             setting.pair,
@@ -150,15 +154,15 @@ def held(setting: Setting, drafters: tuple[str, ...], folder: Path) -> int:
 def measure(
     setting: Setting, runs: int, folder: Path
 ) -> Iterator[tuple[str, Way, list[float], list[float], int | None]]:
-    """Each way with its rates, those of plain decode in the same form, and the bytes that it adds, where the models are
-    in the processor's memory.
+    """Yield each configuration with its rates, those of plain decode under the same grammar, and the bytes that it
+    adds; None with the models on a GPU.
     """
     all_ways = ways(setting.pair)
     with ExitStack() as stack:
-        stack.enter_context(patch.object(profile, "folder", lambda: folder))  # past replies are this benchmark's own
+        stack.enter_context(patch.object(profile, "folder", lambda: folder))  # no past replies of the user
         engines = opened(setting, all_ways, stack)
         found = rounds(partial(rates, engines, all_ways, setting), runs)
-    counted = () if library.has_gpu() else {way.drafters for way in all_ways.values()}  # its memory is another
+    counted = () if library.has_gpu() else {way.drafters for way in all_ways.values()}  # a GPU's memory is not measured
     bytes_held = {drafters: elsewhere(held, setting, drafters, folder) for drafters in counted}
     for name, way in all_ways.items():
         added = bytes_held[way.drafters] - bytes_held[()] if bytes_held else None
@@ -166,7 +170,7 @@ def measure(
 
 
 def rows_of(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[list[str], str, float]]:
-    """A row of the table, the way's name, and how many times plain decode it is."""
+    """Yield a row of the table, the configuration's name, and its ratio to plain decode."""
     texts: dict[str, dict[int, str]] = {}
     for name, way, rates, plain, n_bytes in measure(setting, runs, folder):
         texts[name] = way.texts
@@ -182,7 +186,7 @@ def rows_of(setting: Setting, runs: int, folder: Path) -> Iterator[tuple[list[st
 
 
 def settings(folder: Path, args: argparse.Namespace) -> Iterator[Setting]:
-    """The bundled pair, then planted ones whose draft model is right as often as was asked."""
+    """Yield the bundled pair, then planted pairs with the requested acceptance rates."""
     asked = [[Message("user", question)] for question in questions()[: args.questions]]
     if not args.planted and not args.heads:
         yield Setting(load_registry()["demo"], asked, args.tokens, args.threads)
@@ -202,7 +206,7 @@ def settings(folder: Path, args: argparse.Namespace) -> Iterator[Setting]:
 
 
 def head_settings(folder: Path, args: argparse.Namespace, asked: Sequence[Prompt]) -> Iterator[Setting]:
-    """Planted heads and drafting layers, and a DFlash head of chance."""
+    """Yield planted heads and drafting layers, and a random DFlash head."""
     yield Setting(random_dflash(folder), asked, args.tokens, args.threads)
     places = range(0, WALKED, max(1, WALKED // args.questions))
     for pair, n_vocab in planted_heads(folder, SHAPES[args.shape], args.acceptance, WALKED):
@@ -211,7 +215,7 @@ def head_settings(folder: Path, args: argparse.Namespace, asked: Sequence[Prompt
 
 
 def options() -> argparse.ArgumentParser:
-    """What can be asked for."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description="Measure every drafter against plain decode.")
     parser.add_argument("--runs", type=int, default=7, help="rounds")
     parser.add_argument("--questions", type=int, default=6, help="put to a pair in a round")
@@ -230,7 +234,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Wanted: every row and above all the last at least 1 times plain, and the same text everywhere."""
+    """Goals: every row, above all the last, at least 1 times plain, and the same text everywhere."""
     args, rows, summary = options().parse_args(), [], dict[str, dict[str, float]]()
     with tempfile.TemporaryDirectory() as name:
         for number, setting in enumerate(settings(Path(name), args)):

@@ -1,10 +1,10 @@
-"""What drafts make of an edited copy: `python -m bench.edits [MODEL]`.
+"""Drafting for edited copies of files, with scripted replies and pass times.
 
-Twelve edits of real files are written out token by token by a target that knows them, so no model runs: drafters,
-controller and verification are the real ones, and passes take what they take with Qwen2.5-Coder 1.5B in Q4_K_M on two
-cores. Prints for each edit the share of draft tokens that were right, tokens per pass, and times plain decode; of the
-file as a prediction (`prediction`), and of the file in the prompt alone (`ngram`). The words are those of the bundled
-pair, or of the file that is named.
+Usage: `python -m bench.edits [MODEL]`. Twelve edits of real files are generated token by token by a scripted target, so
+no model runs. Drafters, controller and verification are the real ones, and passes cost as much as with Qwen2.5-Coder
+1.5B in Q4_K_M on two cores. Prints for each edit the acceptance rate, tokens per pass, and speed relative to plain
+decode: with the file as a prediction (`prediction`), and with the file in the prompt alone (`ngram`). The vocabulary is
+that of the bundled pair, or of MODEL.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from runtime.speculative.step import DraftingState, Widths
 from runtime.speculative.target import TargetPasses
 
 PLAIN = 0.0309  # seconds of a plain pass
-TIMES = {1: 1.0, 2: 1.9, 3: 2.57, 4: 2.78, 6: 3.9, 8: 5.9, 12: 7.0, 16: 6.74, 20: 8.9, 32: 12.1}  # of that, by rows
-MOST = 31  # tokens of a draft
+TIMES = {1: 1.0, 2: 1.9, 3: 2.57, 4: 2.78, 6: 3.9, 8: 5.9, 12: 7.0, 16: 6.74, 20: 8.9, 32: 12.1}  # relative, by rows
+MOST = 31  # maximal tokens of a draft
 COLUMNS = [
     "edit",
     "tokens",
@@ -47,14 +47,14 @@ COLUMNS = [
 
 
 class KnownText(ToyBackend):
-    """A target that says a known reply [n] to a prompt of `n_prompt` tokens."""
+    """A target that generates a known reply [n] to a prompt of `n_prompt` tokens."""
 
     def __init__(self, n_prompt: int, reply: Tokens, n_vocab: int) -> None:
         self.n_prompt, self.reply, self.n_vocab, self.n_rows, self.seconds = n_prompt, reply, n_vocab, 0, 0.0
         self.n_ctx = self.n_rewindable = 1 << 20
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
-        """Rows [1 + len(draft), n_vocab] that favour what comes next."""
+        """Return rows [1 + len(draft), n_vocab] in which the next tokens of the reply are the likeliest."""
         first, self.n_rows = len(context) - self.n_prompt, 1 + len(draft)
         logits = np.zeros((self.n_rows, self.n_vocab), dtype=np.float32)
         following = self.reply[first : first + self.n_rows]
@@ -63,7 +63,9 @@ class KnownText(ToyBackend):
 
 
 class Copied(NamedTuple):
-    """What became of an edit: tokens of the reply, drafted and accepted, passes, and times plain decode."""
+    """The results of an edit: tokens of the reply, draft tokens proposed and accepted, passes, and the speed relative
+    to plain decode.
+    """
 
     n: int
     n_drafted: int
@@ -73,7 +75,7 @@ class Copied(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Draft tokens that were right."""
+        """The acceptance rate."""
         return self.n_accepted / max(1, self.n_drafted)
 
     @property
@@ -91,13 +93,13 @@ def costs_of_passes() -> PassCosts:
 
 
 def decoder_of(drafter: Drafter) -> Decoder:
-    """Return a decoder that knows these costs, and no target yet."""
+    """Return a decoder with these costs and no target yet."""
     controller = Controller(costs_of_passes(), {drafter.name: traits_of(drafter, 1e-5)}, MOST)
     return Decoder(TargetPasses(ToyBackend(), 3), [drafter], controller)
 
 
 def timed_as(target: KnownText, costs: PassCosts) -> Callable[[Callable[[], Logits]], tuple[Logits, Took]]:
-    """Return what makes a pass that takes what the costs say."""
+    """Return a function that runs a pass and reports the cost as its time."""
     seconds = costs.up_to(MOST + 1, 0)
 
     def make(passed: Callable[[], Logits]) -> tuple[Logits, Took]:
@@ -109,7 +111,7 @@ def timed_as(target: KnownText, costs: PassCosts) -> Callable[[Callable[[], Logi
 
 
 def copied(decoder: Decoder, prompt: Sequence[int], reply: Sequence[int], expected: Sequence[int]) -> Copied:
-    """Return what becomes of a reply at temperature 0 without a seed."""
+    """Return the results of a reply at temperature 0 without a seed."""
     ids = {token: i for i, token in enumerate(dict.fromkeys([*prompt, *reply]))}
     text = np.array([ids[token] for token in (*prompt, *reply)], dtype=np.int32)
     decoder.target.backend = target = KnownText(len(prompt), text[len(prompt) :], len(ids))

@@ -1,5 +1,6 @@
-"""Made-up and mutated input against all that reads it: `python -m bench.fuzz [N] [READER ...]`, a million of each by
-default, which takes hours.
+"""Fuzzes all readers of external input with random and mutated data.
+
+Usage: `python -m bench.fuzz [N] [READER ...]`, by default with a million inputs for each reader, which takes hours.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from runtime.models.hub import fetch
 
 
 def main() -> None:
-    """Prints what became of all."""
+    """Print the outcomes by reader."""
     n, whole = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, sample()
     readers = {"GGUF header": lambda rng: read_header(mutate(whole, rng), rng), "registry": read_registry} | READERS
     chat_template.SECONDS, fetch.PAUSE = 0.5, 0.0
-    ask_once()  # the same answer would come again
+    ask_once()  # a retry would get the same answer
     results = {name: fuzz(readers[name], n) for name in sys.argv[2:] or readers}
     rows = [
         [name, f"{outcomes['read']:,}", f"{outcomes['refused']:,}", f"{1e3 * slowest:.1f}"]

@@ -1,9 +1,9 @@
-"""Everything that is to be known of a machine with a GPU, in one report: `python -m bench.gpu`.
+"""Runs all checks and benchmarks that matter on a machine with a GPU, and writes one report.
 
-Libraries are those that are installed, those of `--libraries FOLDER`, or built for `--build BACKEND`. Each part runs
-in a process of its own with a time limit, and all together in eight minutes after the build: a part that fails or takes
-too long is a line of the report, which is written anew after each. A pass is timed first, and where it takes longer
-than on a GPU, on a processor or on Vulkan in software, every part is asked for so much less.
+Usage: `python -m bench.gpu`. The libraries are the installed ones, those of `--libraries FOLDER`, or built for `--build
+BACKEND`. Each part runs in a process of its own with a time limit, and all together in eight minutes after the build. A
+part that fails or times out is a line of the report, which is rewritten after each part. A pass is timed first. Where
+it takes longer than on a GPU, on a processor or on Vulkan in software, every part gets proportionally less work.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from bench.instruments.timing import machine
 
 MINUTES = 8.0
 REPORT = Path("gpu-report.md")
-KEPT = 60  # lines of what a part says
+KEPT = 60  # last lines of a part's output in the report
 DEVICES = (
     "from runtime.backends.devices import backends, devices\n"
     "print('compiled for', ', '.join(backends()))\n"
     "for kind, name, free, total in devices(): print(f'{kind}: {name}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free')"
 )
-QUICK = 4e-3  # seconds of a pass of 135 M weights with which all parts end in time
-SPEED_LIMIT = 30.0  # seconds for timing it
-SLOW = 1e-2  # of a GPU's speed: with less, even the least of some parts takes minutes
+QUICK = 4e-3  # seconds of a pass of 135 M weights, up to which all parts end in time
+SPEED_LIMIT = 30.0  # seconds for timing that pass
+SLOW = 1e-2  # share of a GPU's speed, below which even the least work of some parts takes minutes
 TOO_SLOW = "left out, because passes are so slow here that the least of it would not end in {limit:.0f} seconds"
 HAS_PEER = "import sys, xllamacpp; sys.exit('CUDA' not in xllamacpp.get_system_info())"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is run, and for how many seconds at most; `needs` is a program without which it makes no sense. One that
-    `is_too_much` is not run.
+    """A part of the report, with its time limit in seconds. It is left out if the program `needs` fails or if it
+    `is_too_much`.
     """
 
     title: str
@@ -54,15 +54,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a part ended, after how many seconds, and what it said."""
+    """The result of a part, its seconds and its output."""
 
     part: Part
-    how: str  # "" where all is well
+    how: str  # "" for success
     seconds: float
     said: str
 
     def lines(self) -> list[str]:
-        """Its chapter of the report."""
+        """Return the part's chapter of the report."""
         said = self.said.rstrip().splitlines()
         cut = [f"... {len(said) - KEPT} lines before ..."] if len(said) > KEPT else []
         state = f"**{self.how}**, " if self.how else ""
@@ -72,7 +72,7 @@ class Outcome:
 
 
 def bench(name: str, *args: str) -> tuple[str, ...]:
-    """The arguments that run one of the benchmarks here."""
+    """Return the Python arguments that run a benchmark."""
     return ("-m", f"bench.{name}", *args)
 
 
@@ -80,14 +80,14 @@ SPEED = Part("How long a pass takes", bench("widths", "135m", "--seconds", "1", 
 
 
 def size_of(speed: Outcome) -> float:
-    """How much can be asked for, of what a GPU is asked for: 1 at most."""
+    """Return the amount of work relative to a GPU's, 1 at most."""
     last = speed.said.rstrip().rpartition("\n")[2]
     seconds = SPEED_LIMIT if speed.how else json.loads(last)["ms"]["1"] / 1e3
     return min(1.0, QUICK / seconds)
 
 
 def parts(size: float) -> list[Part]:
-    """So much of each, in order of worth, because time may run out."""
+    """Return the parts with that amount of work, the most important first as time may run out."""
     is_slow = size < SLOW
 
     def scaled(most: int, least: int = 1) -> str:
@@ -126,7 +126,7 @@ def parts(size: float) -> list[Part]:
 
 
 def run(part: Part, environment: dict[str, str], seconds: float) -> Outcome:
-    """Runs it in a process group of its own, which is ended with it."""
+    """Run a part in a process group of its own, which is ended with it."""
     began = time.monotonic()
     if part.is_too_much:
         return Outcome(part, TOO_SLOW.format(limit=part.limit), 0.0, "")
@@ -149,7 +149,7 @@ def run(part: Part, environment: dict[str, str], seconds: float) -> Outcome:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Ends a process with all that it started."""
+    """End a process with all its children."""
     if sys.platform == "win32":
         process.kill()
     else:
@@ -157,14 +157,14 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def run_all(wanted: Iterable[Part], environment: dict[str, str], deadline: float) -> Iterator[Outcome]:
-    """Each in turn, as long as there is time."""
+    """Run each part in turn, as long as there is time."""
     for part in wanted:
         print(f"{part.title} ...", flush=True)
         yield run(part, environment, deadline - time.monotonic())
 
 
 def measured(args: argparse.Namespace, environment: dict[str, str]) -> Iterator[Outcome]:
-    """The pass first, then all that is wanted."""
+    """Time the pass first, then run all selected parts."""
     deadline = time.monotonic() + 60 * args.minutes
     speed = next(run_all([SPEED], environment, deadline))
     yield speed
@@ -175,7 +175,7 @@ def measured(args: argparse.Namespace, environment: dict[str, str]) -> Iterator[
 
 
 def write(path: Path, outcomes: list[Outcome]) -> None:
-    """The report as it is now."""
+    """Write the report as it is now."""
     failed = [f"- {outcome.part.title}: {outcome.how}" for outcome in outcomes if outcome.how]
     here = f"{machine()}, {platform.platform()}, Python {platform.python_version()}"
     head = ["# What this machine's GPU does", "", here, ""]
@@ -184,7 +184,7 @@ def write(path: Path, outcomes: list[Outcome]) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """What can be asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--libraries", type=Path, help="the folder of libllama, instead of those that are installed")
@@ -197,7 +197,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Wanted: every part ends well."""
+    """Goal: every part succeeds."""
     args, outcomes = arguments(), list[Outcome]()
     try:
         folder = built(args.build, args.folder.resolve(), os.cpu_count() or 1) if args.build else args.libraries

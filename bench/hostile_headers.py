@@ -1,8 +1,8 @@
-"""Headers that contradict the layers: `python -m bench.hostile_headers [FAMILY ...]`. Prints what ends the process.
+"""Loads files whose headers contradict their layers, and prints those that end the process.
 
-Tiny models of every family with one thing changed: a kind of tensor is missing in its layers, or an integer of the
-metadata is 0, one more, or huge. Each file is loaded and asked for a token in a process of its own. It may run or be
-refused with an error of ours; anything else is a row.
+Usage: `python -m bench.hostile_headers [FAMILY ...]`. Tiny models of every family get one change: a kind of tensor is
+missing in the layers, or an integer of the metadata is 0, one more, or huge. Each file is loaded and generates a token
+in a process of its own. It may run, or be refused with a SlipstreamError. Anything else is a row.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 
-PATIENCE = 30.0  # seconds; a tenth is usual
-MOST_MEMORY = 8 << 30  # bytes of addresses
+PATIENCE = 30.0  # maximal seconds; a tenth is usual
+MOST_MEMORY = 8 << 30  # bytes of address space
 OPTIONS = Options(drafters=(), threads=1, n_ctx=256)
 RUNS, REFUSED, RAISED = 0, 10, 11  # exit codes
 NAMES = {RUNS: "runs", REFUSED: "refused", RAISED: "raised"}
 FOLDERS = re.compile(r"\S*/")  # before a file's name
 
-FORKS = get_context("forkserver")  # the library is imported once, and begun in each process anew
+FORKS = get_context("forkserver")  # the library is imported once, and initialized in each process
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a file, and the last line that the library wrote."""
+    """The outcome for a file, and the last line of the library's log."""
 
     family: str
     mutation: str
@@ -54,7 +54,7 @@ class Outcome:
 
 
 def try_file(path: Path, log: Path) -> None:
-    """A process: loads the file and asks for a token. The exit code says what became of it."""
+    """Load the file and generate a token, in a process of its own whose exit code is the outcome."""
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -63,14 +63,14 @@ def try_file(path: Path, log: Path) -> None:
         list(engine.reply("hello", Sampling(0.0), 1))
     except SlipstreamError:
         sys.exit(REFUSED)
-    except Exception as error:  # whatever it is, a person would see its traceback
+    except Exception as error:  # any of them would be a traceback for a user
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         os._exit(RAISED)
     os._exit(RUNS)
 
 
 def end_of(path: Path, log: Path) -> tuple[str, str]:
-    """What became of the file, and the log's last line."""
+    """Return the outcome for the file, and the log's last line."""
     process = FORKS.Process(target=try_file, args=(path, log))
     process.start()
     process.join(PATIENCE)
@@ -85,7 +85,7 @@ def end_of(path: Path, log: Path) -> tuple[str, str]:
 
 
 def outcomes(name: str, folder: Path) -> Iterator[Outcome]:
-    """Of everything that is tried with a family."""
+    """Yield the outcome of every mutation of a family."""
     family, path, tensors = FAMILIES[name], folder / f"{name}.gguf", random_tensors(name, folder)
     for mutation in mutations(family, tensors):
         mutated(path, name, family, tensors, mutation)
@@ -93,7 +93,7 @@ def outcomes(name: str, folder: Path) -> Iterator[Outcome]:
 
 
 def main() -> None:
-    """Prints each file that neither ran nor was refused, and how many did."""
+    """Print each file that neither ran nor was refused, and the counts by outcome."""
     parser = argparse.ArgumentParser(description="Try headers that contradict the layers.")
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; all by default")
     names = parser.parse_args().families or list(FAMILIES)
@@ -108,7 +108,7 @@ def main() -> None:
 
 
 def begin(folder: Path) -> None:
-    """Nothing that is the user's is read or written, and processes begin with everything imported."""
+    """Redirect the user's folders, and preload the imports of the processes."""
     for kind in ("CACHE", "DATA", "CONFIG", "STATE"):
         os.environ[f"XDG_{kind}_HOME"] = str(folder / kind)
     os.environ |= QUIET

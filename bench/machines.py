@@ -1,10 +1,9 @@
-"""The target on workers, at growing distances: plain decode against adaptive with a local draft model: `python -m
-bench.machines`.
+"""The target on remote workers at growing network delays: plain decode against adaptive with a local draft model.
 
-Needs a llama.cpp with RPC: `LLAMA_CPP_LIB_PATH=FOLDER python -m bench.machines`, where the folder has its libraries.
-Workers are processes of this machine, and a relay delays each direction, as a network would. Every text is compared
-with the one that the pair says without workers. The draft model stays here. What it cannot show: the bandwidth of a
-network, and processors that work at the same time on several machines.
+Usage: `LLAMA_CPP_LIB_PATH=FOLDER python -m bench.machines`, where the folder has a llama.cpp with RPC. Workers are
+processes of this machine, and a relay delays each direction, as a network would. Every text is compared with the pair's
+text without workers. The draft model stays here. Not measured: the bandwidth of a network, and processors that work at
+the same time on several machines.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from runtime.tools.worker import look_at_one
 
 DELAYS = (0.0, 0.2, 1.0, 5.0, 20.0)  # milliseconds in each direction
 SHAPE, DRAFT, ACCEPTANCE = "1b", "10m", 0.8  # of the planted pair
-TOKENS = 96  # of a reply
-STARTS = 10.0  # seconds that a worker may take
+TOKENS = 96  # maximal tokens of a reply
+STARTS = 10.0  # maximal seconds until a worker has started
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A pair, its prompts, and the workers that take its target; none: it stays here."""
+    """A pair, its prompts, and the workers of its target; without any the target stays here."""
 
     pair: Pair
     prompts: tuple[Prompt, ...]
@@ -49,18 +48,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Tokens per second by round, plain and adaptive, the texts, and what adaptive decoding did."""
+    """Tokens per second by round, plain and adaptive, the texts, and the numbers of adaptive decoding."""
 
     plain: list[float]
     adaptive: list[float]
     texts: tuple[list[str], list[str]]
     per_pass: float
-    drafted: float  # tokens of a pass that had a draft
+    drafted: float  # mean draft tokens of the passes with a draft
 
 
 @dataclass(frozen=True, slots=True)
 class Replies:
-    """Tokens per second, and what was said, with the numbers."""
+    """Tokens per second, the texts, and the numbers."""
 
     rate: float
     texts: list[str]
@@ -69,7 +68,7 @@ class Replies:
 
 @contextmanager
 def working(n: int, threads: int) -> Iterator[list[int]]:
-    """The ports of so many workers."""
+    """Yield the ports of `n` workers."""
     with ExitStack() as stack:
         ports = [free_port() for _ in range(n)]
         for port in ports:
@@ -86,8 +85,9 @@ def working(n: int, threads: int) -> Iterator[list[int]]:
 
 
 def measure(job: Job) -> Found:
-    """Both ways, in turns, over the same lines to the workers, which hold the target twice. Run in a process of its
-    own; the first round only warms up.
+    """Measure both configurations in turns, over the same connections to the workers, which hold the target twice.
+
+    Run in a process of its own. The first round only warms up.
     """
     with ExitStack() as stack:
         options = [Options(drafters=drafters, rpc=job.workers) for drafters in ((), ("model",))]
@@ -106,7 +106,7 @@ def measure(job: Job) -> Found:
 
 
 def decode(engine: LoadedEngine, prompts: tuple[Prompt, ...]) -> Replies:
-    """All prompts answered once."""
+    """Generate the replies to all prompts."""
     texts, stats = [], []
     for prompt in prompts:
         *chunks, last = engine.reply(prompt, Sampling(temperature=0), max_tokens=TOKENS)
@@ -117,13 +117,13 @@ def decode(engine: LoadedEngine, prompts: tuple[Prompt, ...]) -> Replies:
 
 
 def elsewhere(job: Job) -> Found:
-    """The same in a process of its own, which has no other workers."""
+    """Measure in a process of its own, which has no other workers."""
     with get_context("spawn").Pool(1) as pool:
         return pool.apply(measure, (job,))
 
 
 def pairs(folder: Path, shape: str, wanted: list[str]) -> Iterator[tuple[str, Pair, tuple[Prompt, ...]]]:
-    """The bundled pair, and a planted one of a real shape."""
+    """Yield the bundled pair, and a planted one of a real shape."""
     if "demo" in wanted:
         asked = tuple([Message("user", text)] for text in questions()[:4])
         yield "demo", load_registry()["demo"], asked
@@ -136,7 +136,7 @@ def pairs(folder: Path, shape: str, wanted: list[str]) -> Iterator[tuple[str, Pa
 
 
 def main() -> None:
-    """A row for each pair, number of workers and delay."""
+    """Print a row for each pair, number of workers and delay."""
     parser = argparse.ArgumentParser(description="Plain and adaptive decoding, with the target on workers.")
     parser.add_argument("--pairs", nargs="+", choices=("demo", "planted"), default=["demo", "planted"])
     parser.add_argument("--shape", default=SHAPE, help="of the planted target")

@@ -1,13 +1,13 @@
-"""Adaptive decoding against plain and against every fixed K, on planted pairs of a real shape: `python -m
-bench.never_slower`.
+"""Adaptive decoding against plain decode and against every fixed K, on planted pairs of a real shape.
 
-A cell is a pair (acceptance dialled, the draft small or as slow as the target) and a temperature. In a round all ways
-say the same text side by side, a pass of one after a pass of the other, so that a busy moment hits all alike; the next
-round has another text. The ratio is of tokens per second of decoding. Rounds over all ways say which fixed choice is
-best, further ones over plain, adaptive and that one give the ratios: so it is not the one that was lucky.
+Usage: `python -m bench.never_slower`. A cell is a pair (of a chosen acceptance rate, with a draft model that is small
+or as slow as the target) and a temperature. In a round all configurations generate the same text side by side, one pass
+each in turn, so that other load affects all equally; the next round has another text. The ratio is of tokens per second
+of decoding. Rounds over all configurations find the best fixed one. Further rounds over plain, adaptive and that one
+give the ratios, so that the best one is not a lucky one.
 
-With `--learns`, drafts are EAGLE-3 heads that were learned from others (`learn = true`), and beside adaptive decoding a
-process of the lowest priority computes between replies, as a training does.
+With `--learns`, drafters are EAGLE-3 heads that were learned from others (`learn = true`), and a process of the lowest
+priority computes between replies of adaptive decoding, as a training does.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 
 KS = (1, 2, 3, 4, 6, 8)
-FINALS = 5  # rounds of the finalists for each round over all ways
+FINALS = 5  # rounds of the finalists for each round over all configurations
 ADAPTIVE, PLAIN = "adaptive", "plain"
 PLACES, FIRST_PLACES = (
     range(0, MAX_WORDS, 256),
     range(16),
-)  # of the walk where replies begin; where it is to change while they are made
+)  # places of the walk where replies begin; the second for an acceptance rate that changes within a reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +50,22 @@ class Case:
 
 
 def cases(shape: str, change: int, learns: bool) -> list[Case]:
-    """Acceptance from bad to good, one that collapses in mid-text, and a draft that can never pay."""
+    """Return cases with acceptance rates from bad to good, one that collapses within the text, and a draft that can
+    never pay.
+    """
     small = [Case(f"accepted {share:.0%}", "10m", share) for share in (0.3, 0.5, 0.7, 0.9)]
     never = Case("never right", "10m", 0.0) if learns else Case("a draft as slow as the target, 90%", shape, 0.9)
     return [*small, Case(f"90%, after {change} tokens 10%", "10m", (0.9, 0.1)), never]
 
 
 def planted(case: Case, shape: str, change: int, learns: bool, folder: Path) -> Pair:
-    """The pair of a case, whose draft is a head that was learned, or a model."""
+    """Return the pair of a case, whose draft is a learned head, or a model."""
     pair = plant(folder, SHAPES[shape], SHAPES[case.draft], case.acceptance, change=change)
     return plant_learned(pair, SHAPES[shape], case.acceptance, change) if learns else pair
 
 
 def rates(engines: Mapping[str, LoadedEngine], prompt: str, sampling: Sampling, n: int) -> dict[str, float]:
-    """Tokens per second of decoding a reply of `n` tokens, by way."""
+    """Return the tokens per second of decoding a reply of `n` tokens, by configuration."""
     replies = {name: engine.reply(prompt, sampling, n) for name, engine in engines.items()}
     return {name: stats.predicted_per_second for name, (_, stats) in side_by_side(replies).items()}
 
@@ -71,8 +73,8 @@ def rates(engines: Mapping[str, LoadedEngine], prompt: str, sampling: Sampling, 
 def measure(
     pair: Pair, asked: Sequence[str], temperature: float, args: argparse.Namespace
 ) -> tuple[str, dict[str, list[float]]]:
-    """The best fixed way, plain decode included, and the rates of that, of plain and of adaptive decoding; a prompt and
-    a seed per round.
+    """Return the best fixed configuration, plain decode included, and the rates of it, of plain and of adaptive
+    decoding; each round has another prompt and seed.
     """
     ways = {PLAIN: Options(drafters=()), ADAPTIVE: Options(drafters=("model",))}
     ways |= {f"K = {k}": Options(drafters=("model",), fixed_k=k) for k in args.fixed}
@@ -98,7 +100,7 @@ def measure(
 
 
 def cells(args: argparse.Namespace) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
-    """Every cell's name, the best fixed way there, and the rates."""
+    """Yield every cell's name, its best fixed configuration, and the rates."""
     change = args.tokens // 2
     for case in cases(args.shape, change, args.learns):
         with tempfile.TemporaryDirectory() as folder:
@@ -109,8 +111,8 @@ def cells(args: argparse.Namespace) -> Iterator[tuple[str, str, dict[str, list[f
 
 
 def main() -> None:
-    """Wanted: adaptive / plain at least 0.98 in every cell, / the best fixed choice at least 0.95, in the geometric
-    mean 1.0.
+    """Goals: adaptive / plain at least 0.98 in every cell; adaptive / best fixed at least 0.95, with a geometric mean
+    of 1.0.
     """
     parser = argparse.ArgumentParser(description="Adaptive decoding against plain and fixed drafts on planted pairs.")
     parser.add_argument("--shape", choices=list(SHAPES), default="135m")
@@ -121,12 +123,12 @@ def main() -> None:
     parser.add_argument("--learns", action="store_true", help="drafts are heads that were learned, and learn")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_DATA_HOME"] = folder  # what the user's own heads have learned is another matter
+        os.environ["XDG_DATA_HOME"] = folder  # not the user's own learned heads
         compare(args)
 
 
 def compare(args: argparse.Namespace) -> None:
-    """Prints a row per cell, then the table."""
+    """Print a row per cell, then the table."""
     rows, over_plain, over_best = [], list[float](), list[float]()
     for name, best, found in cells(args):
         plain, other = ratios(found[ADAPTIVE], found[PLAIN]), ratios(found[ADAPTIVE], found[best])

@@ -1,11 +1,10 @@
-"""Our engine against its peers on the same GGUFs and prompts, greedy: `python -m bench.peers`.
+"""Our engine against its peers on the same GGUF files and prompts, greedy.
 
-`--busy` keeps one core busy meanwhile.
-
-Rates are tokens per second of decoding, prefill excluded. `times plain` and `same text` compare a way with its side's
-plain decode, and a peer's plain decode with ours. The table comes from rounds over all ways, the ratios of the JSON
-line from further rounds over few of them: so the runs that are divided lie close together, and the server's best
-setting is not the one that was lucky. Knows rounds and the table; which ways there are is in `bench.instruments.ways`.
+Usage: `python -m bench.peers`; `--busy` keeps one core busy meanwhile. Rates are tokens per second of decoding, prefill
+excluded. `times plain` and `same text` compare a configuration with its side's plain decode, and a peer's plain decode
+with ours. The table is from rounds over all configurations; the ratios of the JSON line are from further rounds over
+few of them, so that the compared runs are close in time and the server's best setting is not a lucky one. Knows rounds
+and the table; the configurations are in `bench.instruments.ways`.
 """
 
 from __future__ import annotations
@@ -43,24 +42,24 @@ from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.registry import Pair, find_pair, load_registry
 
 COMPARISONS = (("adaptive", "draft defaults"), ("adaptive", "plain"), ("plain", "plain"))  # ours with the server's
-FINALS = 3  # rounds of those whose ratios are wanted, for each round over all ways
-COPIES = 2  # of the models' files: memory that a way may need
+FINALS = 3  # rounds of the finalists for each round over all configurations
+COPIES = 2  # memory of a configuration, as a multiple of the models' files
 
 
 def can_keep(job: Job, n_ways: int) -> bool:
-    """Is there memory for all ways at once? Else each is loaded anew in every round."""
+    """Return whether memory suffices for all configurations together; otherwise each is loaded again in every round."""
     files = [job.pair.target, *([job.pair.draft] if job.pair.draft else [])]
     return n_ways * COPIES * sum(file.stat().st_size for file in files) < psutil.virtual_memory().available / 2
 
 
 def same_texts(way: dict[str, set[str]], plain: dict[str, set[str]]) -> tuple[int, int]:
-    """(questions that got the same text in every round, questions that both answered)."""
+    """Return (questions with the same text in every round, questions answered by both)."""
     both = way.keys() & plain.keys()
     return sum(way[question] == plain[question] for question in both), len(both)
 
 
 def row(peer: Peer, peers: dict[str, Peer], results: dict[str, list[float]]) -> list[str]:
-    """A way's line of the table."""
+    """Return a configuration's line of the table."""
     name, plain = peer.way.name, peer.way.plain
     if name not in results:
         return [name, f"failed: {peer.failure}"]
@@ -73,7 +72,7 @@ def row(peer: Peer, peers: dict[str, Peer], results: dict[str, list[float]]) -> 
 
 
 def compare(results: dict[str, list[float]], best: str) -> dict[str, list[float]]:
-    """Ours over the server's, where both sides managed: median, least and most."""
+    """Return our speed over the server's, where both sides have rates: median, minimum and maximum."""
     wanted = {}
     for threads in ("", OWN_THREADS):
         wanted[f"adaptive{threads} / server's best"] = f"ours, adaptive{threads}", best
@@ -88,22 +87,22 @@ def compare(results: dict[str, list[float]], best: str) -> dict[str, list[float]
 
 
 def measure(peers: Iterable[Peer], prompts: Sequence[Prompt], runs: int) -> dict[str, list[float]]:
-    """The rates of those that do not fail."""
+    """Return the rates of the peers that do not fail."""
     asked = {peer.way.name: peer for peer in peers if not peer.failure}
     results = interleaved({name: partial(peer.rate, prompts) for name, peer in asked.items()}, runs)
     return {name: values for name, values in results.items() if not asked[name].failure}
 
 
 def fastest_server(results: dict[str, list[float]]) -> str:
-    """The name of the server's best way; "" when all failed."""
+    """Return the name of the server's best configuration; "" if all failed."""
     rates = {name: statistics.median(values) for name, values in results.items() if name.startswith("server")}
     return max(rates, key=lambda name: rates[name], default="")
 
 
 def ways(pair: Pair, server: Server, threads: int, is_busy: bool) -> tuple[list[Way], list[Way]]:
-    """Those whose ratios are wanted, and the rest.
+    """Return the configurations whose ratios are computed, and the rest.
 
-    On a busy machine the question is what each side does by itself, and nothing else.
+    On a busy machine only each side's own defaults are compared.
     """
     basics = ours(None) + server_basics(pair, server, None)
     if is_busy:
@@ -113,14 +112,14 @@ def ways(pair: Pair, server: Server, threads: int, is_busy: bool) -> tuple[list[
 
 
 def count(text: str) -> int:
-    """A number of at least 1."""
+    """Parse a number of at least 1."""
     if (n := int(text)) < 1:
         raise argparse.ArgumentTypeError("it must be at least 1")
     return n
 
 
 def lines(path: str) -> list[str]:
-    """The lines of a text file."""
+    """Return the lines of a text file."""
     try:
         found = Path(path).read_text(encoding="utf8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -131,7 +130,7 @@ def lines(path: str) -> list[str]:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.peers", description="Our engine against llama.cpp's server and llama-cpp-python."
     )
@@ -158,7 +157,7 @@ def arguments() -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Asks every way, then the finalists again. Raises SlipstreamError."""
+    """Measure every configuration, then the finalists again. Raises SlipstreamError."""
     from bench.instruments.questions import questions
 
     if find_spec("xllamacpp") is None:
@@ -197,7 +196,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def present(title: str, peers: dict[str, Peer], results: dict[str, list[float]], facts: dict[str, object]) -> None:
-    """The table and the JSON line."""
+    """Print the table and the JSON line."""
     summary: dict[str, object] = {
         "tok/s": {name: round(statistics.median(values), 1) for name, values in results.items()},
         "same text": {name: same_texts(peer.texts, peers[peer.way.plain].texts) for name, peer in peers.items()},
@@ -208,7 +207,7 @@ def present(title: str, peers: dict[str, Peer], results: dict[str, list[float]],
 
 
 def main() -> None:
-    """Runs the comparison, or says in one sentence what is wrong."""
+    """Run the comparison, or end with the error in one sentence."""
     try:
         run(arguments())
     except SlipstreamError as error:

@@ -1,6 +1,7 @@
-"""Our plain loop against a bare one over `llama_decode` and argmax, in one process: `python -m bench.plain`.
+"""Our plain decode loop against a bare loop over `llama_decode` and argmax, in one process.
 
-Same context settings, threads and prompt; greedy. What is lost is what our Python costs.
+Usage: `python -m bench.plain`. Both have the same context settings, threads and prompt, and are greedy. The loss is the
+cost of our Python code.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
 
-PROMPT = 0.25  # of the reply
+PROMPT = 0.25  # prompt length as a share of the reply length
 
 
 def bare(backend: LlamaBackend, n_prompt: int, n_reply: int) -> float:
-    """Tokens per second of the least Python that decodes greedily, on the backend's own context."""
+    """Return the tokens per second of the least Python that decodes greedily, on the backend's own context."""
     context, n_vocab = backend.handle, backend.n_vocab
     lib.llama_memory_clear(lib.llama_get_memory(context), True)
     tokens = (ctypes.c_int32 * n_prompt)(*range(n_prompt))
@@ -47,7 +48,7 @@ def bare(backend: LlamaBackend, n_prompt: int, n_reply: int) -> float:
 
 
 def ours(backend: LlamaBackend, n_prompt: int, n_reply: int) -> float:
-    """Tokens per second of our loop without drafters."""
+    """Return the tokens per second of our loop without drafters."""
     lib.llama_memory_clear(lib.llama_get_memory(backend.handle), True)
     backend._n_held = 0
     costs = PassCosts()
@@ -63,7 +64,7 @@ def ours(backend: LlamaBackend, n_prompt: int, n_reply: int) -> float:
 
 
 def compare(path: Path, runs: int, n_reply: int) -> dict[str, list[float]]:
-    """Interleaved runs of both on one model."""
+    """Return the rates of interleaved runs of both on one model."""
     n_prompt = max(1, round(n_reply * PROMPT))
     model = LlamaModel(path)
     backend = LlamaBackend(model, 512, n_batch=64)
@@ -82,7 +83,7 @@ def compare(path: Path, runs: int, n_reply: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Both models; wanted: 0.97 on the 135M shape, 0.85 on the demo target."""
+    """Measure both models; goals: 0.97 on the 135M shape, 0.85 on the demo target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--tokens", type=int, default=128, help="of a reply")

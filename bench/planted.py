@@ -1,4 +1,7 @@
-"""Writes a target and a draft whose agreement is dialled: `python -m bench.planted FOLDER --acceptance 0.7`."""
+"""Writes a target and a draft model with a chosen acceptance rate.
+
+Usage: `python -m bench.planted FOLDER --acceptance 0.7`.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from bench.instruments.planted import MAX_WORDS, plant, prompts
 from bench.instruments.shapes import FILE_TYPES, SHAPES
 from runtime.backends import library
 
-APART = 128  # words of the walk from one prompt's place to the next one's
+APART = 128  # words of the walk between the places of two prompts
 
 
 def options() -> argparse.ArgumentParser:
-    """What can be asked for."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description="Write a target and a draft whose agreement is dialled.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shape", choices=SHAPES, default="135m", help="of the target")
@@ -37,7 +40,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Writes a pair and prompts for it, and says how large it is."""
+    """Write a pair and prompts for it, and print their sizes."""
     parser = options()
     args = parser.parse_args()
     if len(args.acceptance) > 2 or not all(0 <= share <= 1 for share in args.acceptance):

@@ -1,5 +1,6 @@
-"""The two drawings of docs/how-it-works.md and the one of docs/drafters.md, from numbers of bench/results: `python -m
-bench.plots` writes them into docs/.
+"""The two plots of docs/how-it-works.md and the one of docs/drafters.md, from numbers of bench/results.
+
+`python -m bench.plots` writes them into docs/.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ DASHED = {"dasharray": "7,5"}
 
 
 def style(colors: tuple[str, ...]) -> Style:
-    """Dark on white, which can be read beside a light and a dark page."""
+    """Return a style, dark on white, that is readable within a light and a dark page."""
     ink = "#374151"
     return Style(
         background="#ffffff", plot_background="#ffffff", foreground=ink, foreground_strong=ink,
@@ -39,7 +40,7 @@ def style(colors: tuple[str, ...]) -> Style:
 
 
 def costs() -> str:
-    """What a pass over n rows takes, beside n passes."""
+    """Return a plot of the cost of a pass over n rows and of n passes."""
     chart = pygal.XY(
         **LOOK | {"y_labels_major": [1]},
         style=style(COLORS),
@@ -53,7 +54,7 @@ def costs() -> str:
 
 
 def expected_tokens() -> str:
-    """Tokens per pass by the chance that a draft token is accepted, beside what that pass takes."""
+    """Return a plot of the tokens per pass by acceptance rate, with the cost of that pass."""
     chart = pygal.XY(
         **LOOK | {"y_labels_major": [1]}, style=style(tuple(color for color in COLORS for _ in range(2))),
         x_title="draft tokens accepted",
@@ -70,7 +71,7 @@ def expected_tokens() -> str:
 
 
 def adaptation() -> str:
-    """What a head that learns makes of a stream whose subject changes."""
+    """Return a plot of the acceptance rates of a learning head on a stream whose subject changes."""
     n = len(ADAPTED["the head as it was"])
     chart = pygal.Line(
         **LOOK,
@@ -87,12 +88,12 @@ def adaptation() -> str:
 
 
 def tokens_per_pass(share: float, k: int) -> float:
-    """Those accepted, and the one that the target adds: 1 + a + ... + a^k (arXiv 2211.17192)."""
+    """Return the accepted tokens plus the one that the target adds: 1 + a + ... + a^k (arXiv 2211.17192)."""
     return sum(share**i for i in range(k + 1))
 
 
 def drawn(chart: pygal.XY | pygal.Line, name: str) -> str:
-    """The same text whenever it is drawn."""
+    """Return the plot as SVG, identical in every run."""
     chart.uuid = name
     return draw(chart) + "\n"
 
@@ -101,7 +102,7 @@ PLOTS = {"costs.svg": costs, "expected-tokens.svg": expected_tokens, "adaptation
 
 
 def main() -> None:
-    """Writes all."""
+    """Write all plots."""
     for name, plot in PLOTS.items():
         (DOCS / name).write_text(plot(), encoding="utf8")
         print(f"docs/{name}")

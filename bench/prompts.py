@@ -1,9 +1,10 @@
-"""A long prompt after restarts of the server, and what storing it costs others: `python -m bench.prompts`.
+"""Prompt cache on disk: a long prompt after restarts of the server, and the cost of storing for other requests.
 
-The server is killed (every second time politely) and started again before each reply, with a cache folder of its own;
-the text with a seed has to be the same as of the first reply and as of a server that stores nothing. Then two servers,
-one of which stores, are asked in turns: short prompts that have nothing in common, and replies that begin just when the
-long prompt before them is stored, of which the gaps between two tokens are told.
+Usage: `python -m bench.prompts`. The server is killed (every second time politely) and started again before each reply,
+with a cache folder of its own. The text with a seed must be the same as that of the first reply, and as that of a
+server that stores nothing. Then two servers, one of which stores, take turns: short prompts that have nothing in
+common, and replies that begin just while the long prompt before them is being stored, for which the gaps between two
+tokens are reported.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from runtime.models.registry import load_registry
 
 ROOT = Path(__file__).parents[1]
 OFF = "prompt_cache_bytes = 0\n"
-N_SHORT = 4  # prompts a round
+N_SHORT = 4  # short prompts per round
 QUESTION = "Name one class of this module."
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A streamed reply: its text, seconds to its first text and between its pieces, and its prompt's tokens."""
+    """A streamed reply: its text, seconds to its first text and between its chunks, and the tokens of its prompt."""
 
     text: str
     first: float
@@ -60,7 +61,7 @@ class Server:
         self._url = ""
 
     def start(self) -> None:
-        """Load the model."""
+        """Start the server and wait until the model is loaded."""
         port = free_port()
         self._url = f"http://127.0.0.1:{port}"
         folders = {f"XDG_{name.upper()}_HOME": str(self.folder / name) for name in ("config", "cache", "data")}
@@ -70,11 +71,11 @@ class Server:
         wait_until_loaded(self._url, self._process)
 
     def stop(self, how: signal.Signals) -> None:
-        """End it, as a user or as the system would."""
+        """End the server with a signal."""
         if self._process:
             self._process.send_signal(how)
             self._process.wait()
-            time.sleep(1)  # the model's process hears of it
+            time.sleep(1)  # until the model's process has ended, too
 
     def wait_for_stored(self, seconds: float = 60) -> int:
         """Return the bytes of stored prompts once the folder no longer grows."""
@@ -109,7 +110,7 @@ class Server:
 
 
 def long_text(server: Server, n_tokens: int) -> str:
-    """Return sources of this repository that make a prompt of about so many tokens."""
+    """Return sources of this repository as a prompt of about `n_tokens` tokens."""
     sources = sorted((ROOT / "runtime").rglob("*.py"))
     text = "".join(each.read_text(encoding="utf8") for each in sources)
     sample = server.ask(text[:2000], QUESTION, 1).n_prompt
@@ -118,7 +119,7 @@ def long_text(server: Server, n_tokens: int) -> str:
 
 @contextmanager
 def servers(model: str, context: int, *stores: bool) -> Iterator[list[Server]]:
-    """One for each, not started, all killed at the end."""
+    """Yield one server for each of `stores`, not started; all are ended with the block."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         found = [Server(model, folder / str(i), each, context) for i, each in enumerate(stores)]
@@ -128,7 +129,7 @@ def servers(model: str, context: int, *stores: bool) -> Iterator[list[Server]]:
 
 
 def restarts(model: str, n_tokens: int, n_starts: int) -> tuple[list[list[str]], dict[str, object]]:
-    """A long prompt, read once and then taken from disk by `n_starts` fresh processes."""
+    """Measure a long prompt, read once and then loaded from disk by `n_starts` fresh processes."""
     with servers(model, n_tokens + 1024, True, False) as (ours, without):
         without.start()
         text = long_text(without, n_tokens)
@@ -155,7 +156,9 @@ def restarts(model: str, n_tokens: int, n_starts: int) -> tuple[list[list[str]],
 
 
 def beside(model: str, n_rounds: int) -> tuple[list[list[str]], dict[str, object]]:
-    """What storing costs: first tokens of short prompts, and gaps of replies that begin while a prompt is stored."""
+    """Measure the cost of storing: first tokens of short prompts, and gaps of replies that begin while a prompt is
+    stored.
+    """
     with servers(model, 4096, True, False) as pair:
         for each in pair:
             each.start()
@@ -181,7 +184,7 @@ def beside(model: str, n_rounds: int) -> tuple[list[list[str]], dict[str, object
 
 
 def main() -> None:
-    """Wanted: first tokens after a restart within 1.5 s, the same text, and nothing that others notice."""
+    """Goals: first tokens after a restart within 1.5 s, the same text, and no noticeable cost for other requests."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pair", default=str(load_registry()["demo"].target), help="a GGUF file")
     parser.add_argument("--tokens", type=int, default=4000)

@@ -1,10 +1,10 @@
-"""The long proof that nothing is different: `python -m bench.prove`, or `make prove`. Exit code 1 on a mismatch.
+"""Long test that drafting changes no output.
 
-Laws on the toy model: each rule, drafter and K against the exact law. Texts on the bundled pair: prompts, seeds,
-temperatures, drafters and Ks against plain decode, token for token, also of two to eight replies at once that come and
-are given up by chance; heads have random weights. Texts of tiny models that bring layers of their own to draft with
-(MTP), as token ids. Grammars against a validator. One table: cells tried, mismatches,
-smallest p-value.
+Usage: `python -m bench.prove`, or `make prove`. Exit code 1 on a mismatch. Distributions on the toy model: each rule,
+drafter and K against the exact distribution. Texts on the bundled pair: prompts, seeds, temperatures, drafters and Ks
+against plain decode, token for token, also of two to eight concurrent replies that start and are cancelled at random;
+heads have random weights. Texts of tiny models with drafting layers of their own (MTP), as token ids. Grammars against
+a validator. Prints one table: cells tried, mismatches, smallest p-value.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ ALONE = ("model", "eagle", "dflash", "ngram", "layerskip", "lookahead", "suffix"
 KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {"all": Options(), "tree": Options(branches=2)}
 PLAIN = Options(drafters=())
 HEADS = {"eagle": head_for, "dflash": block_head_for}
-# Families of tiny models that bring a drafting layer; in company, the first two
+# Families of tiny models with a drafting layer; the first two also with concurrent replies
 MTP = "qwen35mtp", "glm4moe", "qwen35moemtp", "deepseek2mtp", "nemotron_h_moe_mtp", "step35", "mimo2", "bailingmoe3"
-N_IDS, FIRST_ID, LAST_ID = 24, 300, 500  # of a prompt to those, and which
-COMPANIES = (  # replies at once, what drafts for them, and how far
+N_IDS, FIRST_ID, LAST_ID = 24, 300, 500  # number and range of the ids in their prompts
+COMPANIES = (  # concurrent replies, their drafters, and K
     (2, "none", None), (2, "all", None), (3, "suffix", None), (3, "eagle", None), (3, "dflash", None), (3, "eagle", 3),
     (3, "dflash", 3), (4, "none", None), (4, "model", None), (5, "ngram", None), (6, "lookahead", None),
     (7, "layerskip", None), (8, "none", None), (8, "all", None), (8, "eagle", 3),
 )  # fmt: skip
-MTP_COMPANIES = (3, None), (3, 3), (8, 3)  # the same of layers of a target's own file
+MTP_COMPANIES = (3, None), (3, 3), (8, 3)  # concurrent replies and K for a target's own layers
 MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
-THREADS = 1  # of an engine: there is a process for each core
+THREADS = 1  # per engine, as there is a process for each core
 GREEDY = Sampling(0.0, seed=SEEDS[0])
-FALSE_ALARM = 1e-3  # that a right rule is called wrong in any of the cells
+FALSE_ALARM = 1e-3  # probability that a right rule fails in any of the cells
 
 
 def laws(n_draws: int) -> list[float]:
-    """The p-value of each rule, drafter and K."""
+    """Return the p-value of each rule, drafter and K."""
     cells = list(product(DRAFTERS, range(9), (True, False)))
     return [p_value(count(name, k, n_draws, is_coupled), exact_law()) for name, k, is_coupled in cells]
 
 
 def prompts(n: int) -> list[str]:
-    """Questions over the whole corpus, in all phrasings."""
+    """Return `n` questions over the whole corpus, in all phrasings."""
     entries = load(Path(__file__).parent.parent / "demo" / "corpus.jsonl")
     return [
         QUESTIONS[i % len(QUESTIONS)].format(entry.name) for i, entry in enumerate(entries[:: len(entries) // n][:n])
@@ -76,7 +76,7 @@ def prompts(n: int) -> list[str]:
 
 
 def cases(asked: list[str]) -> Iterator[Case]:
-    """Every prompt, temperature and seed (temperature 0 once), each fifth prompt also under a grammar."""
+    """Yield every prompt, temperature and seed (temperature 0 once), each fifth prompt also under a grammar."""
     for (i, prompt), temperature, seed in product(enumerate(asked), TEMPERATURES, SEEDS):
         if temperature or seed == SEEDS[0]:
             yield prompt, Sampling(temperature, seed=seed), None
@@ -86,7 +86,7 @@ def cases(asked: list[str]) -> Iterator[Case]:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A reply, and how much of it was guessed before the target said so."""
+    """A reply, and the number of its tokens that were drafted."""
 
     tokens: tuple[int, ...]
     text: str
@@ -94,7 +94,7 @@ class Said:
 
 
 def opened(options: Options) -> LoadedEngine:
-    """The bundled pair; with a head instead of the draft model where that is to draft."""
+    """Return an engine of the bundled pair, with a head instead of the draft model if a head is to draft."""
     pair = load_registry()["demo"]
     if shape_for := next((HEADS[name] for name in options.drafters or () if name in HEADS), None):
         file = Path(temporary().name) / "head.gguf"
@@ -104,12 +104,12 @@ def opened(options: Options) -> LoadedEngine:
 
 @cache
 def temporary() -> TemporaryDirectory[str]:
-    """A folder that is there as long as the process."""
+    """Return a temporary folder that exists as long as the process."""
     return TemporaryDirectory()
 
 
 def texts(options: Options, asked: Iterable[Case], expected: Mapping[str, str]) -> list[Said]:
-    """The reply to every case; `expected` is what the prediction drafter is told, by prompt."""
+    """Return the reply to every case; `expected` has the predictions by prompt."""
     engine, found = opened(options), []
     for prompt, sampling, grammar in asked:
         most = GRAMMAR_TOKENS if grammar else MAX_TOKENS
@@ -126,7 +126,7 @@ def texts(options: Options, asked: Iterable[Case], expected: Mapping[str, str]) 
 
 @contextmanager
 def no_past() -> Iterator[None]:
-    """Past replies are those of this way alone."""
+    """Isolate the past replies of this configuration."""
     with TemporaryDirectory() as folder:
         os.environ["XDG_DATA_HOME"] = folder
         yield
@@ -134,19 +134,19 @@ def no_past() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Plain decode's replies to every case, for others to be held against. Sent to processes."""
+    """Plain decode's replies to every case, as the reference. Sent to processes."""
 
     asked: list[Case]
     plain: list[Said]
 
     @classmethod
     def of(cls, n_prompts: int) -> Proof:
-        """Decodes them."""
+        """Generate the replies."""
         asked = list(cases(prompts(n_prompts)))
         return cls(asked, texts(PLAIN, asked, {}))
 
     def row(self, name: str, k: int | None) -> list[str]:
-        """How a kind of drafting at that K compares. The prediction drafter is told the greedy reply."""
+        """Return the row of a kind of drafting at that K. The prediction is the greedy reply."""
         pairs = zip(self.asked, self.plain, strict=True)
         expected = {
             prompt: said.text for (prompt, sampling, grammar), said in pairs if sampling == GREEDY and not grammar
@@ -167,7 +167,7 @@ class Proof:
         ]
 
     def company_row(self, most: int, name: str, k: int | None) -> list[str]:
-        """How so many replies at once compare, each as far as it came."""
+        """Return the row of up to `most` concurrent replies, each compared as far as it was generated."""
         whole, title = [said.tokens[:MAX_TOKENS] for said in self.plain], company_title(name, most, k)
         try:
             with no_past():
@@ -179,23 +179,23 @@ class Proof:
         return [title, str(len(found)), str(n_different(found, whole)), "", n_guessed(found)]
 
     def form_row(self) -> list[str]:
-        """Whether what was written under a grammar is in its form."""
+        """Return the row of the replies under a grammar, checked against its schema."""
         forms = [said for said, (_, _, grammar) in zip(self.plain, self.asked, strict=True) if grammar]
         return ["JSON by schema", str(len(forms)), str(sum(not follows_schema(said.text) for said in forms)), "", ""]
 
 
 def company_title(name: str, most: int, k: int | None) -> str:
-    """What so many replies at once are called in the table."""
+    """Return the title of a row of concurrent replies."""
     return f"{name}, {most} at once" + ("" if k is None else f", K {k}")
 
 
 def n_guessed(found: Mapping[int, Told]) -> str:
-    """Tokens of all replies that were drafted."""
+    """Return the number of drafted tokens of all replies."""
     return str(sum(told.n_guessed for told in found.values()))
 
 
 def own_layers_row(family: str, k: int | None, n_prompts: int) -> list[str]:
-    """How drafts from a tiny model's own layers compare with its plain decode."""
+    """Return the row of drafts by a tiny model's own layers, against its plain decode."""
     pair, said = Pair("own layers", write_drafting(family, Path(temporary().name))), list[list[tuple[int, ...]]]()
     n_guessed, is_exact = 0, True
     for drafters in ((), ("mtp",)):
@@ -213,12 +213,12 @@ def own_layers_row(family: str, k: int | None, n_prompts: int) -> list[str]:
 
 
 def counted(wrong: int, is_exact: bool) -> tuple[str, str]:
-    """Mismatches, and those that `--fast` allows: of a model whose widths round otherwise, nothing is promised then."""
+    """Return the mismatches, and those that `--fast` allows: without exact widths the text may differ."""
     return (str(wrong), "") if is_exact else ("0", f"--fast: {wrong}")
 
 
 def own_layers_company_row(family: str, most: int, k: int | None, n_prompts: int) -> list[str]:
-    """The same of so many replies at once, each as far as it came."""
+    """Return the same row for concurrent replies, each compared as far as it was generated."""
     pair = Pair("own layers", write_drafting(family, Path(temporary().name)))
     asked: list[Case] = [(ids, sampling, None) for ids, sampling in own_layers_cases(n_prompts)]
     options = Options(512, (), threads=THREADS, slots=most + 1, fast=True)
@@ -234,7 +234,7 @@ def own_layers_company_row(family: str, most: int, k: int | None, n_prompts: int
 
 
 def own_layers_cases(n_prompts: int) -> Iterator[tuple[Ids, Sampling]]:
-    """Every prompt of made-up ids, temperature and seed (temperature 0 once)."""
+    """Yield every prompt of random ids, temperature and seed (temperature 0 once)."""
     for i, temperature, seed in product(range(n_prompts), TEMPERATURES, SEEDS):
         if temperature or seed == SEEDS[0]:
             ids = np.random.default_rng(i).integers(FIRST_ID, LAST_ID, N_IDS).tolist()
@@ -242,7 +242,7 @@ def own_layers_cases(n_prompts: int) -> Iterator[tuple[Ids, Sampling]]:
 
 
 def main() -> None:
-    """Prints the table and a JSON line."""
+    """Print the table and a JSON line."""
     parser = argparse.ArgumentParser(description="Prove that drafters change nothing.")
     parser.add_argument("--draws", type=int, default=5_000, help="replies of the toy model per cell")
     parser.add_argument("--prompts", type=int, default=50, help="questions to the bundled pair")

@@ -1,11 +1,11 @@
-"""Public models, six kinds of text, greedy without a seed and sampled with one: plain decode, our defaults, and
-llama.cpp's server, plain and with the best of its n-gram settings: `python -m bench.real`.
+"""Public models on six kinds of text: plain decode, our defaults, and llama.cpp's server.
 
-`--markdown` also writes the tables into docs/real-models.md. A cell is a kind of text at a temperature. Its ways take
-turns, round by round, and every ratio is of runs of the same round. Each way has a process of its own; those of the
-server's n-gram settings are opened anew for every reply, because some of them remember replies. Which of these settings
-takes part in a cell is decided by one reply each. Rates are tokens per second of decoding, prefill excluded. Knows
-cells and tables; the ways are `bench.instruments.ways`'.
+Usage: `python -m bench.real`. Replies are greedy without a seed and sampled with one. The server runs plain and with
+the best of its n-gram settings. `--markdown` also writes the tables into docs/real-models.md. A cell is a kind of text
+at a temperature. Its configurations take turns, round by round, and every ratio is of runs of the same round. Each
+configuration has a process of its own. Those of the server's n-gram settings are reopened for every reply, because some
+of them remember replies. The n-gram setting of a cell is chosen by one reply of each. Rates are tokens per second of
+decoding, prefill excluded. Knows cells and tables; the configurations are in `bench.instruments.ways`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ BEGIN, END = "<!-- the table of bench.real -->\n", "<!-- its end -->"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked, and how often."""
+    """The models, texts, temperatures and numbers of rounds to measure."""
 
     models: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -62,27 +62,27 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What was measured on one kind of text at one temperature: tok/s by way and round."""
+    """The results of one kind of text at one temperature: tok/s by configuration and round."""
 
     model: str
     kind: str
     temperature: float
     rates: dict[str, list[float]]
-    is_same: bool  # plain decode's text in every round, and ours with drafts
+    is_same: bool  # whether plain decode and ours with drafts have the same text in every round
 
     def lookup(self) -> str:
-        """The n-gram setting of the server that took part; "" when all of them failed."""
+        """Return the measured n-gram setting of the server; "" if all of them failed."""
         return next((name for name in self.rates if name.startswith("server") and name != SERVER), "")
 
     def times(self, name: str, base: str = PLAIN) -> str:
-        """Median and range of one way's ratios against another's in the same rounds."""
+        """Return the median and range of one configuration's ratios to another's in the same rounds."""
         if name not in self.rates or base not in self.rates:
             return "failed"
         found = ratios(self.rates[name], self.rates[base])
         return f"{found.median:.2f} ({found.least:.2f} to {found.most:.2f})"
 
     def row(self) -> list[str]:
-        """Its line of the table."""
+        """Return the line of the table."""
         lookup = self.lookup()
         return [
             self.kind,
@@ -97,30 +97,32 @@ class Cell:
 
 
 def our_ways(threads: int) -> list[Way]:
-    """Plain decode and the defaults."""
+    """Return plain decode and the defaults."""
     settings: dict[str, dict[str, object]] = {PLAIN: {"drafters": ()}, ADAPTIVE: {}}
     return [Way(name, open_ours, PLAIN, threads, options) for name, options in settings.items()]
 
 
 def lookup_ways(pair: Pair, server: Server, threads: int) -> list[Way]:
-    """The server's n-gram settings."""
+    """Return the server's n-gram settings."""
     return [way for way in server_settings(pair, server, threads) if "ngram" in way.name]
 
 
 def rate(peer: Peer, prompt: Prompt) -> float:
-    """Tokens per second of one reply."""
+    """Return the tokens per second of one reply."""
     return peer.rate([prompt])
 
 
 def fastest(peers: Sequence[Peer], prompt: Prompt) -> list[Peer]:
-    """The one that makes one reply fastest, if any of them makes one."""
+    """Return the peer with the fastest single reply; none if all fail."""
     found = {peer.way.name: rate(peer, prompt) for peer in peers}
     well = [peer for peer in peers if not math.isnan(found[peer.way.name])]
     return sorted(well, key=lambda peer: -found[peer.way.name])[:1]
 
 
 def measure(peers: Sequence[Peer], prompt: Prompt, rounds: int) -> tuple[dict[str, list[float]], bool]:
-    """The rates of those that do not fail, and whether our default's text is plain decode's in every round."""
+    """Return the rates of the peers that do not fail, and whether our default's text equals plain decode's in all
+    rounds.
+    """
     for peer in peers:
         peer.texts.clear()
     asked = {peer.way.name: peer for peer in peers}
@@ -132,14 +134,14 @@ def measure(peers: Sequence[Peer], prompt: Prompt, rounds: int) -> tuple[dict[st
 
 
 def prompts(plan: Plan, encoded: Sequence[Prompt]) -> Iterator[tuple[str, Prompt]]:
-    """Every kind at every temperature."""
+    """Yield every kind at every temperature."""
     for kind, prompt in zip(plan.kinds, encoded, strict=True):
         for temperature in plan.temperatures:
             yield kind, replace(prompt, temperature=temperature, form=KINDS[kind].form)
 
 
 def cells(plan: Plan, model: str, server: Server) -> Iterator[Cell]:
-    """Measures one model. Raises FetchError."""
+    """Yield the cells of one model. Raises FetchError."""
     weights = (MODELS | LARGE)[model]
     pair = Pair(model, fetched(weights), context=CONTEXT)
     asked = [KINDS[kind].text(weights.is_raw) for kind in plan.kinds]
@@ -154,7 +156,7 @@ def cells(plan: Plan, model: str, server: Server) -> Iterator[Cell]:
 
 
 def markdown(found: Sequence[Cell], plan: Plan) -> str:
-    """The tables for the page, one for each model."""
+    """Return the tables for the page, one for each model."""
     parts = [f"\n{machine()}; {plan.rounds} rounds of {plan.tokens} tokens.\n"]
     for model in dict.fromkeys(cell.model for cell in found):
         lines = [COLUMNS, ["---"] * len(COLUMNS), *(cell.row() for cell in found if cell.model == model)]
@@ -163,7 +165,7 @@ def markdown(found: Sequence[Cell], plan: Plan) -> str:
 
 
 def fill_in(page: Path, text: str) -> None:
-    """Puts the text between the page's marks. Raises SettingsError without them."""
+    """Replace the text between the page's marks. Raises SettingsError without them."""
     before, begin, rest = page.read_text(encoding="utf8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -172,7 +174,7 @@ def fill_in(page: Path, text: str) -> None:
 
 
 def chosen(known: Sequence[str], text: str) -> tuple[str, ...]:
-    """Names between commas."""
+    """Parse names between commas."""
     names = tuple(text.split(","))
     if unknown := [name for name in names if name not in known]:
         raise argparse.ArgumentTypeError(f"there is no '{unknown[0]}'; known: {', '.join(known)}")
@@ -180,7 +182,7 @@ def chosen(known: Sequence[str], text: str) -> tuple[str, ...]:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.real", description="Public models: plain decode, our defaults, and llama.cpp's server."
     )
@@ -194,7 +196,7 @@ def arguments() -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measures and prints. Raises SlipstreamError, FetchError."""
+    """Measure and print. Raises SlipstreamError, FetchError."""
     if find_spec("xllamacpp") is None:
         raise SettingsError("The package xllamacpp, llama.cpp's server, is missing. Run `pip install -e '.[bench]'`.")
     plan = Plan(args.models, args.kinds, tuple(args.temperatures), args.tokens, args.rounds)
@@ -216,7 +218,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Runs the comparison, or says in one sentence what is wrong."""
+    """Run the comparison, or end with the error in one sentence."""
     try:
         run(arguments())
     except (SlipstreamError, FetchError) as error:

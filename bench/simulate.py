@@ -1,11 +1,10 @@
-"""Replays traces of acceptance through the controller, without a model or a clock: `python -m bench.simulate
-[TRACE.json ...]`.
+"""Replays traces of acceptance through the controller, without a model or a clock.
 
-A trace says for every place in a text how sure the drafter would be of its token there and whether the target agrees.
-Beside the controller stand four references: plain decode, the best fixed K, a clairvoyant that knows the chance of each
-token but not the outcome, and the hindsight ceiling that knows the outcomes. All times are the trace's own. Traces are
-made up here, or recorded by `record`. `--ablate` tells what each heuristic is worth instead: docs/controller.md has the
-table.
+Usage: `python -m bench.simulate [TRACE.json ...]`. A trace has for every position of a text the drafter's confidence in
+its token there and whether the target agrees. The controller is compared with four references: plain decode, the best
+fixed K, a clairvoyant that knows the probability of acceptance of each token but not the outcome, and the hindsight
+ceiling that knows the outcomes. All times are the trace's own. Traces are synthetic, or recorded by `record`.
+`--ablate` measures each heuristic instead: docs/controller.md has the table.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from runtime.speculative.control.tuning import TUNING
 
 
 def best_length(chances: Sequence[float], pass_seconds: Sequence[float], rate: float) -> int:
-    """Return the length of a draft with these chances that is worth most where a second is worth `rate` tokens."""
+    """Return the most valuable length of a draft with these probabilities, at a cost of `rate` tokens per second."""
     best, most, survival, gain = 0, 0.0, 1.0, 0.0
     for k, chance in enumerate(chances[: len(pass_seconds) - 1], start=1):
         survival *= chance
@@ -52,8 +51,8 @@ def best_length(chances: Sequence[float], pass_seconds: Sequence[float], rate: f
 
 
 def clairvoyant(trace: Trace) -> float:
-    """Seconds when the chances, not the outcomes, of the tokens ahead are known: the best length at the rate that this
-    itself attains.
+    """Return the seconds with known probabilities, but not outcomes, of the next tokens: the best length at the rate
+    that this policy itself attains.
     """
     rate, total = 1 / trace.passes[0], trace.plain_seconds
     for _ in range(8):
@@ -68,7 +67,7 @@ def clairvoyant(trace: Trace) -> float:
 
 
 def hindsight(trace: Trace) -> float:
-    """Seconds when every outcome is known: the shortest way through the text."""
+    """Return the seconds with every outcome known: the shortest path through the text."""
     n = len(trace.agrees)
     left = [0.0] * (n + MAX_K + 2)
     for place in range(n - 1, -1, -1):
@@ -78,7 +77,7 @@ def hindsight(trace: Trace) -> float:
 
 
 def estimated(trace: Trace) -> Trace:
-    """A recorded trace with the chances that its own confidences turn out to have meant."""
+    """Return a recorded trace with probabilities estimated from the outcomes of similar confidences."""
     edges = np.quantile(trace.confidences, np.linspace(0, 1, 11)[1:-1])
     which = np.searchsorted(edges, trace.confidences, side="right")
     agrees = np.array(trace.agrees)
@@ -87,19 +86,17 @@ def estimated(trace: Trace) -> Trace:
 
 
 def recorded(path: Path) -> Trace:
-    """A trace that `record` wrote."""
+    """Return a trace that `record` wrote."""
     return estimated(Trace(**json.loads(path.read_text(encoding="utf8"))))
 
 
 def record(pair: Pair, prompts: Sequence[str], most: int = 100) -> Trace:
-    """Plain greedy replies, and beside each token what the pair's draft model would have said; costs as measured on
-    this machine.
-    """
+    """Record plain greedy replies with the draft model's agreement at each token; costs are measured here."""
     engine = LoadedEngine(pair, Options(drafters=(NAME,)))
     if not engine.decoder.lineup.drafters:
         engine.close()
         raise SystemExit(f"Nothing to record: {engine.facts.left_out}.")
-    for prompt in prompts[:8]:  # what passes and drafts cost is learned by using them
+    for prompt in prompts[:8]:  # the costs of passes and drafts are learned by use
         list(engine.reply([Message("user", prompt)], Sampling(temperature=0), most))
     controller, backend = engine.decoder.controller, engine.decoder.lineup.drafters[0].backend  # type: ignore[attr-defined]
     known, sampler = controller.states[NAME], Sampler(Sampling(temperature=0))
@@ -121,7 +118,7 @@ def record(pair: Pair, prompts: Sequence[str], most: int = 100) -> Trace:
 
 
 def compare(worlds: Sequence[World]) -> dict[str, float]:
-    """Tokens per second of the controller over those of each reference, in the sum over alike worlds."""
+    """Return the controller's tokens per second over those of each reference, summed over similar worlds."""
     ours, traces = sum(world.lived() for world in worlds), [trace for world in worlds for trace in world.traces]
     best_fixed = min(sum(fixed(trace, k) for trace in traces) for k in range(MAX_K + 1))
     return {
@@ -133,7 +130,7 @@ def compare(worlds: Sequence[World]) -> dict[str, float]:
 
 
 def main() -> None:
-    """A row per trace; the last ones are the least and the geometric mean, then replies at once."""
+    """Print a row per trace, then the minimum and the geometric mean, then concurrent replies."""
     parser = argparse.ArgumentParser(description="Replay traces of acceptance through the controller.")
     parser.add_argument("traces", nargs="*", type=Path, help="recorded traces; without any, made-up ones")
     parser.add_argument("--record", type=Path, help="write a trace of the bundled pair here first")
@@ -178,7 +175,7 @@ def main() -> None:
 
 
 def each_changed() -> dict[str, dict[str, float]]:
-    """Every number of `Tuning` halved, and doubled, but for those of threads, of which these worlds know nothing."""
+    """Return every number of `Tuning` halved and doubled, except those of threads, which these worlds do not model."""
     found, names = dict[str, dict[str, float]](), [each.name for each in fields(TUNING)]
     for name in names[: names.index("first_trial")]:
         low, high = halved_and_doubled(getattr(TUNING, name))
@@ -187,7 +184,7 @@ def each_changed() -> dict[str, dict[str, float]]:
 
 
 def report_changes(changes: Mapping[str, Mapping[str, float]], measure: Callable[[], Seconds]) -> None:
-    """A row for each: times as fast as without a heuristic, or as with another number."""
+    """Print a row for each change: the speed of the current controller relative to the changed one."""
     base, rows, summary = measure(), list[list[str]](), dict[str, object]()
     for name, numbers in changes.items():
         found = worth(numbers, base, measure)
@@ -199,7 +196,7 @@ def report_changes(changes: Mapping[str, Mapping[str, float]], measure: Callable
 
 
 def report_together(n: int, n_seeds: int) -> None:
-    """A row per case: tokens per second over those of passes without drafts."""
+    """Print a row per case: tokens per second over those of passes without drafts."""
     seeded = [dict(together(n, seed)) for seed in range(n_seeds)]
     found = {name: statistics.fmean(each[name]() for each in seeded) for name in seeded[0]}
     rows = [[name, f"{ratio:.3f}"] for name, ratio in found.items()]

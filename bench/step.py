@@ -1,8 +1,7 @@
-"""What a step costs in Python alone: a backend that answers at once, real sampling, verification and control: `python
--m bench.step`.
+"""Cost of a step in Python alone: a backend without computation, with real sampling, verification and control.
 
-Also after passes that read as many bytes as a small model has, which leave nothing else in the processor's caches; and
-what comes between two passes where the models are in a process of their own.
+Usage: `python -m bench.step`. Also measured after passes that read as many bytes as a small model has, which evict
+everything else from the processor's caches; and the time between two passes with the models in a process of their own.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
 
 STEPS, CONTEXT, K = 200, 4096, 3
-N_READ, FEWER_STEPS = 100_000_000, 40  # bytes that a pass reads, where it reads any, and steps then
+N_READ, FEWER_STEPS = 100_000_000, 40  # bytes read by a pass in the second variant, and its number of steps
 GREEDY = Sampling(temperature=0)
 SAMPLED = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, seed=1)
 
 
 class Instant:
-    """Logits without a model: fixed rows with a clear favourite. Each pass reads `weights`; its seconds are counted."""
+    """Logits without a model: fixed rows with a clear favorite. Each pass reads `weights`; its seconds are counted."""
 
     can_branch = True
     n_ctx = n_rewindable = 1 << 20
@@ -63,7 +62,9 @@ class Instant:
 
 
 def microseconds_per_step(n_vocab: int, sampling: Sampling, drafters: list[Drafter], n_read: int = 0) -> float:
-    """Mean over some steps on a context of CONTEXT tokens, without what passes take that read `n_read` bytes."""
+    """Return the mean over some steps on a context of CONTEXT tokens, without the passes, each of which reads `n_read`
+    bytes.
+    """
     n_steps, target = FEWER_STEPS if n_read else STEPS, Instant(n_vocab, n_read)
     costs = PassCosts()
     for width in range(1, 10):
@@ -80,7 +81,9 @@ def microseconds_per_step(n_vocab: int, sampling: Sampling, drafters: list[Draft
 
 
 def main() -> None:
-    """Wanted where passes read nothing: plain greedy at 32k under 150, sampled at 128k under 400, the way under 50."""
+    """Goals for passes that read nothing: plain greedy at 32k under 150, sampled at 128k under 400, the crossing under
+    50.
+    """
     shapes = {"greedy, 32k words": (32_000, GREEDY), "sampled, 128k words": (128_256, SAMPLED)}
     kinds: dict[str, Callable[[int], list[Drafter]]] = {
         "plain": lambda n: [],

@@ -1,7 +1,8 @@
-"""What passes cost by width and how exact they are, for random weights of a shape: `python -m bench.widths 1b Q4_K_M`.
+"""Cost and exactness of passes by width, for random weights of a shape.
 
-On a GPU both decide what speculation is worth: where wider passes cost no more than plain ones, drafts are verified for
-nothing, and passes padded to one width may be exact where widths round differently.
+Usage: `python -m bench.widths 1b Q4_K_M`. On a GPU both determine the benefit of speculation: where wider passes cost
+no more than plain ones, verification is free, and passes padded to one width may be exact where widths round
+differently.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ N_CTX = 1024
 
 
 def weights(folder: Path, shape: str, quant: str) -> Path:
-    """Random ones, written as Q8_0 first where they cannot be written as they are."""
+    """Write random weights, as Q8_0 first if they cannot be written directly, and return the file."""
     if quant == "Q4_K_M" and SHAPES[shape].width % Q4_K.weights == 0:
         return write_random(folder / "q4_k_m.gguf", SHAPES[shape], k_quants=True)
     path = write_random(folder / "q8_0.gguf", SHAPES[shape])
@@ -36,7 +37,7 @@ def weights(folder: Path, shape: str, quant: str) -> Path:
 
 
 def seconds_by_width(backend: LlamaBackend, widths: Sequence[int], budget: float) -> dict[int, float]:
-    """Medians, until the budget of seconds is spent; each width once in any case."""
+    """Return medians, measured until the budget of seconds is spent; each width at least once."""
     run, deadline = pass_runner(backend), time.perf_counter() + budget
     found = {}
     for width in widths:
@@ -46,7 +47,7 @@ def seconds_by_width(backend: LlamaBackend, widths: Sequence[int], budget: float
 
 
 def exactness(backend: LlamaBackend, widest: int) -> dict[str, str]:
-    """As the self-test says, of passes as they come and of those that are padded to one width."""
+    """Return the results of the self-test for unpadded passes, and for passes padded to one width."""
     found = {"as they come": str(self_test(backend, widest))}
     for rows in (rows for rows in PADDED if rows <= widest):
         backend.pad(rows)
@@ -57,7 +58,7 @@ def exactness(backend: LlamaBackend, widest: int) -> dict[str, str]:
 
 
 def main() -> None:
-    """Times in milliseconds and as times of a plain pass."""
+    """Print times in milliseconds and relative to a plain pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("quant", nargs="?", default="Q8_0", choices=FILE_TYPES, metavar="TYPE")

@@ -139,6 +139,15 @@ def test_an_interrupted_pull_goes_on_the_next_time(hub: Hub, how: Behaviour) -> 
     assert len(how.ranges) == 1
 
 
+def test_a_partial_file_that_is_whole_already_is_only_checked(hub: Hub, how: Behaviour) -> None:
+    (file,) = hub.plan(f"{NAME}:{FILE}")
+    file.partial.parent.mkdir(parents=True)
+    file.partial.write_bytes(CONTENT)
+    how.spoil = True  # what the hub would send now
+    assert pull(hub).read_bytes() == CONTENT
+    assert how.ranges == []
+
+
 def test_wrong_bytes_are_never_put_in_place(hub: Hub, how: Behaviour) -> None:
     how.spoil = True
     with pytest.raises(HubError, match="not those that the hub promised"):

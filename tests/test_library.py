@@ -10,8 +10,10 @@ import pytest
 
 from app.models import library, ollama
 from app.models.library import Model, all_models
-from app.models.prospects import FITS, FITS_ALONE, TOO_LARGE, Prospect, demands, prospect
+from app.models.prospects import FITS, FITS_ALONE, TOO_LARGE, Machine, Prospect, demands, layer_seconds, prospect
 from app.tui.actions.first_steps import by_size
+from runtime.loading import plain_speed
+from runtime.loading.profile_cache import ProfileCache
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.hub.cache import CachedFile
@@ -87,7 +89,29 @@ def test_the_bundled_pair_is_here_and_its_demands_are_those_of_its_headers(home:
     assert model.size == DEMO.target.stat().st_size + DEMO.draft.stat().st_size  # type: ignore[union-attr]
     assert found.read == ModelFacts(read_model_header(DEMO.target)).n_bytes_per_token
     assert found.needed - found.without_draft == demands(DEMO.draft).needed > 0  # type: ignore[arg-type]
-    assert found.per_second(1e9) == pytest.approx(1e9 / found.read)
+    assert found.per_second(Machine(1e9)) == pytest.approx(1e9 / found.read)
+
+
+def test_a_measured_speed_is_told_instead_of_an_estimate(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain_speed, "memo", lambda: ProfileCache("speeds", tmp_path))
+    model = next(each for each in all_models() if each.name == "demo")
+    assert layer_seconds(1e9) == prospect(model).step_seconds == 0.0
+    plain_speed.record(DEMO.target, 0.2)
+    plain_speed.record(DEMO.target, 0.1)
+    found = prospect(model)
+    assert found.per_second(Machine(1e9)) == pytest.approx(10)
+    layer = (0.1 - found.read / 1e9) / found.n_layers
+    assert layer_seconds(1e9) == pytest.approx(layer)
+    other = Prospect(read=found.read, n_layers=2 * found.n_layers)
+    assert other.per_second(Machine(1e9, layer)) == pytest.approx(1 / (0.1 + layer * found.n_layers))
+    copy = tmp_path / "copy.gguf"
+    copy.write_bytes(b"one")
+    plain_speed.record(copy, 0.5)
+    copy.write_bytes(b"another")
+    assert copy not in plain_speed.measured()
+    assert Prospect().per_second(Machine(1e9, 1.0)) == 0.0
 
 
 def test_what_fits_is_told_by_the_memory_that_is_free() -> None:

@@ -16,6 +16,7 @@ import pytest
 from app.models import info
 from bench.instruments import fuzz
 from bench.instruments.header import sample, text
+from runtime.backends.model import LlamaModel
 from runtime.core.errors import ModelError, RegistryError
 from runtime.models.cache_layout import HALVES, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
@@ -24,6 +25,7 @@ from runtime.models.header import Header, TensorInfo, parse_header, read_header,
 from runtime.models.model_files import find_file
 from runtime.models.registry import find_pair, load_registry
 from runtime.models.shards import is_first_shard, shard_names
+from runtime.models.split import check_shards
 
 DEMO = load_registry()["demo"]
 
@@ -145,6 +147,24 @@ def test_the_facts_of_a_split_model_are_those_of_all_shards(tmp_path: Path) -> N
     (tmp_path / "m-00002-of-00002.gguf").unlink()
     with pytest.raises(ModelError, match=r"00002-of-00002\.gguf does not exist"):
         read_model_header(tmp_path / "m-00001-of-00002.gguf")
+
+
+def test_a_split_model_is_opened_by_any_part_and_a_missing_or_renamed_one_is_named(tmp_path: Path) -> None:
+    first, second = (tmp_path / name for name in shard_names("m-00001-of-00002.gguf"))
+    second.write_bytes(sample(part=1))
+    assert find_file(str(second)) == second
+    with pytest.raises(ModelError, match=r"a part of a model in 2 files, and m-00001-of-00002.gguf is not"):
+        check_shards(second)
+    first.write_bytes(sample(part=0))
+    assert find_file(str(second)) == find_file(str(first)) == first
+    check_shards(first)
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(ModelError, match=r"m-00002-of-00002.gguf contains part 1 of a model, not part 2"):
+        check_shards(first)
+    second.unlink()
+    with pytest.raises(ModelError, match=r"m-00002-of-00002.gguf is not in its folder"):
+        LlamaModel(first)
+    check_shards(tmp_path / "whole.gguf")
 
 
 def test_a_pass_reads_a_share_of_the_experts_and_not_the_input_table() -> None:

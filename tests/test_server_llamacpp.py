@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from app.server.llamacpp.completion import RawCompletionRequest
+from app.server.policy import served_names
 from runtime.conversation.prompt import infill_ids
 from runtime.engine import Infill, Options
 from runtime.engine.loaded import LoadedEngine
@@ -55,7 +56,10 @@ def unending(engine: LoadedEngine) -> dict[str, Any]:
 def test_a_place_keeps_what_is_nearest_to_it() -> None:
     fim = {"prefix": 1, "suffix": 2, "middle": 3, "file": 4}
     ids = infill_ids(Infill("ab", "cd", (("f", "xyz"),)), Letters(), fim, 64)
-    assert ids == [4, *b"f\nxyz", 1, *b"ab", 2, *b"cd", 3]
+    assert ids == [4, *b"f\nxyz", 4, *b"filename\n", 1, *b"ab", 2, *b"cd", 3]
+    ids = infill_ids(Infill("ab", "cd", (("f", "x" * 99), ("g", "yz"))), Letters(), fim | {"repo": 5}, 80)
+    assert ids == [5, *b"project\n", 4, *b"g\nyz", 4, *b"filename\n", 1, *b"ab", 2, *b"cd", 3]
+    assert infill_ids(Infill("ab", "cd"), Letters(), fim | {"repo": 5}, 80) == [1, *b"ab", 2, *b"cd", 3]
     long = infill_ids(Infill("a" * 99 + "b", "c" + "d" * 99, (("f", "x" * 99),)), Letters(), fim, 64)
     assert len(long) < 64
     assert long[0] == 1
@@ -133,6 +137,26 @@ def test_an_idle_stream_shows_that_it_lives(demo: httpx2.Client, monkeypatch: py
         assert next(lines).startswith(":")  # a comment, which clients ignore
     head = demo.head("/models/sse")  # which has no end to wait for
     assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("qwen2.5-coder-1.5b-instruct-q4_k_m.gguf", "qwen2.5-coder-1.5b-instruct"),
+        ("Llama-3.2-3B-Instruct-UD-IQ2_XXS.gguf", "Llama-3.2-3B-Instruct"),
+        ("SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2-135M-Instruct"),
+        ("big-Q8_0-00001-of-00003.gguf", "big"),
+        ("gpt-oss-20b-MXFP4.gguf", "gpt-oss-20b"),
+        ("Q4_K_M.gguf", "Q4_K_M"),
+    ],
+)
+def test_a_file_is_served_under_its_models_name_and_found_by_its_own(file: str, name: str) -> None:
+    assert served_names(file, ()) == (name, file)
+    assert served_names(file, ("mine", "fim")) == ("mine", "fim")
+
+
+def test_a_pair_is_served_under_its_name() -> None:
+    assert served_names("demo", ()) == ("demo",)
 
 
 def test_a_model_with_aliases_is_found_by_each() -> None:

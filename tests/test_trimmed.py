@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from app.models.info import describe
+from app.models.prospects import Machine
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.planted import FIRST_WORD, plant, word
 from bench.instruments.shapes import K_QUANTS, TINY, Shape, requantize, write_random
@@ -357,5 +358,5 @@ def test_a_copy_is_a_sound_file_that_says_what_it_is(tmp_path: Path) -> None:
     assert copy.n_bytes_per_token == trimmed.bytes_per_token(whole)
     assert kept_of(path).source == source
     assert wanted_by(copy) == f"a copy of {source} with fewer words, for its targets"
-    assert describe(path, copy, 1.0)["vocabulary"] == N_KEPT
+    assert describe(path, copy, Machine(1.0))["vocabulary"] == N_KEPT
     assert struct.unpack("<4sI", path.read_bytes()[:8]) == (b"GGUF", 3)

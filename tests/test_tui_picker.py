@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(ollama, "SYSTEM_WIDE", tmp_path / "no ollama")
     monkeypatch.setattr(model_picker, "free_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(prospects, "free_memory", lambda: 8_000_000_000)
-    monkeypatch.setattr(model_picker, "bandwidth", lambda: 50e9)
+    monkeypatch.setattr(model_picker, "this_machine", lambda: prospects.Machine(50e9))
     return tmp_path
 
 

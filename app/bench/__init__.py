@@ -1,4 +1,4 @@
-"""`slipstream bench`: what speculation is worth with this pair on this machine.
+"""`slipstream bench`: measures the gain from speculation with this pair on this machine.
 
 Loads nothing until the command runs.
 """

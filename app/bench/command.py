@@ -1,6 +1,6 @@
-"""`slipstream bench`: loads, measures with a bar and an estimate, prints, writes the report.
+"""`slipstream bench`: loads, measures with a progress bar and a time estimate, prints, writes the report.
 
-Knows the terminal; leaves options to cli.py.
+Knows the terminal; leaves options to plan.py and app/cli.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from app.terminal import Interrupt
 from runtime.engine import Options
 from runtime.models.registry import Pair
 
-LONG = 600  # seconds after which a shorter plan is worth a word
+LONG = 600  # seconds from which on a shorter plan is suggested
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where to write what the terminal does not show."""
+    """The files for results that the terminal does not show."""
 
     html: Path | None
     json: Path | None
 
     def check(self) -> None:
-        """A usage error for what could not be written: nobody wants to hear that after the run."""
+        """Raises BadParameter for a file that cannot be written, before the long run."""
         for path, option in ((self.html, "'--html'"), (self.json, "'--json'")):
             if path is not None and not is_writable(path):
                 text = f"{path} cannot be written. Name a file in a folder that exists and that you may write to."
@@ -48,12 +48,12 @@ class Files:
 
 
 def is_writable(path: Path) -> bool:
-    """A file that may be changed, or that may be made where it is to be."""
+    """Return whether the file can be changed or created."""
     return not path.is_dir() and path.parent.is_dir() and os.access(path if path.exists() else path.parent, os.W_OK)
 
 
 def run(pair: Pair, options: Options, plan: Plan, files: Files) -> int:
-    """Measures and prints; returns the exit code."""
+    """Measure and print. Returns the exit code."""
     files.check()
     interrupt = Interrupt()
     with interrupt.watching():
@@ -66,13 +66,13 @@ def run(pair: Pair, options: Options, plan: Plan, files: Files) -> int:
         else:
             print("slipstream: interrupted before anything was measured", file=sys.stderr)
         print(json.dumps(summary, ensure_ascii=False), flush=True)
-    finally:  # last, so that a full disk takes nothing from the terminal; and also when nobody reads that to its end
+    finally:  # last, so that a full disk does not affect the terminal, and also after a broken pipe
         write(files, results, facts, summary)
     return 130 if results.is_interrupted else int(results.n_different > 0)
 
 
 def measure(pair: Pair, options: Options, plan: Plan, interrupt: Interrupt) -> Results:
-    """All rounds, or those before an interrupt."""
+    """Run all rounds, or those before an interrupt."""
     console = Console(stderr=True, highlight=False)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with (
@@ -89,7 +89,7 @@ def measure(pair: Pair, options: Options, plan: Plan, interrupt: Interrupt) -> R
 
 
 def make_rounds(runs: Runs, progress: Progress) -> None:
-    """The warm-up, an estimate, and the rounds that count."""
+    """Run the warm-up, print an estimate, and run the rounds that count."""
     n_tasks = len(runs.tasks())
     bar = progress.add_task("Loading", total=(runs.plan.runs + 1) * n_tasks)
     for number in range(WARM_UP, runs.plan.runs + 1):
@@ -103,7 +103,7 @@ def make_rounds(runs: Runs, progress: Progress) -> None:
 
 
 def estimate(seconds: float, plan: Plan) -> str:
-    """How long it will take, while there is still time to choose something else."""
+    """Return the expected duration in words, before the rounds that count."""
     n_minutes, n_seconds = divmod(round(seconds), 60)
     about = f"{n_minutes} min {n_seconds} s" if n_minutes else f"{n_seconds} s"
     shorter = " `--quick` measures less." if seconds > LONG else ""
@@ -112,7 +112,7 @@ def estimate(seconds: float, plan: Plan) -> str:
 
 
 def write(files: Files, results: Results, facts: Facts, summary: dict[str, Any]) -> None:
-    """The report, and the JSON object with every single reply's numbers."""
+    """Write the report, and the JSON object with the numbers of every reply."""
     if files.html is not None:
         files.html.write_text(page(results, facts), encoding="utf8")
     if files.json is not None:

@@ -1,12 +1,11 @@
-"""The engines that a benchmark asks: one per way, as many open at once as memory holds.
+"""The engines of a benchmark: one per configuration, as many open together as memory allows.
 
 Knows no prompts and no results.
 
-One engine per way, because a controller learns from what it sees: ways that shared one would teach each other, and what
-adaptive decoding had learned from drafts that were forced would not be what it learns by itself. The model files are
-mapped, so a further engine usually costs no more than its caches; but repacked weights, and weights on a GPU, are
-copies, so each engine is counted with its whole files. What does not fit by that count is opened for its turn and
-closed after it.
+A controller learns from its measurements, so each configuration has its own engine. A shared engine would give adaptive
+decoding what was learned from forced drafts. The model files are mapped, so a further engine usually costs only its
+caches. Repacked weights and weights on a GPU are copies, so each engine is counted with its whole files. Engines that
+do not fit by that count are opened when needed and closed afterwards.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from runtime.engine import Engine, Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 
-SHARE = 0.5  # of the memory that is free now
-CACHES = 32 * 2**20  # bytes of contexts and buffers that even a small model takes
+SHARE = 0.5  # of the free memory
+CACHES = 32 * 2**20  # bytes of contexts and buffers, also for a small model
 
 
 class Engines:
-    """Opens engines and closes them."""
+    """Opens and closes engines."""
 
     def __init__(self, pair: Pair, options: Options, ways: Sequence[Way], go_on: Callable[[], bool]) -> None:
         self.pair, self._options, self._go_on = pair, options, go_on
         n_fit = int(SHARE * psutil.virtual_memory().available / engine_bytes(pair))
         self.all_fit = len(ways) <= n_fit
-        self._ways_kept = ways if self.all_fit else ways[: max(0, n_fit - 1)]  # one place is for those that come and go
+        self._ways_kept = ways if self.all_fit else ways[: max(0, n_fit - 1)]  # one place is for the others
         self._kept: dict[Way, Engine] = {}
-        self.seconds = 0.0  # spent on loading
+        self.seconds = 0.0  # time spent on loading
 
     def _open(self, way: Way) -> Engine:
-        """Raises KeyboardInterrupt when it is not to go on."""
+        """Load an engine. Raises KeyboardInterrupt if the benchmark is to stop."""
         began, options = time.perf_counter(), replace(self._options, drafters=way.drafters, fixed_k=way.fixed_k)
         engine = LoadedEngine(self.pair, options, lambda what, share: self._go_on())
         self.seconds += time.perf_counter() - began
@@ -48,7 +47,7 @@ class Engines:
 
     @contextmanager
     def lent(self, way: Way) -> Iterator[Engine]:
-        """The engine of that way, for as long as the block lasts."""
+        """Yield the engine of a configuration for the block."""
         if way in self._kept:
             yield self._kept[way]
             return
@@ -73,9 +72,9 @@ class Engines:
 
 
 def engine_bytes(pair: Pair) -> int:
-    """What an engine takes at most: the files with a tenth for its caches, and what is needed at least.
+    """Return an upper estimate of an engine's memory: its files with a tenth for caches, plus a minimum.
 
-    Missing files are the loader's to report.
+    Missing files are left to the loader to report.
     """
     files = [path for path in (pair.target, pair.draft) if path is not None and path.is_file()]
     return int(1.1 * sum(path.stat().st_size for path in files)) + CACHES

@@ -1,4 +1,4 @@
-"""Where and with what a benchmark was run: machine, versions, models, settings. Knows no numbers that were measured."""
+"""The conditions of a benchmark: machine, versions, models, settings. Knows no measurements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runtime.models.registry import Pair
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """In words, in the order in which they are shown."""
+    """The conditions in words, in display order."""
 
     machine: str
     system: str
@@ -30,7 +30,7 @@ class Facts:
 
     @classmethod
     def of(cls, pair: Pair, options: Options, plan: Plan) -> Facts:
-        """Of this machine, now."""
+        """Return the facts of this machine, now."""
         versions = (
             f"slipstream {version('slipstream')}, llama-cpp-python {version('llama-cpp-python')}, Python "
             f"{platform.python_version()}"
@@ -49,7 +49,7 @@ class Facts:
 
 
 def machine() -> str:
-    """Processor, cores that may be used, memory."""
+    """Return the processor, the usable cores and the memory, in words."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf8", errors="replace").splitlines() if info.exists() else []
     name = next(
@@ -61,12 +61,12 @@ def machine() -> str:
 
 
 def describe_file(path: Path) -> str:
-    """Its name and size."""
+    """Return a file's name and size."""
     return f"{path.name}, {path.stat().st_size / 1e6:,.1f} MB"
 
 
 def settings(options: Options, plan: Plan) -> str:
-    """What a round was made of, and what was not left to measurement."""
+    """Return the size of a round, and the options that were not left to measurement."""
     rounds = (
         f"{plan.runs} rounds of {plan.n_prompts} prompt{'s' * (plan.n_prompts > 1)} per kind, up to {plan.max_tokens} "
         "tokens each"

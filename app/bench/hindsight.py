@@ -1,5 +1,5 @@
-"""The shortest way through a reply for somebody who knew which guesses would come true: a ceiling, out of reach without
-that knowledge.
+"""The shortest time for a reply with perfect knowledge of which draft tokens are accepted. This is a ceiling that no
+real policy can reach.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Step = tuple[float, str, int, int]  # seconds, drafter, tokens drafted, tokens a
 
 @dataclass(frozen=True, slots=True)
 class Guesser:
-    """One drafter in one reply: how many of its tokens are right at each place, and the seconds of a step by tokens
+    """One drafter in one reply: the number of its correct tokens at each position, and the seconds of a step by tokens
     drafted.
     """
 
@@ -22,8 +22,8 @@ class Guesser:
 
 
 def shortest(n: int, plain: float, guessers: Iterable[Guesser]) -> float:
-    """Seconds for `n` tokens, a plain step taking `plain`: at every place the best drafter and length, backward from
-    the end.
+    """Return the least seconds for `n` tokens, with a plain step taking `plain`. Dynamic programming from the end
+    chooses the best drafter and draft length at every position.
     """
     guessers, left = list(guessers), [0.0] * (n + 1)
     for place in reversed(range(n)):
@@ -37,7 +37,9 @@ def shortest(n: int, plain: float, guessers: Iterable[Guesser]) -> float:
 
 
 def right_at(n: int, replies: Iterable[Sequence[Step]]) -> list[int]:
-    """[n] how many tokens were right from each place on, as far as any of the replies shows; all have the same text."""
+    """Return the number of correct draft tokens from each of `n` positions on, the most over all replies, which have
+    the same text.
+    """
     right = [0] * n
     for steps in replies:
         place = 0
@@ -49,7 +51,7 @@ def right_at(n: int, replies: Iterable[Sequence[Step]]) -> list[int]:
 
 
 def seconds_by_length(steps: Iterable[Step]) -> dict[int, float]:
-    """Tokens drafted -> the median seconds of a step."""
+    """Return the median seconds of a step by tokens drafted."""
     taken: dict[int, list[float]] = {}
     for seconds, _, n_drafted, _ in steps:
         taken.setdefault(n_drafted, []).append(seconds)

@@ -1,6 +1,6 @@
-"""The report as one HTML file that needs nothing from outside.
+"""The report as one self-contained HTML file.
 
-Knows the template report.html; everything but our own drawings is escaped.
+Knows the template report.html. Everything but our own drawings is escaped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.bench.words import headlines, kinds, rows, verdict
 
 
 def page(results: Results, facts: Facts) -> str:
-    """The whole document."""
+    """Return the whole document."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

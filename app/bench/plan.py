@@ -1,6 +1,4 @@
-"""What a benchmark runs: the ways to decode, the kinds of text, how often and how long.
-
-Plain data, read strictly from options.
+"""The plan of a benchmark: decoding configurations, kinds of text, rounds and lengths, parsed strictly from options.
 
 Knows names and numbers; opens no model.
 """
@@ -25,7 +23,9 @@ MAX_K = 16
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to decode: which drafters may guess, and how many tokens always; None leaves it to the controller."""
+    """A decoding configuration: the drafters and a fixed draft length in tokens. None leaves the length to the
+    controller.
+    """
 
     name: str
     drafters: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is compared like with like: one kind of text at one temperature."""
+    """A unit of comparison: one kind of text at one temperature."""
 
     kind: str
     temperature: float
@@ -45,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One round asks every prompt at every temperature in every way."""
+    """The plan of a benchmark. One round runs every prompt at every temperature in every configuration."""
 
     drafters: tuple[str, ...]
     kinds: tuple[str, ...] = tuple(KINDS)
@@ -56,14 +56,14 @@ class Plan:
 
     @property
     def ways(self) -> list[Way]:
-        """Plain first, because every other text is compared with its; then the one that matters most."""
+        """The configurations. Plain comes first, because all other texts are compared with its own; then adaptive."""
         adaptive = [Way(ADAPTIVE, self.drafters)] if self.drafters else []
         fixed = [Way(f"{drafter} K={k}", (drafter,), k) for drafter in self.drafters for k in self.ks]
         return [Way(PLAIN), *adaptive, *fixed]
 
     @property
     def cells(self) -> list[Cell]:
-        """Kinds by temperatures."""
+        """The kinds of text at each temperature."""
         return [Cell(kind, temperature) for kind in self.kinds for temperature in TEMPERATURES]
 
 
@@ -85,7 +85,7 @@ def make_plan(
     runs: int | None,
     max_tokens: int | None,
 ) -> Plan:
-    """The full plan or the quick one, changed where an option says so."""
+    """Return the full plan or the quick one, changed by the given options. Raises BadParameter."""
     given = {
         "kinds": None if kinds is None else parse_kinds(kinds),
         "ks": None if ks is None else parse_ks(ks),
@@ -97,7 +97,7 @@ def make_plan(
 
 
 def parse_kinds(names: str) -> tuple[str, ...]:
-    """`question,code` as a tuple; a usage error for a kind that does not exist."""
+    """Return `question,code` as a tuple. Raises BadParameter for an unknown kind."""
     wanted = split(names)
     for name in wanted:
         if name not in KINDS:
@@ -108,7 +108,7 @@ def parse_kinds(names: str) -> tuple[str, ...]:
 
 
 def parse_ks(numbers: str) -> tuple[int, ...]:
-    """`1,2,4` as a tuple; a usage error for what is no draft length."""
+    """Return `1,2,4` as a tuple. Raises BadParameter for an invalid draft length."""
     wanted = split(numbers)
     if not wanted or not all(number.isdecimal() and 1 <= int(number) <= MAX_K for number in wanted):
         raise typer.BadParameter(
@@ -118,12 +118,12 @@ def parse_ks(numbers: str) -> tuple[int, ...]:
 
 
 def split(text: str) -> tuple[str, ...]:
-    """The parts between commas, each once."""
+    """Return the parts between commas, each once."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def choose_drafters(pair: Pair, named: Sequence[str] | None) -> tuple[str, ...]:
-    """Those named, or all of the pair's that can be measured; a usage error for one that cannot."""
+    """Return the named drafters, or all of the pair's that can be measured. Raises BadParameter for one that cannot."""
     unfit = {each.name: each.unmeasured for each in registered() if each.unmeasured}
     if wrong := next((name for name in named or () if name in unfit), None):
         raise typer.BadParameter(

@@ -1,6 +1,6 @@
-"""A benchmark's plots as SVG that needs nothing from outside: no script, no font, no stylesheet.
+"""A benchmark's plots as self-contained SVG: no script, no font, no stylesheet.
 
-Colours are variables of the page, so that they follow its light or dark scheme.
+Colors are variables of the page, so that they follow its light or dark scheme.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pygal.style import Style
 from app.bench.plan import ADAPTIVE, PLAIN, TEMPERATURES, Cell
 from app.bench.results import Results, Spread
 
-N_COLORS = 8  # that the page defines
-SMOOTH = 4  # passes
+N_COLORS = 8  # colors defined by the page
+SMOOTH = 4  # passes of a moving average
 LOOK: dict[str, Any] = {
     "js": [], "width": 640, "height": 380, "margin": 8, "margin_bottom": 16, "legend_at_bottom": True,
     "truncate_legend": -1, "dots_size": 3,
@@ -29,7 +29,7 @@ LOOK: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A drawing, and what one sees in it."""
+    """A drawing, its title and its caption."""
 
     title: str
     caption: str
@@ -37,7 +37,7 @@ class Plot:
 
 
 def plots(results: Results) -> list[Plot]:
-    """All of them."""
+    """Return all plots."""
     shown = [
         temperature for temperature in TEMPERATURES if any(cell.temperature == temperature for cell in results.cells)
     ]
@@ -50,7 +50,7 @@ def plots(results: Results) -> list[Plot]:
 
 
 def speeds(results: Results, temperature: float) -> Plot:
-    """Tokens per second by draft length, a line per drafter, beside plain and adaptive decoding."""
+    """Return the plot of tokens per second by draft length: a line per drafter, with plain and adaptive decoding."""
     cells, ks = [cell for cell in results.cells if cell.temperature == temperature], results.plan.ks
     chart = pygal.Line(
         **LOOK,
@@ -75,7 +75,7 @@ def speeds(results: Results, temperature: float) -> Plot:
 
 
 def ratios(results: Results, temperature: float) -> Plot:
-    """Adaptive decoding and the best fixed setting over plain, by kind of text."""
+    """Return the plot of adaptive decoding and the best fixed setting relative to plain decode, by kind of text."""
     cells = [cell for cell in results.cells if cell.temperature == temperature]
     settings = {"best fixed setting": [results.best_fixed(cell) for cell in cells], ADAPTIVE: [ADAPTIVE] * len(cells)}
     bars = {
@@ -91,7 +91,7 @@ def ratios(results: Results, temperature: float) -> Plot:
 
 
 def references(results: Results) -> Plot:
-    """Adaptive decoding over the best fixed setting and over the ceiling, by cell."""
+    """Return the plot of adaptive decoding relative to the best fixed setting and to the ceiling, by cell."""
     fixed, ceiling = results.against_best(), results.against_hindsight()
     kinds, bars = list(dict.fromkeys(cell.kind for cell in results.cells)), dict[str, list[Spread | None]]()
     for each in TEMPERATURES:
@@ -109,7 +109,7 @@ def references(results: Results) -> Plot:
 
 
 def acceptance(results: Results) -> Plot:
-    """By depth, a line per drafter and temperature."""
+    """Return the plot of acceptance by depth: a line per drafter and temperature."""
     depths = [str(depth + 1) for depth in range(max(results.plan.ks))]
     chart = pygal.Line(
         **LOOK,
@@ -129,7 +129,9 @@ def acceptance(results: Results) -> Plot:
 
 
 def lengths(results: Results) -> Plot:
-    """Tokens drafted by pass, along the newest greedy replies, as means of a few passes: single ones jump about."""
+    """Return the plot of tokens drafted by pass, along the newest greedy replies, as a moving average over a few
+    passes.
+    """
     lines = {kind: results.lengths(kind) for kind in dict.fromkeys(cell.kind for cell in results.cells)}
     longest = max((k for line in lines.values() for _, k in line), default=0)
     chart = pygal.XY(
@@ -147,7 +149,7 @@ def lengths(results: Results) -> Plot:
 
 
 def pass_costs(results: Results) -> Plot:
-    """T(n) / T(1), beside what n passes of one row would take."""
+    """Return the plot of T(n) / T(1) against n passes of one row."""
     costs, look = results.costs, LOOK | {"y_labels_major": [1]}
     chart = pygal.XY(
         **look, style=style(1), x_title="rows in a pass", y_title="times a pass of one row", x_labels=list(costs)
@@ -162,7 +164,7 @@ def pass_costs(results: Results) -> Plot:
 
 
 def style(first: int) -> Style:
-    """The page's colours, beginning with that one: 0 is for plain decode, 1 for adaptive."""
+    """Return a style with the page's colors, starting at `first`: 0 is for plain decode, 1 for adaptive."""
     colors = [f"var(--color-{(first + i) % N_COLORS})" for i in range(4 * N_COLORS)]
     return Style(
         background="transparent", plot_background="transparent", foreground="var(--ink)",
@@ -177,7 +179,7 @@ def style(first: int) -> Style:
 
 
 def draw_bars(bars: dict[str, list[Spread | None]], kinds: list[str], title: str, first: int) -> str:
-    """Ratios by kind of text; 1 is marked."""
+    """Return a bar chart of ratios by kind of text. The line at 1 is marked."""
     chart = pygal.Bar(**LOOK | {"y_labels_major": [1]}, style=style(first), y_title=title, x_labels=kinds)
     for name, spreads in bars.items():
         chart.add(name, [ranged(spread) for spread in spreads])
@@ -186,33 +188,31 @@ def draw_bars(bars: dict[str, list[Spread | None]], kinds: list[str], title: str
 
 
 def from_zero(chart: Any, spreads: Iterable[Spread | None], *more: float) -> None:
-    """Lets the axis begin at 0 and end above every range; the library looks at the points only."""
+    """Make the axis begin at 0 and end above every range. The library considers only the points."""
     top = max([spread.most for spread in spreads if spread], default=1.0)
     step = next(step for n in range(-3, 9) for step in (10.0**n, 2 * 10.0**n, 5 * 10.0**n) if top / step <= 6)
     chart.config.y_labels = sorted({*(round(i * step, 6) for i in range(math.ceil(top / step) + 1)), *more})
 
 
 def level(spread: Spread | None) -> float | None:
-    """A point without its range."""
+    """Return a point without its range."""
     return None if spread is None else spread.median
 
 
 def ranged(spread: Spread | None) -> dict[str, Any] | None:
-    """A point with a bar from least to most."""
+    """Return a point with a bar from least to most."""
     return None if spread is None else {"value": spread.median, "ci": {"low": spread.least, "high": spread.most}}
 
 
 def draw(chart: Any) -> str:
-    """The chart as an element that a page can hold; values show when the mouse rests on them."""
+    """Return the chart as an element for a page. Values appear as tooltips."""
     chart.config.value_formatter = chart.config.formatter or (lambda value: f"{value:.4g}")
     chart.add_xml_filter(without_script)
     return str(chart.render(is_unicode=True))
 
 
 def without_script(root: Element) -> Element:
-    """Takes out scripts, which the library leaves even when told to use none, and comments; its hints for them become
-    the browser's own.
-    """
+    """Remove comments, and scripts, which the library emits even if disabled. Its tooltips become the browser's own."""
     for parent in root.iter():
         for child in [child for child in parent if not isinstance(child.tag, str) or child.tag.endswith("script")]:
             parent.remove(child)

@@ -1,12 +1,12 @@
-"""What is asked in a benchmark, by kind of text: plain data that any instruction model can work with. Knows no model.
+"""A benchmark's prompts, by kind of text: plain data for any instruction model. Knows no model.
 
-Questions and code are about Python's standard library, which is all that the bundled pair knows; the other kinds differ
-in how much of the reply stands in the prompt already, which is what decides whether looking words up pays.
+Questions and code are about Python's standard library, which is all that the bundled pair knows. The other kinds differ
+in how much of the reply repeats the prompt, which decides whether lookup drafters pay.
 """
 
 from __future__ import annotations
 
-Turns = tuple[str, ...]  # what the user and the model said by turns; the last is the user's, and is to be answered
+Turns = tuple[str, ...]  # turns of user and model, alternating; the last is the user's and is to be answered
 
 TIDES = """\
 Most coasts see two high waters and two low waters in a little more than a day. The cause is the pull of the moon, which is stronger on the \

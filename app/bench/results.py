@@ -1,4 +1,4 @@
-"""What a benchmark found, and the arithmetic on it: medians, ratios of the same round, the best fixed setting.
+"""A benchmark's results and the arithmetic on them: medians, ratios within a round, the best fixed setting.
 
 Knows no engine and prints nothing.
 """
@@ -17,20 +17,20 @@ from app.bench.plan import ADAPTIVE, PLAIN, Cell, Plan
 
 @dataclass(frozen=True, slots=True)
 class TimedReply:
-    """One reply, without its text."""
+    """The measurements of one reply, without its text."""
 
     way: str
     cell: Cell
-    prompt: int  # which of the kind's
+    prompt: int  # index among the kind's prompts
     round: int
     n_tokens: int
-    seconds: float  # of decoding; reading the prompt is not part of it
+    seconds: float  # of decoding, without the prefill
     steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median of several rounds, the least and the most."""
+    """The median, the least and the most of several rounds."""
 
     median: float
     least: float
@@ -38,30 +38,30 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread | None:
-        """None without values."""
+        """Return the spread of the values, or None without values."""
         return cls(median(values), min(values), max(values)) if values else None
 
 
 @dataclass(slots=True)
 class Results:
-    """Everything that was measured, in order."""
+    """All measurements, in order."""
 
     plan: Plan
     samples: list[TimedReply] = field(default_factory=list)
-    n_compared: int = 0  # replies whose tokens were held against plain decode's
-    n_different: int = 0  # of them, where kernels were exact: each is a bug
-    n_rounded: int = 0  # the same where kernels round differently by width, so that texts may differ
+    n_compared: int = 0  # replies compared with plain decode's, token by token
+    n_different: int = 0  # differing replies with exact kernels: each is a bug
+    n_rounded: int = 0  # differing replies where rounding depends on the width
     costs: dict[int, float] = field(default_factory=dict)  # width -> seconds of a pass
     exactness: str = ""
     is_interrupted: bool = False
 
     def speed(self, way: str, cells: Iterable[Cell]) -> Spread | None:
-        """Tokens per second over those cells, by round."""
+        """Return the tokens per second over those cells, by round."""
         rounds = self._rounds(way, cells)
         return Spread.of([tokens_per_second(samples.values()) for samples in rounds.values()])
 
     def ratio(self, way: str, other: str, cells: Iterable[Cell]) -> Spread | None:
-        """How many times as fast as the other, by round and over what both replied to."""
+        """Return the speed relative to another configuration, by round, over the prompts that both replied to."""
         cells, ratios = list(cells), []
         ours, theirs = self._rounds(way, cells), self._rounds(other, cells)
         for number in ours.keys() & theirs.keys():
@@ -73,7 +73,7 @@ class Results:
         return Spread.of(ratios)
 
     def _rounds(self, way: str, cells: Iterable[Cell]) -> dict[int, dict[tuple[Cell, int], TimedReply]]:
-        """Round -> (cell, prompt) -> the reply."""
+        """Return the replies by round, and by cell and prompt."""
         wanted, rounds = set(cells), dict[int, dict[tuple[Cell, int], TimedReply]]()
         for sample in self.samples:
             if sample.way == way and sample.cell in wanted:
@@ -82,28 +82,28 @@ class Results:
 
     @property
     def cells(self) -> list[Cell]:
-        """Those of which something is known."""
+        """The cells with results."""
         known = {sample.cell for sample in self.samples}
         return [cell for cell in self.plan.cells if cell in known]
 
     def best_fixed(self, cell: Cell) -> str:
-        """The setting that one who knew the cell beforehand would have chosen: plain, or a drafter at a fixed K."""
+        """Return the fastest fixed setting for the cell, chosen afterwards: plain, or a drafter at a fixed K."""
         settings = [way.name for way in self.plan.ways if way.name != ADAPTIVE]
         medians = {name: spread.median for name in settings if (spread := self.ratio(name, PLAIN, [cell]))}
         return max(medians, key=medians.__getitem__, default=PLAIN)
 
     def against_best(self) -> dict[Cell, Spread]:
-        """Adaptive decoding / the best fixed setting, by cell."""
+        """Return the speed of adaptive decoding relative to the best fixed setting, by cell."""
         found = {cell: self.ratio(ADAPTIVE, self.best_fixed(cell), [cell]) for cell in self.cells}
         return {cell: spread for cell, spread in found.items() if spread}
 
     def share_of_best(self) -> float | None:
-        """The geometric mean of that over the cells."""
+        """Return the geometric mean over the cells of `against_best`."""
         ratios = [spread.median for spread in self.against_best().values()]
         return geometric_mean(ratios) if ratios else None
 
     def against_hindsight(self) -> dict[Cell, float]:
-        """Adaptive decoding / the shortest way that the fixed settings' replies show to exist, by cell."""
+        """Return the speed of adaptive decoding relative to the ceiling from the fixed settings' replies, by cell."""
         found = dict[Cell, float]()
         for cell in self.cells:
             replies = self._replies(cell)
@@ -114,7 +114,7 @@ class Results:
         return found
 
     def _replies(self, cell: Cell) -> dict[tuple[str, int], list[TimedReply]]:
-        """(way, prompt) -> its replies."""
+        """Return a cell's replies by configuration and prompt."""
         replies = dict[tuple[str, int], list[TimedReply]]()
         for sample in self.samples:
             if sample.cell == cell:
@@ -122,7 +122,7 @@ class Results:
         return replies
 
     def _ceiling(self, replies: dict[tuple[str, int], list[TimedReply]], prompt: int) -> float:
-        """Seconds for that prompt's reply; 0 while plain decode is not known."""
+        """Return the least possible seconds for a prompt's reply. 0 without a reply of plain decode."""
         plain = replies.get((PLAIN, prompt), [])
         n, guessers = plain[0].n_tokens if plain else 0, list[Guesser]()
         for drafter in self.plan.drafters:
@@ -136,7 +136,7 @@ class Results:
         )
 
     def acceptance(self, drafter: str, temperature: float) -> list[float | None]:
-        """By depth: the chance that a draft token is accepted, given that those before it were.
+        """Return the acceptance rate by depth, given that all tokens before were accepted.
 
         From the longest fixed drafts.
         """
@@ -150,8 +150,8 @@ class Results:
         return [accepted[depth] / tried[depth] if tried[depth] else None for depth in range(max(self.plan.ks))]
 
     def lengths(self, kind: str) -> list[tuple[int, int]]:
-        """(tokens said before, tokens drafted) by pass of adaptive decoding, in the newest greedy reply to the kind's
-        first prompt.
+        """Return (tokens generated before, tokens drafted) by pass of adaptive decoding, in the newest greedy reply to
+        the kind's first prompt.
         """
         of_kind = [
             sample
@@ -166,7 +166,7 @@ class Results:
 
 
 def tokens_per_second(samples: Iterable[TimedReply]) -> float:
-    """Over all of them together."""
+    """Return the tokens per second over all samples together."""
     samples = list(samples)
     seconds = sum(sample.seconds for sample in samples)
     return sum(sample.n_tokens for sample in samples) / seconds if seconds else math.nan

@@ -1,4 +1,4 @@
-"""What a benchmark found, on a terminal: a table per temperature and a few sentences. Knows rich and words.py."""
+"""A benchmark's results on a terminal: a table per temperature and a few sentences. Knows rich and words.py."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.text import Text
 from app.bench.results import Results
 from app.bench.words import TableRow, headlines, kinds, rows, verdict
 
-WIDTH = 120  # columns, where nobody looks at the width
+WIDTH = 120  # columns, if the output is not a terminal
 
 
 def show(results: Results) -> None:
-    """Prints everything on standard output."""
+    """Print all results on standard output."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
@@ -26,7 +26,7 @@ def show(results: Results) -> None:
 
 
 def table(results: Results, temperature: float) -> Table:
-    """Ways down, kinds of text across."""
+    """Return a table with a row for each configuration and a column for each kind of text."""
     title = f"temperature {temperature:g}{', with a seed' if temperature else ''}; by kind: times plain"
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", padding=(0, 1))
     made.add_column("way")
@@ -38,7 +38,7 @@ def table(results: Results, temperature: float) -> Table:
 
 
 def marked(row: TableRow) -> list[Text]:
-    """The fastest of each kind stands out."""
+    """Return the cells of a row, the fastest of each kind highlighted."""
     return [
         Text(text, style="bold green" if is_best else "")
         for text, is_best in zip(row.by_kind, row.is_best, strict=True)

@@ -1,4 +1,4 @@
-"""What a benchmark found, in words and as plain data: headlines, rows of the table, the JSON object.
+"""A benchmark's results in words and as plain data: headlines, rows of the table, the JSON object.
 
 Knows results; prints nothing.
 """
@@ -15,7 +15,7 @@ from app.bench.results import Results, Spread
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A number and what it says."""
+    """A number and its meaning."""
 
     number: str
     text: str
@@ -23,17 +23,17 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One way at one temperature."""
+    """One configuration at one temperature."""
 
     way: str
     speed: str
     ratio: str
     by_kind: list[str]
-    is_best: list[bool]  # of its kind
+    is_best: list[bool]  # whether it is the fastest, by kind
 
 
 def headlines(results: Results) -> list[Headline]:
-    """What one would tell somebody else."""
+    """Return the main results."""
     found = [
         Headline(
             f"{n_odd(results):,}", f"of {results.n_compared:,} replies differ from plain decode's, token for token"
@@ -60,12 +60,12 @@ def headlines(results: Results) -> list[Headline]:
 
 
 def n_odd(results: Results) -> int:
-    """Replies that differ, whether they were allowed to or not."""
+    """Return the number of replies that differ from plain decode's, with or without permission."""
     return results.n_different + results.n_rounded
 
 
 def verdict(results: Results) -> str:
-    """Whether the texts are the same, and if not, what that means."""
+    """Return whether the texts are the same, and if not, what that means."""
     if results.n_different:
         return (
             f"{results.n_different} replies differ although only exact passes were used: this is a fault of "
@@ -80,7 +80,7 @@ def verdict(results: Results) -> str:
 
 
 def rows(results: Results, temperature: float) -> list[TableRow]:
-    """A row per way of which something is known."""
+    """Return a row for each configuration with results."""
     cells = [cell for cell in results.cells if cell.temperature == temperature]
     best = {cell: max_way(results, cell) for cell in cells}
     found = []
@@ -97,14 +97,14 @@ def rows(results: Results, temperature: float) -> list[TableRow]:
 
 
 def max_way(results: Results, cell: Cell) -> str:
-    """The fastest of all ways there."""
+    """Return the fastest configuration in a cell."""
     best = results.best_fixed(cell)
     adaptive = results.ratio(ADAPTIVE, best, [cell])
     return ADAPTIVE if adaptive and adaptive.median >= 1 else best
 
 
 def in_cell(results: Results, way: str, cell: Cell) -> str:
-    """Plain decode's speed; of the others, how many times as fast they are."""
+    """Return the speed of plain decode, or the speed relative to it for the other configurations."""
     if way == PLAIN:
         speed = results.speed(way, [cell])
         return f"{speed.median:.0f} tok/s" if speed else ""
@@ -113,17 +113,17 @@ def in_cell(results: Results, way: str, cell: Cell) -> str:
 
 
 def times(ratio: Spread) -> str:
-    """A ratio and its spread."""
+    """Return a ratio and its spread as text."""
     return "1" if ratio.least == ratio.most == 1 else f"{ratio.median:.2f} ({ratio.least:.2f} to {ratio.most:.2f})"
 
 
 def kinds(results: Results, temperature: float) -> list[str]:
-    """The columns of `by_kind`."""
+    """Return the columns of `by_kind`."""
     return [cell.kind for cell in results.cells if cell.temperature == temperature]
 
 
 def as_json(results: Results, facts: Facts) -> dict[str, Any]:
-    """For programs: medians; ratios are of runs in the same round."""
+    """Return the results as plain data: medians, and ratios of runs in the same round."""
     plain = results.costs.get(1)
     return {
         "bench": "slipstream",
@@ -150,7 +150,7 @@ def as_json(results: Results, facts: Facts) -> dict[str, Any]:
 
 
 def cell_as_json(results: Results, cell: Cell) -> dict[str, Any]:
-    """One cell: tokens per second of every way, and what adaptive decoding made of it."""
+    """Return one cell: tokens per second by configuration, and the ratios of adaptive decoding."""
     best = results.best_fixed(cell)
     return {
         "kind": cell.kind,
@@ -166,5 +166,5 @@ def cell_as_json(results: Results, cell: Cell) -> dict[str, Any]:
 
 
 def number(spread: Spread | None) -> float | None:
-    """Its median, short."""
+    """Return the rounded median, or None."""
     return None if spread is None else round(spread.median, 4)

@@ -1,1 +1,1 @@
-"""Chats on disk and as text: the store, one branch, exports. Knows messages; knows no widgets, opens no model."""
+"""Chats on disk and as text: the store, one branch, exports. Knows messages; knows no widgets and opens no model."""

@@ -1,4 +1,4 @@
-"""One branch of a chat: where in the tree of messages it stands, and what a model is asked there.
+"""One branch of a chat: its position in the tree of messages, and the prompt for the model there.
 
 Knows the store; knows no widgets and no engine.
 """
@@ -14,39 +14,39 @@ from app.chats.store import DELETED, Store, StoredMessage
 from app.reasoning import split_reasoning
 from runtime.engine import Message
 
-GOES_ON = ": /continue goes on"  # behind how a reply ended, where that would
-INTERRUPTED = "interrupted" + GOES_ON  # how a reply ended of which nothing else is known
-TOO_LONG = "too_long"  # a fact of a reply whose question had no room in the context
-NO_ROOM = "no_room"  # a fact of a reply that would go on if the oldest turns were left out
+GOES_ON = ": /continue goes on"  # appended to a reply's end reason if it can be continued
+INTERRUPTED = "interrupted" + GOES_ON  # end reason of a reply if nothing else is known
+TOO_LONG = "too_long"  # fact of a reply: its question did not fit into the context
+NO_ROOM = "no_room"  # fact of a reply: it could continue without the oldest turns
 
 
 class ChatBranch:
-    """A path through a chat's tree, from the first message to the leaf. The chat is made with its first message,
-    and with the system prompt and settings that hold for new ones.
+    """A path through a chat's tree, from the first message to the leaf. The chat is created with its first message,
+    with the system prompt and settings for new chats.
     """
 
     def __init__(
         self, store: Store, chat: int | None = None, system: str = "", settings: Mapping[str, Any] | None = None
     ) -> None:
         self.store, self.id, self.system = store, chat, system
-        self.settings: Mapping[str, Any] = settings or {}  # what this chat was told of how to reply
+        self.settings: Mapping[str, Any] = settings or {}  # this chat's reply settings
         self.leaf: int | None = None
         self.title = ""
         self.reload()
 
     def reload(self) -> None:
-        """Reads title, system prompt and leaf again. Raises StoreError when the chat is there no more."""
+        """Read title, system prompt, leaf and settings again. Raises StoreError if the chat no longer exists."""
         if self.id is not None:
             chat = self.store.chat(self.id)
             self.title, self.system, self.leaf = chat.title, chat.system, chat.leaf
             self.settings = self.store.settings(self.id)
 
     def messages(self) -> list[StoredMessage]:
-        """The messages from the beginning to the leaf."""
+        """Return the messages from the beginning to the leaf."""
         return self.store.branch(self.leaf)
 
     def ask(self, text: str) -> None:
-        """Adds a question at the end."""
+        """Add a question at the end."""
         if self.id is None:
             self.id = self.store.new_chat(text, self.system)
             self.store.set_settings(self.id, self.settings)
@@ -54,31 +54,31 @@ class ChatBranch:
         self.reload()
 
     def ask_instead(self, message: int, text: str) -> None:
-        """Adds a question in that message's place; the old branch stays."""
+        """Add a question in place of that message. The old branch stays."""
         self.leaf = self._message(message).parent
         self.ask(text)
 
     def begin_reply(self) -> StoredMessage:
-        """Adds an empty reply to the last message. It is kept as interrupted, which holds if it never ends."""
+        """Add an empty reply to the last message. It is stored as interrupted, which stays true if it never ends."""
         parent = self.leaf
         return StoredMessage(self._add("assistant", "", {"end": INTERRUPTED}), parent, "assistant", "", {})
 
     def rewind_for_reply(self, message: int) -> bool:
-        """Goes back before that reply, or to that question, so that another reply can follow; the old one stays.
+        """Move the leaf before that reply, or to that question, so that another reply can follow. The old one stays.
 
-        False where there is nothing to reply to.
+        Returns False if there is nothing to reply to.
         """
         found = self._message(message)
         self.leaf = found.parent if found.role == "assistant" else found.id
         return self.leaf is not None
 
     def version(self, message: int) -> tuple[int, int]:
-        """Which of how many alternatives the message is, from 1."""
+        """Return the message's number among its alternatives, from 1, and the number of alternatives."""
         versions = self.store.versions(message)
         return versions.index(message) + 1, len(versions)
 
     def switch_version(self, message: int, step: int) -> int | None:
-        """Goes to the alternative before or after that message, and returns it; None where there is none."""
+        """Move to the alternative before or after that message and return it, or None if there is none."""
         versions = self.store.versions(message)
         i = versions.index(message) + step
         if not 0 <= i < len(versions) or self.id is None:
@@ -88,22 +88,22 @@ class ChatBranch:
         return versions[i]
 
     def set_system(self, text: str) -> None:
-        """Changes the system prompt from the next reply on."""
+        """Change the system prompt from the next reply on."""
         self.system = text
         if self.id is not None:
             self.store.set_system(self.id, text)
 
     def set_settings(self, values: Mapping[str, Any]) -> None:
-        """Changes how replies are made, from the next one on."""
+        """Change the reply settings from the next reply on."""
         self.settings = values
         if self.id is not None:
             self.store.set_settings(self.id, values)
 
     def prompt(self) -> list[Message]:
-        """What the model is asked: an empty reply is left out, one that has begun is to be continued; so is a question
-        that was found to be too long, once there is a later one.
+        """Return the prompt for the model. It leaves out an empty reply, and earlier questions that were too long. A
+        reply that has begun is to be continued.
 
-        Questions without a reply between them become one, because many templates refuse two in a row.
+        Questions without a reply between them are merged, because many templates refuse two in a row.
         """
         branch = self.messages()
         too_long = {each.parent for each in branch if each.facts.get(TOO_LONG)}
@@ -125,6 +125,6 @@ class ChatBranch:
 
 
 def prompt_text(message: StoredMessage, branch: Sequence[StoredMessage]) -> str:
-    """A message as the model is given it: without the thinking of earlier replies."""
+    """Return a message as the model receives it: without the reasoning of earlier replies."""
     is_whole = message.role == "user" or message is branch[-1]
     return message.content if is_whole else split_reasoning(message.content)[1]

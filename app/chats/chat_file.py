@@ -1,4 +1,4 @@
-"""The file that the chats are in, opened: read and written, left for memory when it fails, and gone back to.
+"""The open file of the chats. If writing fails, it switches to memory, and back when the file works again.
 
 Knows SQLite's errors and files; knows no chat.
 """
@@ -19,17 +19,17 @@ HEADER = b"SQLite format 3"
 
 
 class ChatFile:
-    """A database at a path, or in memory as long as `problem` says why. Where its path is the usual one, whatever is
-    there is Slipstream's, and is put aside when it is damaged.
+    """A database at a path, or in memory while `problem` gives the reason. A file at the usual path is Slipstream's, so
+    it is put aside if it is damaged.
 
-    Raises StoreError for a newer format, and for a file at another path that is no database.
+    Raises StoreError for a newer format, and for a file at another path that is not a database.
     """
 
     def __init__(self, path: Path, *, is_usual: bool) -> None:
         self.path, self.problem, self._is_usual = path, "", is_usual
-        self.remark = ""  # what happened when it was opened, once
-        self._left: sqlite3.Connection | None = None  # which could not be written, while all is in memory
-        self._version = self._tried = 0.0  # of that file as it was left; when it was tried again
+        self.remark = ""  # what happened when it was opened
+        self._left: sqlite3.Connection | None = None  # the file that cannot be written, while in memory
+        self._version = self._tried = 0.0  # data version of that file when it was left; time of the last retry
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._db = self._opened(path)
@@ -39,7 +39,9 @@ class ChatFile:
             self._note(error)
 
     def _opened(self, path: Path) -> sqlite3.Connection:
-        """The database; of a damaged one what can be read. Raises StoreError for a file that is something else."""
+        """Return the database, with the readable part of a damaged one. Raises StoreError if the file is something
+        else.
+        """
         db: sqlite3.Connection | None = None
         try:
             db = connect(path)
@@ -69,7 +71,7 @@ class ChatFile:
         self.problem = f"Chats are kept in memory only: {self.path} cannot be written ({reason}). {then}"
 
     def write(self, statement: str, *values: object) -> int:
-        """Runs and commits one statement; returns the new row's id. A disk that fails is left for memory."""
+        """Run and commit one statement and return the new row's id. Switches to memory if the file fails."""
         if self._left is not None and time.monotonic() - self._tried > PATIENCE:
             self._return()
         try:
@@ -85,7 +87,7 @@ class ChatFile:
             return self._db.execute(statement, values).lastrowid or 0
 
     def read(self, query: str, *values: object) -> list[Any]:
-        """The rows; of a file that was damaged meanwhile, from what can be read of it."""
+        """Return the rows. If the file has been damaged meanwhile, return its readable rows."""
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.DatabaseError as error:
@@ -95,7 +97,7 @@ class ChatFile:
             return self._db.execute(query, values).fetchall()
 
     def _leave(self, error: sqlite3.DatabaseError) -> None:
-        """Goes on in memory, with all that the file has."""
+        """Continue in memory, with all content of the file."""
         memory = connect(None)
         self._db.rollback()
         if recovery.is_damaged(error):
@@ -112,7 +114,7 @@ class ChatFile:
         self._db = memory
 
     def _return(self) -> None:
-        """Back to the file, if it can be written again and nobody else has written it meanwhile."""
+        """Return to the file, if it can be written again and nobody else has written it meanwhile."""
         self._tried = time.monotonic()
         if self._left is None:
             return
@@ -125,7 +127,7 @@ class ChatFile:
             self._db, self._left, self.problem = self._left, None, ""
 
     def _keep_beside(self) -> None:
-        """Writes what is in memory to a file of its own, because another instance has written chats meanwhile."""
+        """Write the content of memory to its own file, because another instance has written chats meanwhile."""
         beside = self.path.with_name(f"{self.path.stem}-{time.strftime('%Y%m%d-%H%M%S')}{self.path.suffix}")
         kept = sqlite3.connect(beside)
         self._db.backup(kept)
@@ -136,7 +138,9 @@ class ChatFile:
         self.problem = f"Another window has written chats meanwhile, so this one's are kept in {beside}."
 
     def _keep_elsewhere(self) -> None:
-        """Writes what is in memory to the folder for temporary files, because its own still cannot be written."""
+        """Write the content of memory to the folder for temporary files, because the chats' file still cannot be
+        written.
+        """
         self.problem = f"{self.path} still cannot be written"
         try:
             beside = Path(tempfile.mkdtemp(prefix="slipstream-")) / self.path.name
@@ -148,8 +152,8 @@ class ChatFile:
             self.problem += f", so all chats are kept in {beside}. Move that file to where it lasts; --chats opens it."
 
     def close(self) -> None:
-        """Leaves the file in order; what could not be written is, where there is room again, or it is kept elsewhere
-        and `problem` says where.
+        """Close the file. Unwritten content is written if that works again. Otherwise it goes elsewhere, and `problem`
+        names the place.
         """
         self._return()
         if self._left is not None:
@@ -160,11 +164,11 @@ class ChatFile:
 
 
 def has_header(path: Path) -> bool:
-    """Does the file begin as a database does?"""
+    """Return whether the file begins as a database does."""
     with path.open("rb") as file:
         return file.read(len(HEADER)) == HEADER
 
 
 def data_version(db: sqlite3.Connection) -> int:
-    """A number that changes when somebody else writes the file."""
+    """Return a number that changes when another process writes the file."""
     return int(db.execute("PRAGMA data_version").fetchone()[0])

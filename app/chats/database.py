@@ -1,4 +1,4 @@
-"""The SQLite file behind the chats: its tables, its version, how it is opened.
+"""The SQLite file of the chats: tables, format version, and how to open it.
 
 Knows SQL and files; knows neither widgets nor models, nor what a chat is for.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from runtime.core.errors import SlipstreamError
 
 VERSION = 3
-PATIENCE = 2.0  # seconds to wait for another instance that is writing
+PATIENCE = 2.0  # seconds to wait while another instance writes
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS chats(
     id INTEGER PRIMARY KEY, title TEXT NOT NULL, system TEXT NOT NULL DEFAULT '', leaf INTEGER, changed REAL NOT NULL);
@@ -39,9 +39,9 @@ class StoreError(SlipstreamError):
 
 
 def connect(path: Path | None) -> sqlite3.Connection:
-    """Opens or makes the database; None: in memory. Raises StoreError and what SQLite raises."""
+    """Open or create the database; None: in memory. Raises StoreError and SQLite's errors."""
     db = sqlite3.connect(path or ":memory:", timeout=PATIENCE)
-    db.text_factory = lambda text: text.decode(errors="replace")  # a damaged letter is one letter less
+    db.text_factory = lambda text: text.decode(errors="replace")  # invalid UTF-8 is replaced
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         db.close()
@@ -50,7 +50,7 @@ def connect(path: Path | None) -> sqlite3.Connection:
             "Update Slipstream, or name another file with `--chats`."
         )
     db.execute("PRAGMA foreign_keys = ON")
-    db.execute("PRAGMA secure_delete = ON")  # what is deleted is in no file any more
+    db.execute("PRAGMA secure_delete = ON")  # deleted content is overwritten
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     if version < VERSION:

@@ -1,4 +1,4 @@
-"""A chat is written to a file of one's own. Knows files and the two formats; knows no widgets."""
+"""Exports a chat to a file. Knows files and the two formats; knows no widgets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.core.errors import SettingsError
 
 
 def export(chat: Chat, messages: Sequence[StoredMessage], name: str = "", with_numbers: bool = False) -> Path:
-    """Writes a chat to a file: JSON if it is called so, else Markdown; perhaps with each reply's numbers.
+    """Write a chat to a file, as JSON if the name ends so, else as Markdown. `with_numbers` adds each reply's numbers.
 
     Raises SettingsError.
     """

@@ -1,4 +1,4 @@
-"""A damaged file of chats: found, put aside under another name, and what can be read of it taken over.
+"""Recovery of a damaged chats file: detected, renamed, and its readable content copied.
 
 Knows SQL and files; knows neither widgets nor models.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 
 from app.chats.database import connect
 
-# Where a first page says that there may be a -wal beside it, how many pages there are, and which are free
+# Fields of the first page: read and write versions (2: WAL), number of pages, free pages
 WRITTEN, PAGES, UNUSED = slice(18, 20), slice(28, 32), slice(32, 40)
-BEHIND = ("", "-wal", "-shm")  # what a database consists of
-MOST = 100_000  # rows between two that can be read which are tried one by one
+BEHIND = ("", "-wal", "-shm")  # suffixes of a database's files
+MOST = 100_000  # rows between readable ones that are tried one by one
 TABLES = {
     "chats": ("id", "title", "system", "leaf", "changed"),
     "messages": ("id", "chat", "parent", "role", "content", "facts"),
@@ -29,13 +29,13 @@ Row = tuple[object, ...]
 
 
 def is_damaged(error: sqlite3.Error) -> bool:
-    """Does the error mean that the file is no whole database?"""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # what Python finds itself has none
+    """Return whether the error means that the file is not an intact database."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # errors that Python raises itself have no code
     return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def check(db: sqlite3.Connection) -> None:
-    """Raises sqlite3.DatabaseError, which `is_damaged`, for a database that cannot be read as a whole."""
+    """Raises sqlite3.DatabaseError, for which `is_damaged` is true, if the database cannot be read completely."""
     if (found := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         error = sqlite3.DatabaseError(found)
         error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
@@ -43,7 +43,7 @@ def check(db: sqlite3.Connection) -> None:
 
 
 def put_aside(path: Path) -> Path:
-    """Gives the file, and what belongs to it, a name of its own; returns that."""
+    """Rename the file and those that belong to it, and return the new path."""
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
     for behind in BEHIND:
         with suppress(FileNotFoundError):
@@ -52,22 +52,22 @@ def put_aside(path: Path) -> Path:
 
 
 def recover(damaged: Path, into: sqlite3.Connection) -> int:
-    """Takes over what can be read of a damaged file; returns how many messages that are."""
+    """Copy the readable content of a damaged file and return the number of messages."""
     return read_into(damaged, into) or read_below_first_page(damaged, into)
 
 
 def read_into(damaged: Path, into: sqlite3.Connection) -> int:
-    """Takes over what SQLite reads of it."""
+    """Copy what SQLite can read and return the number of messages."""
     with closing(sqlite3.connect(damaged)) as db:
         db.text_factory = into.text_factory
-        with suppress(sqlite3.DatabaseError):  # a file that was cut off is read, too, as far as it goes
+        with suppress(sqlite3.DatabaseError):  # a truncated file is read as far as possible
             db.execute("PRAGMA writable_schema = ON")
         return take_over(db, into)
 
 
 def read_below_first_page(damaged: Path, into: sqlite3.Connection) -> int:
-    """The same with the first page of an empty file of chats in the place of its own, which says where each table
-    begins: the tables of chats and messages begin at the same pages in all of them.
+    """Copy the readable content, with the first page replaced by that of an empty chats file. The first page locates
+    the tables, and those of chats and messages begin at the same pages in all files.
     """
     copy = damaged.with_name(f"{damaged.name}-read")
     try:
@@ -85,7 +85,7 @@ def read_below_first_page(damaged: Path, into: sqlite3.Connection) -> int:
 
 
 def first_page(n_bytes: int) -> bytes:
-    """That of an empty file of chats, for one of so many bytes."""
+    """Return the first page of an empty chats file, adapted to a file of `n_bytes`."""
     with closing(connect(None)) as empty:
         page = bytearray(empty.serialize()[: empty.execute("PRAGMA page_size").fetchone()[0]])
     page[WRITTEN] = b"\2\2"
@@ -95,7 +95,7 @@ def first_page(n_bytes: int) -> bytes:
 
 
 def take_over(db: sqlite3.Connection, into: sqlite3.Connection) -> int:
-    """Takes over what can be read of a damaged database; returns how many messages that are."""
+    """Copy the readable content of a damaged database and return the number of messages."""
     chats, messages, kept, settings = (whole_rows(db, table, columns) for table, columns in TABLES.items())
     with into:
         into.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", kept)
@@ -106,7 +106,7 @@ def take_over(db: sqlite3.Connection, into: sqlite3.Connection) -> int:
 
 
 def readable(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> Iterator[Row]:
-    """The rows of a table that can be read: from the first up, from the last down, and what is between one by one."""
+    """Yield the readable rows of a table: from the first up, from the last down, and those in between one by one."""
     names = ", ".join(columns)
     up = list(until_error(db, f"SELECT rowid, {names} FROM {table} ORDER BY rowid"))
     last = up[-1][0] if up else -1
@@ -118,12 +118,12 @@ def readable(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> It
 
 
 def whole_rows(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> list[Row]:
-    """The rows that can be read and are whole, each once: the pages of a damaged table may lead to one twice."""
+    """Return the readable and complete rows, each once: the pages of a damaged table may lead to a row twice."""
     return list({row[0]: row for row in readable(db, table, columns) if is_whole(row, columns)}.values())
 
 
 def is_whole(row: Row, columns: tuple[str, ...]) -> bool:
-    """Has the row what it must have? Of one whose page is half overwritten SQLite reads empty columns."""
+    """Return whether the row has all required values. SQLite reads empty columns from a half-overwritten page."""
     return all(
         not isinstance(value, bytes) and (value is not None or name in MAY_LACK)
         for name, value in zip(columns, row, strict=True)
@@ -131,13 +131,13 @@ def is_whole(row: Row, columns: tuple[str, ...]) -> bool:
 
 
 def until_error(db: sqlite3.Connection, query: str) -> Iterator[tuple[int, *Row]]:
-    """The rows of a query, as far as they can be read."""
+    """Yield the rows of a query up to the first error."""
     with suppress(sqlite3.DatabaseError):
         yield from db.execute(query)
 
 
 def whole_chats(chats: Iterable[Row], messages: Iterable[Row]) -> Iterator[Row]:
-    """A chat for each message, and each at a message that is there."""
+    """Yield the chats, with a new one for messages whose chat is lost, each with a leaf that exists."""
     last = {chat: number for number, chat, *_ in messages}
     known = {row[0]: row for row in chats}
     there = {number for number, *_ in messages}
@@ -147,7 +147,7 @@ def whole_chats(chats: Iterable[Row], messages: Iterable[Row]) -> Iterator[Row]:
 
 
 def whole_branches(messages: Iterable[Row]) -> Iterator[Row]:
-    """Each message after its parent, or where that is lost, after the chat's message before it."""
+    """Yield each message after its parent or, if that is lost, after the chat's message before it."""
     there, before = set[object](), dict[object, object]()
     for number, chat, parent, *rest in messages:
         yield number, chat, parent if parent is None or parent in there else before.get(chat), *rest

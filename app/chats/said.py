@@ -1,6 +1,4 @@
-"""What models said in this person's chats, for what learns from it on this machine. Reads; knows no format but the
-table of messages.
-"""
+"""Recent messages of this user's chats, for local training. Reads only; knows only the table of messages."""
 
 from __future__ import annotations
 
@@ -16,17 +14,17 @@ LATEST = "SELECT content FROM messages WHERE role = ? ORDER BY id DESC"
 
 
 def latest_replies(path: Path | None = None, most: int = MOST) -> list[str]:
-    """The latest replies, newest first, of `most` characters in all; none where chats cannot be read."""
+    """Return the latest replies, newest first, up to `most` characters in all. Empty if the chats cannot be read."""
     return latest("assistant", path, most)
 
 
 def latest_questions(path: Path | None = None, most: int = MOST) -> list[str]:
-    """What this person asked, in the same way, each once."""
+    """Return the user's latest questions, each once, up to `most` characters in all."""
     return list(dict.fromkeys(latest("user", path, most)))
 
 
 def latest(role: str, path: Path | None, most: int) -> list[str]:
-    """The latest messages of that role."""
+    """Return the latest messages of a role."""
     uri = f"{(path or default_path()).absolute().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as db:
@@ -36,7 +34,7 @@ def latest(role: str, path: Path | None, most: int) -> list[str]:
 
 
 def within(rows: Iterable[tuple[str]], most: int) -> Iterator[str]:
-    """The first texts that have `most` characters together."""
+    """Yield the first texts, up to `most` characters in all."""
     for (text,) in rows:
         most -= len(text)
         if most < 0:

@@ -1,9 +1,9 @@
-"""Chats on disk: SQLite, one tree of messages per chat, full-text search, and the theme.
+"""Chats on disk: SQLite, one tree of messages per chat, full-text search, and preferences.
 
 Knows no widgets and no models.
 
-An edited or regenerated message is a new child of the same parent, so nothing is ever overwritten; a chat remembers at
-which leaf it is.
+An edited or regenerated message is a new child of the same parent, so nothing is ever overwritten. A chat remembers its
+current leaf.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ FROM found JOIN messages m ON m.id = found.rowid JOIN chats c ON c.id = m.chat W
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A conversation and where in its tree it stands."""
+    """A conversation and its position in its tree."""
 
     id: int
     title: str
     system: str
     leaf: int | None
     changed: float
-    excerpt: str = ""  # what a search found
+    excerpt: str = ""  # excerpt of a search result
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +66,19 @@ class StoredMessage:
     parent: int | None
     role: str  # user, assistant
     content: str
-    facts: dict[str, Any]  # of a reply: which drafter guessed which characters, and its numbers
+    facts: dict[str, Any]  # of a reply: the drafter of each character, and its numbers
 
 
 def default_path() -> Path:
-    """Where this person's chats are."""
+    """Return the path of this user's chats."""
     return user_data_path("slipstream", appauthor=False) / "chats.db"
 
 
 class Store:
-    """The chats of one person, opened.
+    """The open chats of one user.
 
-    When they cannot be written it goes on in memory, and `problem` says so. Raises StoreError for a newer format and
-    for a file that is something else.
+    If they cannot be written, they continue in memory and `problem` gives the reason. Raises StoreError for a newer
+    format and for a file that is something else.
     """
 
     def __init__(self, path: Path) -> None:
@@ -86,36 +86,36 @@ class Store:
 
     @property
     def path(self) -> Path:
-        """Where the chats are, or were to be."""
+        """The path of the chats' file."""
         return self._file.path
 
     @property
     def problem(self) -> str:
-        """Why what is said is not on disk; "" while it is."""
+        """Why the chats are not on disk. "" while they are."""
         return self._file.problem
 
     @property
     def remark(self) -> str:
-        """What happened when the chats were opened, where that is worth a sentence."""
+        """What happened when the chats were opened, if that is worth reporting."""
         return self._file.remark
 
     def new_chat(self, first: str, system: str = "") -> int:
-        """Makes a chat, titled by its first message; returns its id."""
+        """Create a chat titled by its first message and return its id."""
         return self._file.write(
             "INSERT INTO chats(title, system, changed) VALUES (?, ?, ?)", title_of(first), system, time.time()
         )
 
     def chat(self, chat: int) -> Chat:
-        """The chat's title, system prompt and leaf. Raises StoreError when it is there no more."""
+        """Return the chat's title, system prompt and leaf. Raises StoreError if it no longer exists."""
         rows = self._file.read("SELECT id, title, system, leaf, changed FROM chats WHERE id = ?", chat)
         if not rows:
             raise StoreError(DELETED)
         return Chat(*rows[0])
 
     def chats(self, query: str = "", most: int = 200) -> list[Chat]:
-        """All chats, the latest first.
+        """Return all chats, latest first.
 
-        With a query: those with a message that has words beginning with all of its words, best match first.
+        With a query, return those with a message whose words begin with all words of the query, best match first.
         """
         if not (words := query.split()):
             rows = self._file.read(
@@ -131,7 +131,7 @@ class Store:
     def add_message(
         self, chat: int, parent: int | None, role: str, content: str, facts: dict[str, Any] | None = None
     ) -> int:
-        """Adds a message and makes it the chat's leaf. Raises StoreError when the chat is there no more."""
+        """Add a message and make it the chat's leaf. Raises StoreError if the chat no longer exists."""
         try:
             message = self._file.write(
                 "INSERT INTO messages(chat, parent, role, content, facts) VALUES (?, ?, ?, ?, ?)",
@@ -143,17 +143,17 @@ class Store:
         return message
 
     def update_message(self, message: int, content: str, facts: dict[str, Any] | None = None) -> None:
-        """Replaces the text of a message, and its facts."""
+        """Replace a message's text and facts."""
         self._file.write(
             "UPDATE messages SET content = ?, facts = ? WHERE id = ?", content, json.dumps(facts or {}), message
         )
 
     def set_leaf(self, chat: int, leaf: int | None) -> None:
-        """Puts the chat at another place in its tree."""
+        """Set the chat's position in its tree."""
         self._file.write("UPDATE chats SET leaf = ?, changed = ? WHERE id = ?", leaf, time.time(), chat)
 
     def branch(self, leaf: int | None) -> list[StoredMessage]:
-        """The messages from the chat's beginning to a leaf."""
+        """Return the messages from the chat's beginning to a leaf."""
         rows = self._file.read(BRANCH, leaf)
         return [
             StoredMessage(message, parent, role, content, read_json(facts))
@@ -161,59 +161,59 @@ class Store:
         ]
 
     def versions(self, message: int) -> list[int]:
-        """The message and its alternatives, oldest first."""
+        """Return the message and its alternatives, oldest first."""
         return [row[0] for row in self._file.read(VERSIONS, message)]
 
     def newest_leaf(self, message: int) -> int:
-        """The end of the latest conversation that goes through a message."""
+        """Return the end of the latest conversation through a message."""
         return int(self._file.read(NEWEST, message)[0][0])
 
     def rename(self, chat: int, title: str) -> None:
-        """Gives the chat another title."""
+        """Change the chat's title."""
         self._file.write("UPDATE chats SET title = ? WHERE id = ?", title.strip()[: 2 * LONGEST], chat)
 
     def set_system(self, chat: int, system: str) -> None:
-        """Gives the chat another system prompt."""
+        """Change the chat's system prompt."""
         self._file.write("UPDATE chats SET system = ? WHERE id = ?", system, chat)
 
     def set_settings(self, chat: int, values: Mapping[str, Any]) -> None:
-        """Keeps what this chat was told of how to reply."""
+        """Store the chat's reply settings."""
         self._file.write("INSERT OR REPLACE INTO settings VALUES (?, ?)", chat, json.dumps(dict(values)))
 
     def settings(self, chat: int) -> dict[str, Any]:
-        """What this chat was told of how to reply."""
+        """Return the chat's reply settings."""
         rows = self._file.read("SELECT value FROM settings WHERE chat = ?", chat)
         return read_json(rows[0][0]) if rows else {}
 
     def delete(self, chat: int) -> None:
-        """Removes a chat and all its branches."""
+        """Remove a chat and all its branches."""
         self._file.write("DELETE FROM chats WHERE id = ?", chat)
 
     def prompts(self, most: int = 500) -> list[str]:
-        """The person's latest messages, oldest first, each once."""
+        """Return the user's latest messages, oldest first, each once."""
         rows = self._file.read(
             "SELECT content FROM messages WHERE role = 'user' GROUP BY content ORDER BY max(id) DESC LIMIT ?", most
         )
         return [row[0] for row in rows][::-1]
 
     def set_preference(self, name: str, value: str) -> None:
-        """Keeps something small for the next start, such as the theme."""
+        """Store a small value for the next start, such as the theme."""
         self._file.write("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, value)
 
     def preference(self, name: str) -> str:
-        """The value that was kept under that name, or ""."""
+        """Return the value stored under that name, or ""."""
         rows = self._file.read("SELECT value FROM kept WHERE name = ?", name)
         return str(rows[0][0]) if rows else ""
 
     def close(self) -> None:
-        """Leaves the file in order; what could not be written is, where there is room again. `problem` says where else
+        """Close the file. Unwritten content is written if that works again. Otherwise `problem` names the place where
         it is.
         """
         self._file.close()
 
 
 def read_json(text: str) -> dict[str, Any]:
-    """What was kept so; nothing of what a damaged disk has made of it."""
+    """Return the stored object, or {} if a damaged disk has changed it."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What chats are called: after their first line, or as a model puts it. Knows text; asks no model itself."""
+"""Titles of chats: from the first line, or from a model's reply. Knows text; runs no model itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from runtime.engine import Message
 
 LONGEST = 48  # characters
 FEWEST_WORDS, MOST_WORDS = 2, 9
-LEAST_SAID = 2 / 3  # of its words are words of the question
-BEGINNING = 400  # characters of a question that a title is asked for
+LEAST_SAID = 2 / 3  # of the title's words must occur in the question
+BEGINNING = 400  # characters of the question in the request for a title
 EXAMPLES = (
     ("Could you please tell me how to boil eggs so that the yolk stays soft?", "Soft boiled eggs"),
     ("Why does my car make a noise when I brake?", "Noise when braking"),
@@ -17,13 +17,13 @@ EXAMPLES = (
 )
 WORD = re.compile(r"\w+")
 AROUND = " \t*_#`'\"“”‘’«»().,:;!?-"
-NO_TITLE = re.compile(r"[][{}<>=\"\\]")  # code, or a text that is quoted
+NO_TITLE = re.compile(r"[][{}<>=\"\\]")  # signs of code or quoted text
 FENCES = ("```", "~~~")
-STEM = 4  # letters that two forms of a word have in common
+STEM = 4  # letters that two forms of a word share
 
 
 def title_of(text: str) -> str:
-    """A title for a chat that begins with this text: its first line, and the next where that is to come, cut between
+    """Return a title for a chat that begins with this text: its first line, and the next after a colon, cut between
     words.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(FENCES)] or ["New chat"]
@@ -36,7 +36,7 @@ def title_of(text: str) -> str:
 
 
 def request_for(question: str) -> list[Message]:
-    """What a model is asked for a title; by examples, which small models understand, too."""
+    """Return the prompt for a title. It has examples, which small models also understand."""
     turns = [Message("user", "Give each question a title of two to five words.\n\nTitle of: " + EXAMPLES[0][0])]
     turns.append(Message("assistant", EXAMPLES[0][1]))
     for example, title in EXAMPLES[1:]:
@@ -45,7 +45,7 @@ def request_for(question: str) -> list[Message]:
 
 
 def title_from(reply: str, question: str) -> str:
-    """The title in what a model answered; "" where it is none: too long, or not about what was asked."""
+    """Return the title in a model's reply, or "" if it is invalid: too long, or not about the question."""
     line = next((line for line in reply.splitlines() if line.strip(AROUND)), "")
     title = re.sub(r"^\W*title( of)?\W*:\s*", "", line, flags=re.IGNORECASE).strip(AROUND)
     for text in (title, re.split(r"[,;(]", title)[0].strip(AROUND)):
@@ -55,13 +55,13 @@ def title_from(reply: str, question: str) -> str:
 
 
 def as_written(title: str, question: str) -> str:
-    """The title in the question's own letters, small or capital, where that says the same."""
+    """Return the title with the question's own capitalization, if it occurs there."""
     at = question.lower().find(title.lower())
     return title if at < 0 else question[at : at + len(title)]
 
 
 def is_about(title: str, question: str) -> bool:
-    """Are these a few words, most of which are in the question in one form or another?"""
+    """Return whether the title is a few words, most of which occur in the question in some form."""
     words = WORD.findall(title.lower())
     stems = [word[:STEM] for word in words if len(word) >= STEM]
     return (

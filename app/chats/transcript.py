@@ -1,4 +1,4 @@
-"""A chat as text, for people and for programs. Knows messages; writes no files."""
+"""A chat as text for people and for programs. Knows messages; writes no files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from app.chats.store import Chat, StoredMessage
 
-TOLD = {"model": "model", "measured": "numbers"}  # of what is kept with a reply, what is for others, and its name there
+TOLD = {"model": "model", "measured": "numbers"}  # exported facts of a reply, and their names in the export
 
 
 def as_markdown(chat: Chat, messages: Sequence[StoredMessage], with_numbers: bool = False) -> str:
-    """One branch of a chat for people; `with_numbers`, below each reply who wrote it and how fast."""
+    """Return one branch of a chat as Markdown. `with_numbers` adds the model and the speed below each reply."""
     parts = [f"# {chat.title}"]
     parts += [f"> {line}" for line in chat.system.splitlines()]
     for each in messages:
@@ -23,8 +23,8 @@ def as_markdown(chat: Chat, messages: Sequence[StoredMessage], with_numbers: boo
 
 
 def as_json(chat: Chat, messages: Sequence[StoredMessage], with_numbers: bool = False) -> str:
-    """One branch of a chat for programs, messages in the form of OpenAI's API; `with_numbers`, each reply has `model`
-    and `numbers` besides.
+    """Return one branch of a chat as JSON, messages in the format of OpenAI's API. `with_numbers` adds `model` and
+    `numbers` to each reply.
     """
     listed: list[dict[str, Any]] = [{"role": "system", "content": chat.system}] * bool(chat.system)
     for each in messages:

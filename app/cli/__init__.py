@@ -1,4 +1,4 @@
 """The command `slipstream`: options, exit codes, one-shot replies.
 
-Imports nothing that takes long until a command needs it.
+Imports slow modules only when a command needs them.
 """

@@ -1,4 +1,4 @@
-"""The command `slipstream`, also `python -m app.cli`: what must come before its imports, or beside them."""
+"""The command `slipstream`, also `python -m app.cli`: the work before or during its slow imports."""
 
 import gc
 import signal
@@ -6,16 +6,16 @@ import sys
 
 from app.cli.streams import fill_gaps, is_terminal
 
-LOADING = ("chat", "run", "serve")  # commands for which the models are loaded at once
+LOADING = ("chat", "run", "serve")  # commands that load models right away
 
 
 def main() -> None:
-    """The console script."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else who started it wants no interrupts
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl+C among the imports is no traceback
+    """Run the console script."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent disabled interrupts
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl+C during the imports
     fill_gaps()
     args = sys.argv[1:] or ["chat"] * is_terminal()
-    is_elsewhere = any(each.startswith(("http://", "https://", "--attach")) for each in args)  # a server has the model
+    is_elsewhere = any(each.startswith(("http://", "https://", "--attach")) for each in args)  # remote model
     if args[:1] and args[0] in LOADING and {"-h", "--help"}.isdisjoint(args) and not is_elsewhere:
         prepare_models()
     from app.cli.main import main as command
@@ -23,11 +23,11 @@ def main() -> None:
     try:
         command(args)
     finally:
-        gc.freeze()  # the interpreter's end is not the time to look through all that was imported
+        gc.freeze()  # skips garbage collection of all imported modules at exit
 
 
 def prepare_models() -> None:
-    """The process that will have the models imports what it needs while this one does."""
+    """Start the process for the models, so that it imports its modules while this one does."""
     from runtime.process.spawning import HOST, HOST_PIPES, prepare
 
     prepare(HOST, HOST_PIPES)

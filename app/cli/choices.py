@@ -1,6 +1,6 @@
-"""What a command line chooses: the model and how it runs, how it samples, its grammar, and the prompt.
+"""Turns command-line options into a model and its options, sampling settings, a grammar and a prompt.
 
-Knows what options mean together; must not know their names' help (see options.py), nor what is printed.
+Knows how options combine; must not know their help texts (see options.py) or the output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runtime.tools.paired import remembered
 
 
 def choose(model: str, how: ModelOptions, fixed_k: int | None = None) -> tuple[Pair, Options]:
-    """The pair and how to run it; wrong names are usage errors."""
+    """Return the pair and the options to run it with. Raises BadParameter for wrong names."""
     pair = find_pair(model, load_registry())
     draft, names = how.draft, None if how.drafters is None else parse_drafters(how.drafters)
     if pair.upstream and draft not in ("auto", "off"):
@@ -55,14 +55,14 @@ def choose(model: str, how: ModelOptions, fixed_k: int | None = None) -> tuple[P
 
 
 def folder_of(path: Path | None) -> Path | None:
-    """A folder that was named and is there. Raises BadParameter."""
+    """Return the folder if it exists. Raises BadParameter."""
     if path is not None and not path.is_dir():
         raise typer.BadParameter(f"{path} is no folder. Make it first.", param_hint="'--slot-save-path'")
     return path
 
 
 def running_server(port: int | None, is_serving: bool) -> str:
-    """The address of the server on this machine whose model a chat shares."""
+    """Return the address of the server on this machine whose model a chat shares. Raises BadParameter."""
     if is_serving:
         raise typer.BadParameter(
             "A chat with a server over TCP serves nobody itself. Leave --serve and --socket out.",
@@ -74,13 +74,13 @@ def running_server(port: int | None, is_serving: bool) -> str:
 
 
 def with_prediction(pair: Pair, options: Options) -> Options:
-    """Lets the drafter take part that makes use of a prediction, unless nothing may be drafted."""
+    """Enable the drafter that uses a prediction, unless drafting is off."""
     names = pair.drafters if options.drafters is None else options.drafters
     return replace(options, drafters=(*names, "prediction")) if names and "prediction" not in names else options
 
 
 def parse_workers(addresses: str | None, usual: tuple[str, ...]) -> tuple[str, ...]:
-    """`host:port,host` as a tuple; `off` as ()."""
+    """Return `host:port,host` as a tuple, and `off` as (). Raises BadParameter."""
     if addresses is None:
         return usual
     named = [each for each in map(str.strip, addresses.split(",")) if each]
@@ -91,7 +91,7 @@ def parse_workers(addresses: str | None, usual: tuple[str, ...]) -> tuple[str, .
 
 
 def parse_drafters(names: str) -> tuple[str, ...]:
-    """`model,ngram` as a tuple; `none` as ()."""
+    """Return `model,ngram` as a tuple, and `none` as (). Raises BadParameter."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     if wanted == ["none"]:
         return ()
@@ -105,12 +105,12 @@ def parse_drafters(names: str) -> tuple[str, ...]:
 
 
 def sampling(pair: Pair, **given: Any) -> Sampling:
-    """The pair's own settings where none were given."""
+    """Return the sampling settings, with the pair's defaults where none were given."""
     return Sampling(**pair.sampling_defaults | {name: value for name, value in given.items() if value is not None})
 
 
 def grammar(json_object: bool, json_schema: Path | None, regex: str | None, lark: Path | None) -> Grammar | None:
-    """What the reply must look like, if anything; a usage error for more than one wish."""
+    """Return the grammar that the reply must follow, if any. Raises BadParameter for more than one."""
     wishes = [Grammar("json_object")] if json_object else []
     wishes += [] if regex is None else [Grammar("regex", regex)]
     wishes += [
@@ -124,7 +124,7 @@ def grammar(json_object: bool, json_schema: Path | None, regex: str | None, lark
 
 
 def read_file(path: Path) -> str:
-    """A text file that was named on the command line; a usage error when it cannot be read."""
+    """Return the text of a file named on the command line. Raises BadParameter if it cannot be read."""
     try:
         return path.expanduser().read_text(encoding="utf8")
     except (OSError, UnicodeDecodeError) as error:
@@ -133,27 +133,27 @@ def read_file(path: Path) -> str:
 
 
 def asked(model: str | None, words: Sequence[str]) -> tuple[str, str]:
-    """The model and the prompt; the first word may be the model, as in `ollama run MODEL PROMPT`."""
+    """Return the model and the prompt. The first word may be the model, as in `ollama run MODEL PROMPT`."""
     if model is None and words and is_model(words[0]):
         model, words = words[0], words[1:]
     return model or "demo", " ".join(words)
 
 
 def is_model(word: str) -> bool:
-    """Does it name a model, rather than being a word of a question?"""
+    """Return whether the word names a model rather than being part of a question."""
     return word in load_registry() or word.endswith(".gguf") or word.startswith(HUB) or is_path(word)
 
 
 def is_path(word: str) -> bool:
-    """Is it a file or folder that is there, written as a path?"""
+    """Return whether the word is a path with a slash to an existing file or folder."""
     try:
         return "/" in word and Path(word).expanduser().exists()
-    except (OSError, RuntimeError):  # too long for a path; the home of nobody
+    except (OSError, RuntimeError):  # too long for a path, or no such user's home
         return False
 
 
 def read_prompt(prompt: str) -> str:
-    """The argument, standard input, or both; a usage error without either."""
+    """Return the argument, standard input, or both. Raises BadParameter if there is neither."""
     piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf8", "replace")
     both = "\n\n".join(part for part in (prompt, piped.rstrip("\n")) if part.strip())
     if not both:

@@ -1,6 +1,6 @@
-"""Commands for which drafters are chosen: their help names all that there are.
+"""Commands with an option for drafters, whose help lists all drafter names.
 
-Knows where the names are had, and asks for them only when the help is wanted, as that takes a while.
+The names are loaded only when the help is shown, because that is slow.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ DRAFTERS = "DRAFTERS"  # stands for their names in an option's help
 
 
 class DraftingCommand(HintingCommand):
-    """A command that may be told which drafters to use."""
+    """A command with an option for drafters."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Puts the names in. Typer exports no types for `ctx` and `formatter`."""
+        """Insert the drafter names. Typer exports no types for `ctx` and `formatter`."""
         for option in self.params:
             if isinstance(option, TyperOption) and DRAFTERS in (option.help or ""):
                 option.help = str(option.help).replace(DRAFTERS, ", ".join(known_names()))

@@ -1,4 +1,4 @@
-"""`slipstream forget`: all that was learned from replies is removed, and it is said how much that was."""
+"""`slipstream forget`: removes everything learned from replies and prints how much that was."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.tools.made_drafts import forget as forget_words
 
 
 def run() -> None:
-    """Removes it."""
+    """Remove everything learned from replies."""
     n_bytes, n_trimmed, n_learned, n_prompts = forget_replies(), forget_words(), forget_learned(), forget_prompts()
     if n_prompts:
         typer.echo(f"Removed what had been read of prompts: {n_prompts / 1e6:.1f} MB. They are read again.")

@@ -1,4 +1,4 @@
-"""Options that several commands share, as one parameter of each: a dataclass whose fields are the options.
+"""Shared groups of options: a command takes a dataclass whose fields are the options.
 
 Knows signatures; knows no option.
 """
@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as Typer is to see it: in place of a dataclass it has the fields."""
+    """Return the command with the signature for Typer: the fields of each dataclass in place of the dataclass."""
     seen = signature(command, eval_str=True)
     groups: dict[str, Any] = {
         name: each.annotation for name, each in seen.parameters.items() if is_dataclass(each.annotation)
@@ -32,7 +32,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def options_of(parameter: Parameter) -> Iterator[Parameter]:
-    """A parameter, or those that the fields of its dataclass are."""
+    """Yield the parameter itself, or one parameter for each field of its dataclass."""
     group = parameter.annotation
     if not is_dataclass(group):
         yield parameter.replace(kind=Parameter.KEYWORD_ONLY)

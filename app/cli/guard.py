@@ -1,5 +1,7 @@
-"""Commands that measure have the models in their own process. They are run as a child of the command that was typed,
-so that what ends them ends with a sentence. Knows processes; knows no models.
+"""Runs measuring commands, which load models into their own process, as a child process. A crash then ends with an
+error message.
+
+Knows processes; knows no models.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ MARK = "SLIPSTREAM_GUARDED"  # in the child's environment
 
 
 def must_guard(args: Sequence[str]) -> bool:
-    """Does this command have models in its own process, and is it not the child already?"""
+    """Whether this command loads models into its own process and is not the child process already."""
     is_help = not {"-h", "--help"}.isdisjoint(args)
     return any([*args[: len(each)]] == each for each in MEASURING) and not is_help and not os.environ.pop(MARK, "")
 
 
 def guard(args: Sequence[str]) -> int:
-    """The exit code of the command, run as a child. Raises SlipstreamError where that crashes."""
+    """Run the command as a child process and return its exit code. Raises SlipstreamError if it crashes."""
     from rich.console import Console
 
     from runtime.core.packages import own_environment
@@ -35,10 +37,10 @@ def guard(args: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
     code = child.wait()
     if code in (-signal.SIGINT, -signal.SIGTERM):
-        return 128 - code  # as shells say it
+        return 128 - code  # 128 + signal, as in shells
     if code not in range(256):
         console = Console(stderr=True)
-        console.show_cursor()  # whatever it showed has not been taken away
+        console.show_cursor()  # the child may have left it hidden
         console.print("\n" * console.is_terminal, end="")
         raise SlipstreamError(
             f"The command was ended {how(code)}. What llama.cpp said is above: the model may be damaged, so fetch it "
@@ -48,7 +50,7 @@ def guard(args: Sequence[str]) -> int:
 
 
 def is_in_foreground() -> bool:
-    """Does a terminal send Ctrl+C to this process and its children?"""
+    """Whether a terminal sends Ctrl+C to this process and its children."""
     if sys.platform == "win32":
         return True
     try:
@@ -59,5 +61,5 @@ def is_in_foreground() -> bool:
 
 
 def how(code: int) -> str:
-    """By which signal, where there are any."""
+    """Return the signal or the code that a process ended with, in words."""
     return f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code:#x}"

@@ -1,4 +1,4 @@
-"""The key that clients of the server must know, as the command line names it."""
+"""The API key of the server, from the command line or a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ HINT = "'--api-key' / '--api-key-file'"
 
 
 def chosen_key(api_key: str, file: Path | None) -> str:
-    """The key itself, or what a file says: one key is not on the command line, which every user of the machine sees."""
+    """Return the key itself or the content of a file. The command line is visible to every user of the machine; a file
+    is not.
+
+    Raises BadParameter.
+    """
     if file is None:
         return api_key
     if api_key:

@@ -1,6 +1,6 @@
-"""The command `slipstream`: options, exit codes, and nothing that takes long to import.
+"""The command `slipstream`: its commands, exit codes, and no slow imports.
 
-0 done, 1 our error (one line on standard error), 2 usage, 130 interrupted.
+Exit codes: 0 done, 1 our error (one line on standard error), 2 usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def run(
     with trace_to(trace, pair) as file:
         try:
             code = oneshot.run(pair, options, request, oneshot.Printed(stats, as_json, color), opener(how.draft, file))
-        except BrokenPipeError:  # the reader has what it wanted
+        except BrokenPipeError:  # the reader has closed the pipe
             abandon_output()
             code = 0
     raise typer.Exit(code)
@@ -147,7 +147,7 @@ def chat(
     if attach:
         model, port = choices.running_server(port, serve or socket is not None), None
     chosen, options = choices.choose(model or pair, how)
-    choices.sampling(chosen, temperature=temperature, seed=seed)  # refuses what makes no sense
+    choices.sampling(chosen, temperature=temperature, seed=seed)  # raises for invalid values
     told = {name: value for name, value in (("temperature", temperature), ("seed", seed)) if value is not None}
     from app.models.seeking import opener
     from app.tui.app import run as open_chat
@@ -232,21 +232,21 @@ def serve(
     from app.cli.trace_file import trace_to
     from app.models.seeking import opener
     from app.server import command
+    from app.server.policy import served_names
     from app.server.sockets import Addresses
 
     chosen, options = choices.choose(model or pair, how)
     tcp = command.PORT if port is None and socket is None else port
     origins = tuple(allow_origin or ())
     addresses = Addresses(host, tcp, socket, work.ollama)
-    names = tuple(filter(None, map(str.strip, alias.split(","))))
+    names = served_names(chosen.name, tuple(filter(None, map(str.strip, alias.split(",")))))
     key = chosen_key(api_key, api_key_file)
     settings = command.ServerSettings(
         addresses, key, work.max_waiting, work.parallel, origins, quiet, work.policy(names), work.drain,
         choices.folder_of(work.slot_save_path), verbose,
     )  # fmt: skip
-    chosen = replace(chosen, name=names[0] if names else chosen.name)
-    chosen = replace(chosen, thinking=chosen.thinking and reasoning is opt.Thoughts.AUTO)
-    several = replace(options, slots=work.parallel + 1)  # and a completion
+    chosen = replace(chosen, name=names[0], thinking=chosen.thinking and reasoning is opt.Thoughts.AUTO)
+    several = replace(options, slots=work.parallel + 1)  # chats, and one short completion
     with trace_to(trace, chosen) as file:
         open_engine = opener(how.draft, file)
         command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)
@@ -304,7 +304,7 @@ def worker(
 
 
 def main(args: Sequence[str]) -> None:
-    """Does what these arguments say, and ends the process where that fails."""
+    """Run the command with these arguments, and end the process with an exit code if it fails."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -315,10 +315,10 @@ def main(args: Sequence[str]) -> None:
         fail(str(error), 1)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except (MemoryError, SyntaxError, SystemError):  # Python's parser and imports blame the module, or nobody
+    except (MemoryError, SyntaxError, SystemError):  # without memory, Python's parser and imports raise these
         fail(NO_MEMORY, 1)
     except ImportError as error:
-        if "failed to map segment" not in str(error):  # what the system's loader says of too little memory
+        if "failed to map segment" not in str(error):  # the dynamic loader's message for too little memory
             raise
         fail(NO_MEMORY, 1)
     except OSError as error:

@@ -18,7 +18,7 @@ from runtime.models.registry import Pair
 
 @dataclass(frozen=True, slots=True)
 class OneshotRequest:
-    """What to answer."""
+    """The prompt, and the settings for its reply."""
 
     prompt: str
     system: str
@@ -31,7 +31,7 @@ class OneshotRequest:
     prediction: str = ""
 
     def text(self) -> str | list[Message]:
-        """The raw prompt, or the conversation."""
+        """Return the raw prompt, or the conversation."""
         if self.raw:
             return self.prompt
         return [Message("system", self.system)] * bool(self.system) + [Message("user", self.prompt)]
@@ -39,7 +39,7 @@ class OneshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What to print beside the text, or instead of it."""
+    """The output besides the text, or instead of it."""
 
     stats: bool
     as_json: bool
@@ -53,7 +53,7 @@ def run(
     output: Printed,
     open_engine: Callable[..., Engine] = Engine,
 ) -> int:
-    """Loads, answers, prints; returns the exit code."""
+    """Load the model, answer and print. Returns the exit code."""
     interrupt = Interrupt()
     with interrupt.watching():
         with LoadProgress() as progress:
@@ -78,7 +78,7 @@ def run(
 
 
 def show_text(chunks: Iterator[Chunk], color: bool) -> Chunk:
-    """Prints the reply as it comes; accepted draft tokens are marked on a terminal if asked."""
+    """Print the reply as it is generated. With `color`, accepted draft tokens are marked on a terminal."""
     out, on_terminal = sys.stdout, sys.stdout.isatty()
     chunk, ends = Chunk(""), "\n"
     for chunk in chunks:
@@ -94,7 +94,7 @@ def show_text(chunks: Iterator[Chunk], color: bool) -> Chunk:
 
 
 def show_json(engine: Engine, chunks: Iterator[Chunk]) -> Chunk:
-    """Prints one object when the reply is done."""
+    """Print one JSON object when the reply is complete."""
     parts = list(chunks)
     last, text = parts[-1], "".join(part.text for part in parts)
     if (stats := last.stats) is not None:
@@ -118,13 +118,13 @@ def show_json(engine: Engine, chunks: Iterator[Chunk]) -> Chunk:
 
 
 def describe_memory(engine: Engine) -> dict[str, object]:
-    """How short it is, what was given up for that, and what was loaded given what was free; null where there is nothing
-    to say.
+    """Return the level of memory pressure, what was given up because of it, and what was loaded in the free memory.
+    Absent values are null.
     """
     return {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.facts.fit or None}
 
 
 def describe_logprobs(engine: Engine, entry: TokenLogprobs) -> dict[str, object]:
-    """In the words of OpenAI's API."""
+    """Return log probabilities in the format of OpenAI's API."""
     top = [{"token": engine.token_text(token), "logprob": round(value, 6)} for token, value in entry.top]
     return {"token": engine.token_text(entry.token), "logprob": round(entry.logprob, 6), "top_logprobs": top}

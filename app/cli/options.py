@@ -1,4 +1,4 @@
-"""The options of `slipstream`'s commands, by the panels of its help that they stand in."""
+"""The options of `slipstream`'s commands, by panel of the help."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ listening = partial(typer.Option, rich_help_panel="Where to listen")
 
 
 def allowed_origins(given: list[str] | None) -> list[str]:
-    """Origins of the command line and of the settings file. Raises SettingsError for the latter."""
+    """Return the origins from the command line and the settings file. Raises BadParameter for an invalid one, and
+    SettingsError for the settings file.
+    """
     from app.origins import as_origin
     from app.settings import read_settings
 
@@ -175,7 +177,7 @@ WorkerCache = Annotated[bool, models("--cache", help="Keep large tensors on disk
 
 
 class Thoughts(StrEnum):
-    """Whether a model that reasons does so."""
+    """Whether a reasoning model reasons."""
 
     AUTO = "auto"
     OFF = "off"
@@ -193,7 +195,7 @@ Quiet = Annotated[bool, listening("--quiet", help="Print no line for each reques
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """How a model runs, as every command that has one can be told."""
+    """Options for running a model, shared by all commands that load one."""
 
     draft: Draft = "auto"
     drafters: Drafters = None
@@ -207,7 +209,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class WorkOptions:
-    """How much a server does at once, and what it keeps."""
+    """How much a server does concurrently, and what it keeps."""
 
     parallel: Parallel = 3
     max_waiting: MaxWaiting = 16
@@ -218,12 +220,12 @@ class WorkOptions:
     drain: Drain = 10.0
 
     def policy(self, names: tuple[str, ...]) -> ServerPolicy:
-        """What holds for all requests, given the model's names."""
+        """Return the policy for all requests, given the model's names."""
         return ServerPolicy(names, self.slots, self.max_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions(ModelOptions):
-    """The same for a benchmark."""
+    """The same options for a benchmark."""
 
     drafters: BenchDrafters = None

@@ -1,6 +1,6 @@
-"""Options of other programs at our command line: each gets a sentence with our word for it.
+"""Hints for options of other programs: each one gives a usage error with our name for it.
 
-Knows what llama.cpp and Ollama call things; runs nothing.
+Knows the option names of llama.cpp and Ollama; runs nothing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ HERE = {name: sentence for names, sentence in NAMES.items() for name in names}
 
 
 class HintingCommand(TyperCommand):
-    """A command that knows what others would have called its options."""
+    """A command that recognizes other programs' names for its options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Raises BadParameter with our word for it. Typer exports no type that `ctx` may be said to have."""
+        """Raises BadParameter with our name for a foreign option. Typer exports no type for `ctx`."""
         for name in self._foreign(args):
             raise typer.BadParameter(HERE[name], ctx=ctx, param_hint=f"'{name}'")
         return super().parse_args(ctx, args)

@@ -1,17 +1,17 @@
-"""A reply's numbers in words, for `--stats`. Knows Stats; prints nothing itself."""
+"""A reply's statistics in words, for `--stats`. Knows Stats; prints nothing itself."""
 
 from __future__ import annotations
 
 from runtime.engine.stats import Stats
 from runtime.speculative.step import Widths
 
-DISTURBED = 0.15  # share of the time that other programs must have taken to be named
+DISTURBED = 0.15  # share of the time taken by other programs from which on they are mentioned
 BAR = 24  # characters of the longest bar
 
 
 def describe(stats: Stats, fit: str = "", learning: str = "") -> str:
-    """The report, a line per fact; `fit` says what was loaded given the memory that was free, and `learning` what is
-    done about a head that is to learn.
+    """Return the report, a line for each fact. `fit`: what was loaded in the free memory; `learning`: the state of a
+    head's training.
     """
     rows = [("prompt", prompt(stats)), ("speed", speed(stats))]
     if stats.draft_n:
@@ -35,7 +35,7 @@ def describe(stats: Stats, fit: str = "", learning: str = "") -> str:
 
 
 def passes(stats: Stats) -> list[tuple[str, str]]:
-    """Who guessed how far, and where time and memory went."""
+    """Return the drafters' passes and draft lengths, and the use of time and memory."""
     other = stats.own_seconds - stats.draft_seconds - stats.verify_seconds
     drafters = ", ".join(f"{name} {n} passes" for name, n in stats.drafters.most_common()).replace("none", "plain")
     times = f"draft {stats.draft_seconds * 1e3:.1f} ms, verify {stats.verify_seconds * 1e3:.1f} ms"
@@ -48,13 +48,15 @@ def passes(stats: Stats) -> list[tuple[str, str]]:
 
 
 def prompt(stats: Stats) -> str:
-    """Prompt length and time."""
+    """Return the prompt's length and time."""
     cached = f", {stats.cached_n} cached" if stats.cached_n else ""
     return f"{stats.prompt_n} tokens{cached}, {stats.prompt_seconds * 1e3:.0f} ms"
 
 
 def speed(stats: Stats) -> str:
-    """Tokens per second beside plain decode's; where the machine was busy, what that took and what would be without."""
+    """Return tokens per second, compared with plain decode. If the machine was busy, also return the estimated speed
+    without other programs.
+    """
     if not (stats.decode_seconds and stats.predicted_n):
         return "nothing was decoded"
     if not stats.plain_per_second:
@@ -70,7 +72,7 @@ def speed(stats: Stats) -> str:
 
 
 def kept_to(stats: Stats) -> str:
-    """Whether the reply was kept to exact passes where others are not, or how often rounding could have decided."""
+    """Return whether the reply was restricted to exact passes, or how often rounding could have changed a token."""
     if stats.exactness is None or stats.exactness.width >= stats.exactness.tried or stats.widths is Widths.ANY:
         return ""
     if not stats.n_inexact:
@@ -80,7 +82,7 @@ def kept_to(stats: Stats) -> str:
 
 
 def histogram(stats: Stats) -> list[str]:
-    """How many draft tokens were accepted, by pass that had a draft."""
+    """Return the numbers of passes by accepted draft tokens, as bars."""
     if not stats.accepted_lengths:
         return []
     most = max(stats.accepted_lengths.values())

@@ -1,4 +1,4 @@
-"""The standard streams of the command: there or not, read or abandoned. Knows descriptors; knows no models."""
+"""The command's standard streams: missing, interactive or abandoned. Knows descriptors; knows no models."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NoReturn
 
 from app.terminal import inert
 
-STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))  # by their numbers
+STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))  # in order of their descriptors
 
 
 def fill_gaps() -> None:
-    """Opens the streams that the command was started without, onto nothing.
+    """Open missing standard streams on the null device.
 
-    Else the next file that is opened has such a number, and is what a library, or a child, takes for its output.
+    Otherwise the next opened file gets such a descriptor, and a library or a child process writes its output into it.
     """
     for number, (name, mode) in enumerate(STREAMS):
         try:
@@ -26,7 +26,7 @@ def fill_gaps() -> None:
 
 
 def place(descriptor: int, number: int) -> int:
-    """Has an open file that number, and no other."""
+    """Move an open file to that descriptor and return it."""
     if descriptor != number:
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -34,16 +34,16 @@ def place(descriptor: int, number: int) -> int:
 
 
 def abandon_output() -> None:
-    """Keeps the interpreter from flushing, on its way out, into a stream that takes nothing any more."""
+    """Redirect standard output to the null device, so that the interpreter's final flush does not fail."""
     place(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """One line on standard error, then the exit code."""
+    """Print one line on standard error and exit with the code."""
     print(f"slipstream: {inert(message)}", file=sys.stderr)
     raise SystemExit(code)
 
 
 def is_terminal() -> bool:
-    """Is there a person at both ends?"""
+    """Return whether both standard input and output are terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()

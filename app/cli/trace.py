@@ -1,4 +1,4 @@
-"""`slipstream trace FILE`: what such a file sums up to, in a table and a few sentences.
+"""`slipstream trace FILE`: sums up a trace in a table and a few sentences.
 
 Knows rich; the numbers are those of `--stats`.
 """
@@ -21,13 +21,13 @@ from app.terminal import inert
 from runtime.engine.stats import Stats
 from runtime.engine.trace import TracedPass, TraceError, read
 
-WIDTH = 120  # columns, where nobody looks at the width
+WIDTH = 120  # columns, if the output is not a terminal
 COLUMNS = "passes", "drafted", "accepted", "acceptance", "tokens per pass", "draft ms", "target ms", "rest ms"
 NUMBERS = re.compile(r"\d+(\.\d+)?")
 
 
 def show(path: Path) -> None:
-    """Prints what a trace sums up to. Raises TraceError for a file that is none."""
+    """Print the summary of a trace. Raises TraceError for an invalid file."""
     text = read_file(path)
     if not text.strip():
         raise TraceError(f"{path} is empty: no reply was made while it was written. Ask something with --trace {path}")
@@ -41,7 +41,7 @@ def show(path: Path) -> None:
 
 
 def table(passes: Sequence[TracedPass]) -> Table:
-    """Who drafted, the most passes first, and what that brought and took."""
+    """Return a row for each drafter, most passes first: passes, acceptance and times."""
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     made.add_column("drafter")
     for name in COLUMNS:
@@ -56,7 +56,7 @@ def table(passes: Sequence[TracedPass]) -> Table:
 
 
 def cells(stats: Stats) -> list[str]:
-    """A row, by COLUMNS."""
+    """Return the cells of a row, in the order of COLUMNS."""
     rest = stats.own_seconds - stats.draft_seconds - stats.verify_seconds
     drafted = [f"{stats.draft_n}", f"{stats.draft_n_accepted}", f"{stats.acceptance_rate:.0%}"]
     parts = [f"{1e3 * seconds:.1f}" for seconds in (stats.draft_seconds, stats.verify_seconds, rest)]
@@ -69,7 +69,7 @@ def cells(stats: Stats) -> list[str]:
 
 
 def total(passes: Sequence[TracedPass]) -> Stats:
-    """The numbers of all replies together. Plain decode would have taken each as long as was last believed in it."""
+    """Return the statistics of all replies together. The time of plain decode is each reply's last estimate."""
     rates = {each.sequence: each.why.plain_per_second for each in passes}
     plain_seconds = sum(each.made.n_tokens / rate for each in passes if (rate := rates[each.sequence]))
     steps = [each.made for each in passes]
@@ -79,7 +79,7 @@ def total(passes: Sequence[TracedPass]) -> Stats:
 
 
 def sentences(passes: Sequence[TracedPass]) -> list[str]:
-    """How many replies and how fast, and why passes were plain."""
+    """Return the number of replies, their speed, and why passes were plain."""
     stats, n_replies = total(passes), len({each.sequence for each in passes})
     lines = [f"{n_replies} repl{'y' if n_replies == 1 else 'ies'}, {stats.predicted_n} tokens: {speed(stats)}"]
     if stats.replies_per_pass > 1:
@@ -90,7 +90,9 @@ def sentences(passes: Sequence[TracedPass]) -> list[str]:
 
 
 def reasons(passes: Sequence[TracedPass]) -> list[tuple[str, int]]:
-    """Why passes were plain, as it was last said, and how often, whatever numbers it has; the most frequent first."""
+    """Return why passes were plain and how often, most frequent first. Reasons that differ only in numbers count as
+    one.
+    """
     said = [each.why.reason for each in passes if each.why.reason]
     last = {NUMBERS.sub("#", reason): reason for reason in said}
     return [(last[form], n) for form, n in Counter(NUMBERS.sub("#", reason) for reason in said).most_common()]

@@ -1,4 +1,4 @@
-"""The file of `--trace`, open while a command runs. Loads no rich, which takes 40 ms of each reply's start."""
+"""The file of `--trace`, open while a command runs. Does not import rich, which would delay each reply by 40 ms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from runtime.models.registry import Pair
 
 @contextmanager
 def trace_to(path: Path | None, pair: Pair) -> Iterator[TraceFile | None]:
-    """The file that passes are written to, until the block ends; None where none is wanted. Raises TraceError."""
+    """Open the file for passes until the block ends, or yield None without a path. Raises TraceError, and BadParameter
+    for a remote model.
+    """
     if path is None:
         yield None
         return

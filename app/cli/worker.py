@@ -1,6 +1,6 @@
-"""`slipstream worker`: this machine computes for others, through llama.cpp's own RPC server.
+"""`slipstream worker`: lets this machine compute for others, through llama.cpp's own RPC server.
 
-Knows the terminal; what computes is the runtime's.
+Knows the terminal; the runtime does the computing.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ slipstream: and there:  slipstream run "Hello" --rpc 127.0.0.1:{port}"""
 
 
 def run(host: str, port: int, threads: int | None, keeps_tensors: bool) -> None:
-    """Computes until Ctrl+C. Raises SettingsError where it cannot begin."""
+    """Compute until Ctrl+C. Raises SettingsError if the worker cannot start."""
     worker.require()
     address = address_of(host, port)
     print((AWAY if is_loopback(host) else OPEN).format(host=host, port=port), file=sys.stderr, flush=True)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)  # the library does not return to where Python looks at signals
+        signal.signal(number, signal.SIG_DFL)  # the library never returns to Python, which would handle signals
     worker.serve(address, port, threads, keeps_tensors)
     raise SettingsError(f"The worker has ended: {host}:{port} cannot be listened at. What llama.cpp said is above.")
 
 
 def address_of(host: str, port: int) -> str:
-    """The IPv4 address of that name, at which this machine can listen. Raises SettingsError."""
+    """Return the IPv4 address of that name. Raises SettingsError if this machine cannot listen at it."""
     try:
         address = socket.gethostbyname(host)
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:

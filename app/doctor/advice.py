@@ -1,6 +1,6 @@
-"""What the doctor's findings mean: when drafts pay here, which models fit, what is wrong and how to mend it.
+"""Interprets the doctor's findings: when drafts pay here, which models fit, what is wrong and how to fix it.
 
-Pure words and arithmetic.
+Text and arithmetic only.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 from runtime.models.registry import Pair
 
-KINDS = {"Q8_0": 8.5, "Q4_K": 4.5}  # bits per weight of usual quantizations
-SHARE = 0.7  # of the free memory that weights may take; the rest is for the context and for others
-BUSY = 0.5  # processes per core that want to run
+KINDS = {"Q8_0": 8.5, "Q4_K": 4.5}  # bits per weight of common quantizations
+SHARE = 0.7  # of the free memory for weights; the rest is for the context and other programs
+BUSY = 0.5  # runnable processes per core from which on the machine counts as busy
 LENGTHS = 1, 2, 3, 4, 6, 8
-# How llama-cpp-python calls a backend when it is compiled and how llama.cpp calls it when it runs, and what tells that
-# it would be of use.
+# By llama-cpp-python's name of a backend at compile time: llama.cpp's name at run time, and the sign that the
+# backend would be useful here.
 BACKENDS = {
     "CUDA": ("CUDA", "an NVIDIA driver"),
     "HIP": ("ROCm", "AMD's compute driver"),
@@ -34,14 +34,13 @@ INSTRUCTIONS = {
     "avx512f": "AVX512",
     "fma": "FMA",
     "f16c": "F16C",
-}  # as the processor and as llama.cpp call them
+}  # name in the processor's flags to llama.cpp's name
 
 
 def break_even(seconds: Mapping[int, float], k: int, draft_seconds: float) -> float | None:
-    """The share of tokens that must be accepted for drafts of k to be as fast as plain decode; None when no share is
-    enough.
+    """Return the acceptance rate at which drafts of k tokens are as fast as plain decode, or None if there is none.
 
-    `seconds` are a pass's by width; each token of a draft is taken to be accepted with the same chance.
+    `seconds` is a pass's time by width. Each draft token is assumed to be accepted with the same probability.
     """
     wanted = (k * draft_seconds + seconds[k + 1]) / seconds[1]  # tokens per pass
     if wanted > k + 1:
@@ -54,7 +53,7 @@ def break_even(seconds: Mapping[int, float], k: int, draft_seconds: float) -> fl
 
 
 def lengths_in_words(seconds: Mapping[int, float], draft_seconds: float) -> list[str]:
-    """What the measured times mean, by draft length."""
+    """Return what the measured times mean for each draft length."""
     found = []
     for k in (k for k in LENGTHS if k + 1 in seconds):
         share = break_even(seconds, k, draft_seconds)
@@ -64,18 +63,18 @@ def lengths_in_words(seconds: Mapping[int, float], draft_seconds: float) -> list
 
 
 def models_that_fit(free_bytes: int) -> dict[str, float]:
-    """Quantization -> billions of parameters."""
+    """Return the billions of parameters that fit into memory, by quantization."""
     return {kind: SHARE * free_bytes * 8 / bits / 1e9 for kind, bits in KINDS.items()}
 
 
 def pairs_that_fit(free_bytes: int, pairs: Iterable[Pair]) -> list[str]:
-    """Names of the pairs whose size is known and fits, the largest first."""
+    """Return the names of the pairs whose size is known and fits, largest first."""
     fit = [pair for pair in pairs if 0 < pair.size <= SHARE * free_bytes]
     return [pair.name for pair in sorted(fit, key=lambda pair: -pair.size)]
 
 
 def reinstall(version: str, *backends: str) -> str:
-    """The command that compiles llama-cpp-python anew, for this Python and this system."""
+    """Return the command that recompiles llama-cpp-python for this Python and this system."""
     flags = "--force-reinstall --no-cache-dir --no-deps --no-binary llama-cpp-python"
     pip = f'"{sys.executable}" -m pip install {flags} "llama-cpp-python=={version}"'
     if not backends:
@@ -85,8 +84,8 @@ def reinstall(version: str, *backends: str) -> str:
 
 
 def prebuilt(version: str, backend: str = "", cuda: str = "") -> str:
-    """The command that fetches a compiled llama-cpp-python, where its index has that version; "" where none is known
-    for a driver of that version of CUDA.
+    """Return the command that installs a prebuilt llama-cpp-python, if its index has that version. "" if no index is
+    known for the driver's CUDA version.
     """
     index = INDEXES.get(backend) or cuda_index(cuda)
     if not index:
@@ -97,7 +96,7 @@ def prebuilt(version: str, backend: str = "", cuda: str = "") -> str:
 
 
 def cuda_index(version: str) -> str:
-    """The newest that a driver of that version of CUDA can run; "" where there is none."""
+    """Return the newest index for a driver of that CUDA version. "" if there is none."""
     parts = [tuple(map(int, each.split("."))) for each in (*CUDA_INDEXES, version) if each.count(".") == 1]
     known, most = parts[: len(CUDA_INDEXES)], parts[-1] if version else (0, 0)
     fit = [each for each in known if each <= most]
@@ -105,7 +104,9 @@ def cuda_index(version: str) -> str:
 
 
 def for_backend(found: Mapping[str, Any], backend: str) -> str:
-    """The commands that bring llama.cpp for it: the quick one first, which needs no compiler."""
+    """Return the commands that install llama.cpp with this backend. The prebuilt wheel, which needs no compiler, comes
+    first.
+    """
     version = found["versions"]["llama-cpp-python"]
     quick = prebuilt(version, backend, found.get("cuda_version", ""))
     compiled = reinstall(version, backend)
@@ -113,19 +114,19 @@ def for_backend(found: Mapping[str, Any], backend: str) -> str:
 
 
 def with_rpc(found: Mapping[str, Any]) -> str:
-    """The command that adds RPC to what there is."""
+    """Return the command that adds RPC to the current backends."""
     kept = [name for name, (theirs, _) in BACKENDS.items() if theirs in found["backends"]]
     return reinstall(found["versions"]["llama-cpp-python"], RPC, *kept)
 
 
 def problems(found: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What is wrong, each with what mends it."""
+    """Return the problems, each with its remedy."""
     checks = (unused_workers, unused_gpu, lacking_instructions, busy, inexact, unquoted, full_memory)
     return [{"problem": what, "remedy": remedy} for check in checks for what, remedy in check(found)]
 
 
 def unused_workers(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Workers that cannot be used."""
+    """Return the problems of workers that cannot be used."""
     workers = found.get("workers", ())
     if workers and RPC not in found["backends"]:
         return [("Workers are named, but llama.cpp is compiled without RPC.", with_rpc(found))]
@@ -134,7 +135,7 @@ def unused_workers(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
 
 
 def unused_gpu(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """A GPU that llama.cpp was not compiled for; Vulkan only where nothing better fits."""
+    """Return the problem of a GPU that llama.cpp was not compiled for. Vulkan counts only if nothing better fits."""
     here, used = found["gpu_hardware"], {device["backend"] for device in found["devices"] if device["backend"] != RPC}
     wanted = [name for name in here if name != "VULKAN"] or here
     if not wanted or used & {BACKENDS[name][0] for name in here}:
@@ -154,7 +155,7 @@ def unused_gpu(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
 
 
 def lacking_instructions(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Instruction sets that the processor has and the library does not use."""
+    """Return the problem of instruction sets that the processor has and the library does not use."""
     lacking = [
         name
         for flag, name in INSTRUCTIONS.items()
@@ -171,7 +172,7 @@ def lacking_instructions(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
 
 
 def busy(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Other programs that take the processor."""
+    """Return the problem of other programs that use the processor."""
     if found["busy_processes"] <= BUSY * found["cores"]:
         return ()
     what = (
@@ -182,7 +183,7 @@ def busy(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
 
 
 def inexact(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Kernels that round otherwise when several rows are decoded at once."""
+    """Return the problem of kernels that round differently when several rows are decoded in one pass."""
     if found["is_exact"]:
         return ()
     is_gpu = any(device["backend"] not in ("CPU", RPC) for device in found["devices"])
@@ -200,7 +201,7 @@ def inexact(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
 
 
 def unquoted(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """A chat template that cannot be told from what messages say."""
+    """Return the problem of a chat template that changes messages, so that control tokens in them take effect."""
     roles = ", ".join(found.get("unquoted_roles", ()))
     if not roles:
         return ()
@@ -209,7 +210,7 @@ def unquoted(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
 
 
 def full_memory(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Less memory than small models need."""
+    """Return the problem of less free memory than small models need."""
     if found["memory_free_bytes"] >= 2**30:
         return ()
     return [

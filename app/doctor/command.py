@@ -1,6 +1,6 @@
-"""`slipstream doctor`: what this machine has, what llama.cpp makes of it, what passes cost, and what to mend.
+"""`slipstream doctor`: reports this machine, llama.cpp's backends and devices, the cost of passes, and fixes.
 
-Prints; advice is elsewhere.
+Prints; advice.py interprets the findings.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ BAR = 24  # characters of the longest bar
 
 
 class LibraryError(SlipstreamError):
-    """llama.cpp cannot be used at all."""
+    """llama.cpp cannot be loaded."""
 
 
 def run(name: str, as_json: bool, rpc: tuple[str, ...] | None = None) -> None:
-    """Examines, then prints. `rpc` are workers, instead of those that the pair or the settings name."""
+    """Examine the machine and print the result. `rpc`: workers in place of those of the pair or the settings."""
     found = examine(name, rpc)
     print(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(report(found)))
 
 
 def examine(name: str, rpc: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """Everything as plain data, problems included. Raises LibraryError."""
+    """Return all findings as plain data, with the problems. Raises LibraryError."""
     pair = local_pair(name, load_registry())
     workers = look_at((pair.rpc or read_settings().rpc) if rpc is None else rpc)
     memory, load = psutil.virtual_memory(), psutil.getloadavg()[0]
@@ -84,7 +84,7 @@ def examine(name: str, rpc: tuple[str, ...] | None = None) -> dict[str, Any]:
 
 
 def measure(pair: Pair, workers: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What passes of a pair cost here, with these workers, and how exact they are."""
+    """Return the cost of a pair's passes on this machine with these workers, and their exactness."""
     from runtime.tools.diagnosis import diagnose
 
     seen = diagnose(pair, workers)
@@ -99,7 +99,7 @@ def measure(pair: Pair, workers: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def report(found: dict[str, Any]) -> list[str]:
-    """The lines to print."""
+    """Return the lines to print."""
     devices = [
         f"{device['backend']}: {device['name']}, {device['free_bytes'] / 1e9:.1f} GB free"
         for device in found["devices"]
@@ -124,7 +124,7 @@ def report(found: dict[str, Any]) -> list[str]:
 
 
 def kept_prompts(cache: dict[str, Any]) -> str:
-    """How much is kept on disk of prompts that were read, and where."""
+    """Return the size and the place of the prompt cache on disk."""
     if not cache["most_bytes"]:
         return f"off by prompt_cache_bytes in the settings; {cache['bytes'] / 1e6:.1f} MB in {cache['folder']}"
     most = f"of at most {cache['most_bytes'] / 1e9:.1f} GB and a tenth of the free disk"
@@ -132,7 +132,7 @@ def kept_prompts(cache: dict[str, Any]) -> str:
 
 
 def gpus(found: dict[str, Any]) -> str:
-    """Drivers that are here, and what llama.cpp was compiled for beside the CPU."""
+    """Return the drivers found, and llama.cpp's backends besides the CPU."""
     is_used = any(device["backend"] not in (*HOSTS, RPC) for device in found["devices"])
     drivers = " and ".join(BACKENDS[name][1] for name in found["gpu_hardware"])
     drivers = drivers or ("a device that llama.cpp finds" if is_used else "no driver found")
@@ -141,7 +141,7 @@ def gpus(found: dict[str, Any]) -> str:
 
 
 def in_words(worker: dict[str, Any]) -> str:
-    """A worker in a line."""
+    """Return a worker's findings as a line."""
     if worker["problem"]:
         return str(worker["problem"])
     kind = "its processor" if worker["is_processor"] else f"{worker['n_devices']} device(s)"
@@ -152,14 +152,14 @@ def in_words(worker: dict[str, Any]) -> str:
 
 
 def rpc_in_words(found: dict[str, Any]) -> str:
-    """Whether this build can have workers, and be one."""
+    """Return whether this build can use workers and be one."""
     if RPC in found["backends"]:
         return "llama.cpp is compiled with it: workers can take layers (--rpc), and this machine can be one"
     return f"llama.cpp is compiled without it; for workers on other machines: {with_rpc(found)}"
 
 
 def chart(found: dict[str, Any]) -> list[str]:
-    """A pass's time by width, as bars, and what it means."""
+    """Return a pass's time by width as bars, and what that means for drafts."""
     seconds = {int(width): value for width, value in found["pass_seconds"].items()}
     longest, draft = max(seconds.values()), found["draft_seconds"]
     lines = [f"\n{'rows in a pass':>16}  time of a pass, and in passes of one row"]
@@ -176,7 +176,7 @@ def chart(found: dict[str, Any]) -> list[str]:
 
 
 def mend(problems: list[dict[str, str]]) -> list[str]:
-    """What to do."""
+    """Return the lines with the remedies."""
     if not problems:
         return ["\nNothing is wrong."]
     return ["\nTo mend:", *(f"  {entry['problem']}\n    {entry['remedy']}" for entry in problems)]

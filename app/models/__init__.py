@@ -1,1 +1,1 @@
-"""`slipstream models`: what is on this machine, what can be had, what a file is, and what fits what."""
+"""`slipstream models`: the models on this machine and on the hub, facts about a file, and pairing."""

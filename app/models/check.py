@@ -1,4 +1,4 @@
-"""`slipstream models check`: is what models.toml names still there? Asks the hub where a pair comes from it."""
+"""`slipstream models check`: checks that the files of models.toml still exist. Asks the hub for pairs from there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.models.registry import load_registry
 
 
 def check_all() -> int:
-    """Prints a line per file, and one for a size that is not what models.toml says; returns the exit code.
+    """Print a line for each file, and one for each size that differs from models.toml. Returns the exit code.
 
     Raises UnreachableError.
     """
@@ -36,7 +36,7 @@ def check_all() -> int:
 
 
 def check(path: Path) -> tuple[int, str]:
-    """The bytes of a pair's file, and where they are. Raises SlipstreamError."""
+    """Return the size of a pair's file in bytes, and its place. Raises SlipstreamError."""
     if name := hub_name(path):
         size = sum(file.size for file in Hub().plan(name))
         return size, f"on the hub, {size:,} bytes"

@@ -1,4 +1,4 @@
-"""The options of `slipstream models`; everything else is imported when a command runs."""
+"""The options of `slipstream models`. Everything else is imported when a command runs."""
 
 from __future__ import annotations
 

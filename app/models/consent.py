@@ -1,4 +1,4 @@
-"""Whether drafts may learn from a person's chats: asked once, on a terminal, and remembered whatever the answer was."""
+"""Consent to train drafts on a user's chats: asked once on a terminal, and remembered either way."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ INSTEAD = "Leave out `--from`, or name a text file or folder."
 
 
 def answer_file() -> Path:
-    """What has the answer, once there is one."""
+    """Return the file that stores the answer."""
     return user_data_path("slipstream") / "drafts-learn-from-chats"
 
 
 def answer() -> str:
-    """What was answered; "" for nothing."""
+    """Return the stored answer. "" if there is none."""
     with suppress(OSError):
         text = read_plain(answer_file()).decode(errors="replace").strip()
         return text if text in (YES, NO) else ""
@@ -31,7 +31,7 @@ def answer() -> str:
 
 
 def ask_once() -> None:
-    """Asks, if that was never answered. Raises TrainingError where drafts may not learn from chats."""
+    """Ask unless there is an answer. Raises TrainingError if drafts may not learn from chats."""
     given = answer()
     if not given:
         if not sys.stdin.isatty():

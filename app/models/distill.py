@@ -1,4 +1,4 @@
-"""`slipstream models distill`: trains a draft for a target on the target's own replies, and shows how that goes.
+"""`slipstream models distill`: trains a draft for a target on the target's own replies and shows the progress.
 
 Knows the terminal.
 """
@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from app.chats.said import latest_questions
+from app.models.amounts import gigabytes
 from app.models.consent import ask_once
-from app.models.info import gigabytes
 from app.models.pair import say, usual_candidates
 from app.terminal import inert
 from runtime.core.errors import DraftError, StoppedError
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 CHATS = "chats"
 INTERRUPTED = 130
-CONTEXT = 1024  # tokens, while a draft learns
+CONTEXT = 1024  # tokens of context during training
 TOO_SHORT = "Its replies are too short to learn from and to measure on. Name a file with other prompts with `--from`."
 STARTS_OVER = "Give the same command again: it goes on where it was."
 
@@ -55,7 +55,7 @@ STARTS_OVER = "Give the same command again: it goes on where it was."
 def distill(
     name: str, kind: str, source: str, n_tokens: int, n_bytes: int, epochs: int, device: str, threads: int
 ) -> None:
-    """Trains, measures, keeps what gains; raises SlipstreamError and Exit."""
+    """Train a draft, measure it and keep it if it gains. Raises SlipstreamError and Exit."""
     require_extra()
     target = Target(local_pair(name, load_registry()))
     target.pair = replace(target.pair, context=target.pair.context or CONTEXT)
@@ -77,7 +77,7 @@ def distill(
 
 
 def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
-    """Runs the parts, one after the other. Raises StoppedError, SlipstreamError."""
+    """Run the stages one after the other. Raises StoppedError and SlipstreamError."""
     with loading():
         from runtime.training import run
     run.require_device(job.device)
@@ -109,7 +109,7 @@ def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
 
 
 def told(job: Job, is_new: bool) -> str:
-    """What is begun, or gone on with."""
+    """Return what is started or resumed, in words."""
     doing = "Training" if is_new else "Going on to train"
     return (
         f"{doing} a {'head' if job.kind == HEAD else 'draft model'} for {job.target.name} on {job.most_tokens:,} "
@@ -119,7 +119,7 @@ def told(job: Job, is_new: bool) -> str:
 
 
 def settle(target: Target, job: Job, draft: Path, expected: tuple[float, list[float], float]) -> None:
-    """Measures the draft with the real controller on held-out prompts, and keeps it if it gains."""
+    """Measure the draft with the real controller on held-out prompts, and keep it if it gains."""
     guess, passes, right = expected
     try:
         found = judge(target, draft, job.apart)
@@ -135,7 +135,7 @@ def settle(target: Target, job: Job, draft: Path, expected: tuple[float, list[fl
 
 
 def prompts(source: str) -> list[str]:
-    """What the target is asked. Raises TrainingError."""
+    """Return the prompts for the target. Raises TrainingError."""
     if source == CHATS:
         ask_once()
         return from_chats(latest_questions())
@@ -144,7 +144,7 @@ def prompts(source: str) -> list[str]:
 
 @contextmanager
 def flagged() -> Iterator[Callable[[], bool]]:
-    """Ctrl+C raises a flag, so that a step is never broken off in its middle; the second one is not waited for."""
+    """Turn Ctrl+C into a flag, so that a step is never interrupted. The second Ctrl+C raises KeyboardInterrupt."""
     raised: list[int] = []
 
     def heed(number: int, _: object) -> None:
@@ -161,7 +161,7 @@ def flagged() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def shown(passes: list[float], guess: float) -> Iterator[Callable[[Stage], None]]:
-    """A bar for each part; without a terminal, a line."""
+    """Show a bar for each stage, or a line without a terminal."""
     console = Console(stderr=True, highlight=False)
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn()
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
@@ -180,7 +180,7 @@ def shown(passes: list[float], guess: float) -> Iterator[Callable[[Stage], None]
 
 
 def noted(stage: Stage, seconds: float | None, passes: list[float], guess: float) -> str:
-    """Numbers beside a bar; `seconds` it still takes, where that is known without what a training tells."""
+    """Return the numbers next to a bar. `seconds`: the remaining time, if known; a training reports its own."""
     if stage.told is None:
         return f"{stage.done:,} of {stage.total:,}" + (f", {left(seconds)}" if seconds else "")
     told = stage.told
@@ -192,5 +192,5 @@ def noted(stage: Stage, seconds: float | None, passes: list[float], guess: float
 
 
 def left(seconds: float) -> str:
-    """How long something still takes, in words."""
+    """Return a remaining time in words."""
     return f"{seconds:.0f} s left" if seconds < 100 else f"{seconds / 60:.0f} min left"

@@ -6,26 +6,28 @@ import json
 from pathlib import Path
 from typing import Any
 
+from app.models.amounts import gigabytes, large, rate
+from app.models.prospects import Machine, this_machine
 from app.terminal import inert
 from runtime.learning.conditions import why_never
+from runtime.loading.plain_speed import measured
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import begins_for, n_words, wanted_by
 from runtime.models.registry import Pair, load_registry, local_pair
-from runtime.tools import machine
 from runtime.tools.paired import last_verdict
 
-CACHES = {"Q8_0/F16": USUAL_CACHE, "F16": HALVES}  # types of keys and values; the first are those used here
+CACHES = {"Q8_0/F16": USUAL_CACHE, "F16": HALVES}  # types of keys and values; the first is used here
 CONTEXTS = 2048, 4096, 8192, 16384, 32768, 65536, 131072
 
 
 def show(name: str, as_json: bool) -> None:
-    """Prints the target, and the draft model of a pair that has one."""
+    """Print the target's facts, and those of its draft model if it has one."""
     pair = local_pair(name, load_registry())
-    bandwidth = machine.memory_bandwidth()
+    here = this_machine()
     files = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
-    facts = {role: describe(path, ModelFacts(read_model_header(path)), bandwidth) for role, path in files.items()}
+    facts = {role: describe(path, ModelFacts(read_model_header(path)), here) for role, path in files.items()}
     learns, search = learning(pair), last_verdict(pair.target)
     if as_json:
         print(json.dumps({"name": pair.name, **facts, "learns": learns, "draft_search": search}, ensure_ascii=False))
@@ -36,13 +38,15 @@ def show(name: str, as_json: bool) -> None:
 
 
 def learning(pair: Pair) -> str:
-    """Is the pair's head trained further on replies, or why not?"""
+    """Return whether the pair's head learns from replies, or why not, in words."""
     why = why_never(pair, begins_for(pair.draft) if pair.draft else "")
     return f"no: {why}" if why else "yes, while nothing is asked; `slipstream models learned` tells of it"
 
 
-def describe(path: Path, facts: ModelFacts, bandwidth: float) -> dict[str, Any]:
-    """The facts of a model as plain data."""
+def describe(path: Path, facts: ModelFacts, here: Machine) -> dict[str, Any]:
+    """Return the facts of a model as plain data."""
+    seconds = measured().get(path.absolute(), 0.0)
+    estimate = here.step_seconds(facts.n_bytes_per_token, facts.n_layers)
     contexts = sorted({n for n in CONTEXTS if n < facts.n_context} | {facts.n_context} - {0})
     return {
         "path": str(path),
@@ -70,12 +74,13 @@ def describe(path: Path, facts: ModelFacts, bandwidth: float) -> dict[str, Any]:
             for n in contexts
         },
         "bytes_per_token": facts.n_bytes_per_token,
-        "tokens_per_second": round(bandwidth / facts.n_bytes_per_token, 2) if facts.n_bytes_per_token else 0.0,
+        "tokens_per_second": round(1 / (seconds or estimate), 2) if seconds or estimate else 0.0,
+        "speed_is_measured": bool(seconds),
     }
 
 
 def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
-    """What is printed of a model: pairs of a label and a sentence."""
+    """Return the lines about a model as pairs of a label and a sentence."""
     experts = f", {entry['experts_used']} of {entry['experts']} experts per token" if entry["experts"] else ""
     kinds = ", ".join(f"{kind} {share:.0%}" for kind, share in entry["tensor_types"].items() if share >= 0.005)
     chat = (
@@ -106,17 +111,20 @@ def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     if entry["drafts"]:
         lines.append(("drafts", entry["drafts"]))
     if entry["tokens_per_second"]:
-        lines.append(
-            (
-                "speed here",
-                f"plain decode at most about {rate(entry['tokens_per_second'])} tok/s, by the bandwidth of the memory",
-            )
-        )
+        lines.append(("speed here", speed_here(entry)))
     return lines + memory_rows(entry)
 
 
+def speed_here(entry: dict[str, Any]) -> str:
+    """Return the speed of plain decode and the source of the number, in words."""
+    told = f"{rate(entry['tokens_per_second'])} tok/s"
+    if entry["speed_is_measured"]:
+        return f"plain decode {told}, measured at its last start"
+    return f"plain decode about {told}, estimated from memory bandwidth; measured at the first start"
+
+
 def memory_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
-    """The memory that weights and cache take, by the length of the context."""
+    """Return the lines about the memory for weights and cache, by length of the context."""
     if not entry["parameters"]:
         return []
     here, halves = CACHES
@@ -124,18 +132,3 @@ def memory_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     for n, sizes in entry["memory_bytes"].items():
         lines.append(("", f"{int(n):>7,}  " + "  ".join(f"{gigabytes(sizes[kind]):>9}" for kind in CACHES)))
     return lines
-
-
-def gigabytes(n: int) -> str:
-    """A number of bytes in GB or MB, rounded to what matters."""
-    return f"{n / 1e9:.2f} GB" if n >= 1e8 else f"{n / 1e6:.1f} MB"
-
-
-def large(n: int) -> str:
-    """A number of parameters, in billions or millions."""
-    return f"{n / 1e9:.2f} billion" if n >= 1e9 else f"{n / 1e6:.1f} million"
-
-
-def rate(per_second: float) -> str:
-    """A number of tokens per second, as exactly as an estimate can be."""
-    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"

@@ -1,4 +1,4 @@
-"""`slipstream models learned`: heads that were trained on replies, with what was measured, and the way back."""
+"""`slipstream models learned`: heads trained on replies, with their measurements, and how to revert them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTHING = (
 
 
 def show(name: str, as_json: bool) -> None:
-    """Prints the versions of a pair's head, or of all."""
+    """Print the versions of a pair's head, or of all heads."""
     found = [place_for(named(name))] if name else places()
     if as_json:
         print(json.dumps({"learned": [facts(place) for place in found]}, ensure_ascii=False))
@@ -33,7 +33,7 @@ def show(name: str, as_json: bool) -> None:
 
 
 def named(name: str) -> Pair:
-    """The pair, which has a head of its own. Raises RegistryError and SlipstreamError."""
+    """Return the pair, which must have a head. Raises RegistryError and SlipstreamError."""
     pair = local_pair(name, load_registry())
     if pair.draft is None:
         raise SlipstreamError(f"The pair '{name}' has no head that could learn. Name one with a draft.")
@@ -41,7 +41,7 @@ def named(name: str) -> Pair:
 
 
 def place_for(pair: Pair) -> Place:
-    """Where what its head has learned is. Raises SlipstreamError."""
+    """Return the folder with what the pair's head has learned. Raises SlipstreamError."""
     try:
         return place_of(pair.target, pair.draft or Path())
     except OSError as error:
@@ -51,7 +51,7 @@ def place_for(pair: Pair) -> Place:
 
 
 def go_back(name: str, number: int) -> None:
-    """Has the pair use an older version of its head. Raises SlipstreamError."""
+    """Make the pair use an older version of its head. Raises SlipstreamError."""
     if not name:
         raise SlipstreamError(
             "Name the pair whose head is to be an older one: slipstream models learned PAIR --revert 0"
@@ -62,7 +62,7 @@ def go_back(name: str, number: int) -> None:
 
 
 def facts(place: Place) -> dict[str, Any]:
-    """The versions of one head as plain data."""
+    """Return the versions of one head as plain data."""
     about, state = place.read(ABOUT), Versions(place).read()
     versions = [
         {
@@ -81,7 +81,7 @@ def facts(place: Place) -> dict[str, Any]:
 
 
 def described(place: Place) -> str:
-    """The same in words, a line per version."""
+    """Return the versions of one head as text, a line for each."""
     about, state = place.read(ABOUT), Versions(place).read()
     lines = [f"{Path(str(about.get('head'))).name} for {Path(str(about.get('target'))).name}"]
     lines.append(line(state, ORIGINAL, "the head that it began with"))
@@ -91,22 +91,22 @@ def described(place: Place) -> str:
 
 
 def line(state: State, number: int, what: str) -> str:
-    """A version, and whether it is the one that is used."""
+    """Return a version as a line, marked if it is in use."""
     return f"{'*' if number == state.current else ' ':>3} {number}  {what}"
 
 
 def said(version: Version) -> str:
-    """What a version is worth, and what it was trained on."""
+    """Return the gain of a version and its training data, in words."""
     day = datetime.fromtimestamp(version.time).strftime("%Y-%m-%d %H:%M")
     return f"{day}, from version {version.parent}: {shares(version.measured)}; trained on {version.n_windows} replies"
 
 
 def shares(measured: Measured) -> str:
-    """Acceptance before and after."""
+    """Return the acceptance rates before and after, in words."""
     told = f"accepted {measured.before:.1%} before, {measured.after:.1%} after"
     return f"{told}, at {measured.n_positions} positions it was not trained on"
 
 
 def last(state: State) -> str:
-    """What the last training measured."""
+    """Return the measurement of the last training, in words."""
     return f"; the last training: {shares(state.last)}" if state.last else ""

@@ -1,6 +1,6 @@
-"""The models that this person can have: pairs by name, and GGUF files where this and other programs put them.
+"""The models that this user can use: pairs by name, and GGUF files where this and other programs store them.
 
-Knows folders, the hub's cache and the registry; reads no file's content and asks no network.
+Knows folders, the hub's cache and the registry; reads no file's content and uses no network.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from runtime.models.registry import AS_TRAINED, Pair, load_registry, located
 from runtime.models.shards import is_first_shard, shard_names
 from runtime.tools.paired import remembered
 
-DEEP = 4  # folders below a usual one
-MOST, LONGEST = 20_000, 2.0  # names that are looked at in one, and seconds that this may take on a slow disk
-NO_MODEL = "mmproj"  # what the name of a file begins with that belongs to a model of pictures
+DEEP = 4  # levels of folders below a usual one
+MOST, LONGEST = 20_000, 2.0  # limits for one folder: names, and seconds on a slow disk
+NO_MODEL = "mmproj"  # prefix of a vision projector's file name
 CACHES = "Library/Caches" if sys.platform == "darwin" else ".cache"
-USUAL = (  # where LM Studio, llama.cpp, Jan, GPT4All and people put models
+USUAL = (  # where LM Studio, llama.cpp, Jan, GPT4All and users store models
     ".lmstudio/models", ".cache/lm-studio/models", ".local/share/Jan/data", "jan/models",
     ".local/share/nomic.ai/GPT4All", "models", "Models", "Downloads",
 )  # fmt: skip
@@ -33,25 +33,27 @@ USUAL = (  # where LM Studio, llama.cpp, Jan, GPT4All and people put models
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that can be loaded, or fetched and loaded, by its name."""
+    """A model that can be loaded by its name, perhaps after fetching it."""
 
     name: str  # of a pair, the path of a file, or hf:owner/repo:file
-    pair: Pair  # with the paths of its files where they are here
+    pair: Pair  # with local paths if its files are here
     is_here: bool
     size: int  # bytes of all its files; 0 = not known
 
     @property
     def title(self) -> str:
-        """What it is called in a list."""
+        """The model's name in a list."""
         return self.pair.name
 
     def is_among(self, names: Iterable[str]) -> bool:
-        """Is it one of these, each a name or the path of a file?"""
+        """Return whether the model is one of `names`, each a name or the path of a file."""
         return any(name == self.name or (self.is_here and real(Path(name)) == real(self.pair.target)) for name in names)
 
 
 def all_models(recent: Iterable[str] = ()) -> list[Model]:
-    """The pairs, then the files: of the hub's cache, the usual folders, Ollama, and those used lately; each once."""
+    """Return the pairs, then the files, each once: from the hub's cache, the usual folders, Ollama, and those used
+    recently.
+    """
     pairs = [of_pair(pair) for pair in load_registry().values()]
     files = [of_file(f"{HUB}{file.repo}:{file.name}", file.path) for file in cached() if is_model(file.path)]
     files += [of_file(str(path), path) for folder in usual_folders() for path in models_below(folder)]
@@ -63,7 +65,7 @@ def all_models(recent: Iterable[str] = ()) -> list[Model]:
 
 
 def of_pair(pair: Pair) -> Model:
-    """A pair of the registry."""
+    """Return a pair of the registry as a model."""
     if not is_here(pair):
         return Model(pair.name, pair, False, pair.size)
     found = located(pair)
@@ -71,36 +73,38 @@ def of_pair(pair: Pair) -> Model:
 
 
 def of_loaded(pair: Pair) -> Model:
-    """A pair that is loaded, so that its files are here."""
+    """Return a loaded pair, whose files must be here, as a model."""
     return Model(pair.name, pair, True, 0)
 
 
 def of_file(name: str, path: Path) -> Model:
-    """A GGUF file, perhaps the first of several."""
+    """Return a GGUF file, perhaps the first shard of several, as a model."""
     pair = Pair(title_of(path), path, remembered(path), context=AS_TRAINED)
     return Model(name, pair, True, file_size(path))
 
 
 def title_of(path: Path) -> str:
-    """What a file is called: its name, or what Ollama calls it."""
+    """Return a file's name, or Ollama's name for it."""
     return ollama_name(path) or path.name
 
 
 def file_size(path: Path) -> int:
-    """Bytes of a file and of its other shards; 0 where there is none."""
+    """Return the bytes of a file and of its other shards. 0 if there is none."""
     shards = [path.with_name(name) for name in shard_names(path.name)]
     return sum(shard.stat().st_size for shard in shards if shard.is_file())
 
 
 def usual_folders() -> list[Path]:
-    """The folders that models are put in, those that there are."""
+    """Return the existing folders where models are usually stored."""
     llama = Path(os.environ.get("LLAMA_CACHE") or Path.home() / CACHES / "llama.cpp")
     folders = [Path.cwd(), llama, *(Path.home() / name for name in USUAL)]
     return [folder for folder in folders if folder.is_dir()]
 
 
 def models_below(folder: Path) -> Iterator[Path]:
-    """The models in a folder and some way below it; of home or a root, only what lies directly in it."""
+    """Yield the models in a folder and up to DEEP levels below it. For the home folder or a root, only those directly
+    in it.
+    """
     depth = 0 if folder in (Path.home(), Path(folder.anchor)) else DEEP
     ends = time.monotonic() + LONGEST
     for path in takewhile(lambda _: time.monotonic() < ends, islice(files_below(folder, depth), MOST)):
@@ -109,7 +113,7 @@ def models_below(folder: Path) -> Iterator[Path]:
 
 
 def files_below(folder: Path, depth: int) -> Iterator[Path]:
-    """The files in a folder and in those so far below it, without hidden folders and what cannot be read."""
+    """Yield the files in a folder and up to `depth` levels below it, without hidden or unreadable folders."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
@@ -122,10 +126,10 @@ def files_below(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def is_model(path: Path) -> bool:
-    """Is this the file that a model is opened by, as far as its name tells?"""
+    """Return whether this is the file that opens a model, judging by its name."""
     return is_first_shard(path.name) and not path.name.startswith(NO_MODEL)
 
 
 def real(path: Path) -> Path:
-    """The file itself, whatever names lead to it."""
+    """Return the path with symbolic links resolved."""
     return Path(os.path.realpath(path))

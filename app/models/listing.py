@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from app.models.info import gigabytes
+from app.models.amounts import gigabytes
 from app.terminal import inert
 from runtime.models.hub.cache import cached, cached_shards
 from runtime.models.hub.cache import remove as remove_cached
@@ -20,7 +20,7 @@ from runtime.tools.made_drafts import made_here, trim_in
 
 
 def show_all(as_json: bool) -> None:
-    """Prints the pairs, then the files."""
+    """Print the pairs, then the files."""
     pairs, files = load_registry(), cached()
     if as_json:
         entries = [
@@ -48,7 +48,7 @@ def show_all(as_json: bool) -> None:
 
 
 def show_made() -> None:
-    """Prints the draft models that were made on this machine, if there are any."""
+    """Print the draft models that were made on this machine, if any."""
     if drafts := made_here():
         print("Made here, to draft:")
     for path in drafts:
@@ -58,14 +58,14 @@ def show_made() -> None:
 
 
 def made_data(path: Path) -> dict[str, object]:
-    """Such a draft model as JSON, for programs."""
+    """Return a draft model made here as plain data for JSON."""
     trim = trim_in(path)
     words = {"of": str(trim.source), "words": len(trim.kept)} if trim else {}
     return {"path": str(path), "bytes": path.stat().st_size, **words}
 
 
 def as_data(pair: Pair) -> dict[str, object]:
-    """A pair as JSON, for programs."""
+    """Return a pair as plain data for JSON."""
     draft = pair.draft.as_posix() if pair.draft else None
     facts = {"licence": pair.licence, "bytes": pair.size, "context": pair.context, "drafters": pair.drafters}
     target = None if pair.upstream else pair.target.as_posix()
@@ -74,7 +74,7 @@ def as_data(pair: Pair) -> dict[str, object]:
 
 
 def describe(pair: Pair) -> str:
-    """A pair in one line, with the command that fetches what is missing."""
+    """Return a pair as one line, with the command that fetches missing files."""
     source = pair.upstream or pair.target.as_posix()
     what = pair.description or source + (f" with {pair.draft.as_posix()}" if pair.draft else "")
     size = f" ({gigabytes(pair.size)})" if pair.size else ""
@@ -82,7 +82,7 @@ def describe(pair: Pair) -> str:
 
 
 def is_here(pair: Pair) -> bool:
-    """Were all files of a pair fetched that come from the hub?"""
+    """Return whether all files of a pair that come from the hub have been fetched."""
     try:
         located(pair)
     except HubError:
@@ -91,7 +91,7 @@ def is_here(pair: Pair) -> bool:
 
 
 def show_search(words: str, limit: int) -> None:
-    """Prints the repositories that a search of the hub finds, or that there are none."""
+    """Print the repositories that a search of the hub finds."""
     from runtime.models.hub.fetch import Hub
 
     repositories = Hub().search(words, limit)
@@ -102,8 +102,8 @@ def show_search(words: str, limit: int) -> None:
 
 
 def remove(name: str, yes: bool) -> None:
-    """Removes a model from the hub's cache; asks before, unless told not to."""
-    cached_shards(name)  # before a question that makes no sense
+    """Remove a model from the hub's cache, after a confirmation unless `yes`."""
+    cached_shards(name)  # raises before asking about a missing model
     if not yes:
         typer.confirm(f"Remove {name} from the hub's cache, which other programs may use too?", abort=True)
     print(f"Removed {name}: {gigabytes(remove_cached(name))} are free again.")

@@ -1,6 +1,6 @@
-"""Ollama's models: GGUF files without names of their own, and the manifests that say which is which.
+"""Ollama's models: GGUF files named by their digests, and the manifests that name the models.
 
-Knows its folders; asks no server.
+Knows its folders; contacts no server.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-MODEL = "application/vnd.ollama.image.model"  # of a manifest's layers, the one that is the GGUF file
-SYSTEM_WIDE = Path("/usr/share/ollama/.ollama/models")  # where its service on Linux keeps them
-USUAL = "registry.ollama.ai/library/"  # where what has a short name comes from
+MODEL = "application/vnd.ollama.image.model"  # media type of the layer that is the GGUF file
+SYSTEM_WIDE = Path("/usr/share/ollama/.ollama/models")  # folder of Ollama's service on Linux
+USUAL = "registry.ollama.ai/library/"  # registry of models with short names
 
 
 def ollama_models() -> Iterator[tuple[str, Path]]:
-    """The name of each model, as Ollama has it, and its file."""
+    """Yield each model's name in Ollama, and its file."""
     for root in roots():
         for manifest in sorted(path for path in (root / "manifests").rglob("*") if path.is_file()):
             digest = digest_of(manifest)
@@ -26,20 +26,20 @@ def ollama_models() -> Iterator[tuple[str, Path]]:
 
 
 def ollama_name(file: Path) -> str:
-    """What Ollama calls a file; "" for one that is not its own."""
+    """Return Ollama's name for a file. "" if the file is not Ollama's."""
     if file.parent.name != "blobs":
         return ""
     return next((name for name, blob in ollama_models() if blob.name == file.name), "")
 
 
 def roots() -> list[Path]:
-    """The folders that it keeps models in, those that there are."""
+    """Return the existing folders where Ollama stores models."""
     own = os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models"
     return [root for root in dict.fromkeys((Path(own), SYSTEM_WIDE)) if os.access(root, os.R_OK | os.X_OK)]
 
 
 def digest_of(manifest: Path) -> str:
-    """Of a manifest, the digest of the model's file; "" where it names none, or is not what it should be."""
+    """Return the digest of a manifest's model file. "" if it has none or is invalid."""
     try:
         layers = json.loads(manifest.read_text(encoding="utf8"))["layers"]
         found = next((each["digest"] for each in layers if each["mediaType"] == MODEL), "")
@@ -49,6 +49,6 @@ def digest_of(manifest: Path) -> str:
 
 
 def name_of(place: Path) -> str:
-    """A name such as `llama3.2:3b`, by where the manifest is."""
+    """Return a name such as `llama3.2:3b`, given the manifest's relative path."""
     model, _, tag = place.as_posix().rpartition("/")
     return f"{model.removeprefix(USUAL)}:{tag}"

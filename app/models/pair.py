@@ -1,4 +1,4 @@
-"""`slipstream models pair`: tries out the draft models on this machine and shows in numbers which pays.
+"""`slipstream models pair`: tries the draft models on this machine and shows in numbers which one pays.
 
 Knows the terminal.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from app.chats.said import latest_replies
-from app.models.info import gigabytes
+from app.models.amounts import gigabytes
 from app.terminal import inert
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
@@ -24,11 +24,13 @@ from runtime.tools.paired import remembered
 from runtime.tools.pairing import Target, Trial, best_of, candidates
 from runtime.tools.trimmed_drafts import Trimmer, promise
 
-FEW = 20  # guesses that were checked, below which no ratio is told
+FEW = 20  # checked draft tokens below which no acceptance rate is reported
 
 
 def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
-    """Finds draft models, refuses, measures and keeps them; with `make`, also makes some of the target itself."""
+    """Find draft models, refuse or measure them, and keep the best. With `make`, also make drafts from the target
+    itself.
+    """
     target = Target(local_pair(name, load_registry()))
     if why := target.undraftable:
         print(f"Nothing can draft for {target.pair.target.name}: {why}. It decodes plainly, which costs nothing.")
@@ -49,7 +51,7 @@ def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
 
 
 def settle_layout(target: Path) -> None:
-    """Tries both layouts of the weights, once; the next start takes the one that is better."""
+    """Try both layouts of the weights, once. The next start uses the better one."""
     if layout.remembered(target) is not None:
         return
     try:
@@ -65,14 +67,14 @@ def settle_layout(target: Path) -> None:
 
 
 def usual_candidates(target: Path) -> list[Path]:
-    """The models that are tried without being named: beside the target, in the hub's cache, in models.toml."""
+    """Return the models that are tried without being named: next to the target, in the hub's cache, in models.toml."""
     pairs = load_registry().values()
     named = [path for pair in pairs for path in pair.files if not hub_name(path)]
     return candidates(target, [*(file.path for file in cached()), *named])
 
 
 def made(target: Target) -> Iterator[Path]:
-    """Makes smaller copies of the target; tells the person which cannot be made."""
+    """Make smaller copies of the target, and report those that cannot be made."""
     path = target.pair.target
     for recipe in self_drafts.makeable(path, target.facts):
         say(f"Making a smaller copy of {path.name}: {recipe.name} ...")
@@ -83,7 +85,7 @@ def made(target: Target) -> Iterator[Path]:
 
 
 def fitting(target: Target, found: Iterable[Path]) -> Iterable[Path]:
-    """The models that can draft; tells the person of the others why not."""
+    """Yield the models that can draft, and report why the others cannot."""
     for path in found:
         if why := target.refusal(path):
             say(f"{path}: no: {why}")
@@ -92,7 +94,9 @@ def fitting(target: Target, found: Iterable[Path]) -> Iterable[Path]:
 
 
 def measure(target: Target, fit: list[Path]) -> dict[Path, Trial | SlipstreamError]:
-    """Measure each model, and its copy with fewer words where that may pay. Return how each did, or why it cannot."""
+    """Measure each model, and its copy with fewer words if that may pay. Return each one's result, or why it cannot
+    draft.
+    """
     trials: dict[Path, Trial | SlipstreamError] = {}
     if not fit:
         return trials
@@ -110,7 +114,7 @@ def measure(target: Target, fit: list[Path]) -> dict[Path, Trial | SlipstreamErr
 
 
 def tried(target: Target, plain: Engine, path: Path) -> Trial | SlipstreamError:
-    """Try out one model."""
+    """Return the trial of one model, or the error."""
     try:
         return target.try_out(plain, path)
     except SlipstreamError as error:
@@ -118,7 +122,7 @@ def tried(target: Target, plain: Engine, path: Path) -> Trial | SlipstreamError:
 
 
 def outcome(trial: Trial | SlipstreamError, whole: Trial | SlipstreamError | None = None) -> str:
-    """How a model did, in words; of a copy, beside how the `whole` model did."""
+    """Return a model's result in words. For a copy, it is compared with the `whole` model."""
     if not isinstance(trial, Trial):
         return f"no: {trial}"
     if trial.n_tried < FEW:
@@ -128,12 +132,12 @@ def outcome(trial: Trial | SlipstreamError, whole: Trial | SlipstreamError | Non
 
 
 def successes(trials: Mapping[Path, Trial | SlipstreamError]) -> dict[Path, Trial]:
-    """Those that could be measured."""
+    """Return the models that could be measured."""
     return {path: trial for path, trial in trials.items() if isinstance(trial, Trial)}
 
 
 def trimmed(trimmer: Trimmer, path: Path) -> Iterator[Path]:
-    """The copy of that model with fewer words, where it reads clearly less; tells the person why it cannot be had."""
+    """Yield the copy of the model with fewer words if it reads clearly fewer bytes. Report why it cannot be made."""
     try:
         if what := promise(path):
             say(f"Making a copy of {path.name} with {what} ...")
@@ -143,7 +147,7 @@ def trimmed(trimmer: Trimmer, path: Path) -> Iterator[Path]:
 
 
 def verdict(target: Target, trials: Mapping[Path, Trial | SlipstreamError], n_found: int) -> str:
-    """What became of the search, in one sentence."""
+    """Return the result of the search in one sentence."""
     name, measured = target.pair.target.name, successes(trials)
     if best := best_of(measured):
         return (
@@ -162,7 +166,7 @@ def verdict(target: Target, trials: Mapping[Path, Trial | SlipstreamError], n_fo
 
 
 def in_short(trial: Trial | SlipstreamError) -> str:
-    """How a model did, or why it cannot draft, in a clause."""
+    """Return a model's result, or why it cannot draft, as a clause."""
     if isinstance(trial, Trial) and trial.n_tried < FEW:
         return f"it was hardly asked for guesses{trial.costs and f', since {trial.costs}'}"
     if isinstance(trial, Trial):
@@ -171,5 +175,5 @@ def in_short(trial: Trial | SlipstreamError) -> str:
 
 
 def say(text: str) -> None:
-    """Prints progress on standard error: the verdict alone is the output."""
+    """Print progress on standard error. Only the verdict goes to standard output."""
     print(inert(text), file=sys.stderr, flush=True)

@@ -1,51 +1,69 @@
-"""What a model would be like here: does it fit into memory, and how fast can it be at most?
+"""Estimates whether a model fits into memory here, and how fast plain decode is.
 
 Reads headers; loads no model.
 """
 
 from __future__ import annotations
 
+import statistics
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from app.models.library import Model
 from runtime.core.errors import SlipstreamError
+from runtime.loading.plain_speed import measured
 from runtime.memory.footprint import ContextSpec, estimate
 from runtime.memory.system import MemoryReader
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 
-CONTEXT = 4096  # tokens that a model is to have room for
-MARGIN = 1.1  # times the bytes of its files, a model takes that is not here to be looked at
+CONTEXT = 4096  # tokens of context that must fit
+MARGIN = 1.1  # memory of a model that is not here, relative to the size of its files
 FITS, FITS_ALONE, TOO_LARGE = "fits", "fits without its draft model", "too large"
 
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What can be said of a model before it is loaded."""
+    """Facts about a model that are known before it is loaded."""
 
     needed: int = 0  # bytes of memory; 0 = not known
     without_draft: int = 0
-    read: int = 0  # bytes that a token reads; 0 = not known
-    refusal: str = ""  # why it cannot be loaded at all
-    kind: str = ""  # what it is called and how large it is
+    read: int = 0  # bytes read for each token; 0 = not known
+    n_layers: int = 0  # 0 = not known
+    step_seconds: float = 0.0  # of plain decode, measured here; 0.0 = not yet
+    refusal: str = ""  # why it cannot be loaded
+    kind: str = ""  # its name and size
 
     def fit(self, free: int) -> str:
-        """Does it fit into so many bytes? "" where that is not known."""
+        """Return whether the model fits into `free` bytes, as one of the constants. "" if that is not known."""
         if not self.needed:
             return ""
         if self.needed <= free:
             return FITS
         return FITS_ALONE if self.without_draft < self.needed and self.without_draft <= free else TOO_LARGE
 
-    def per_second(self, bandwidth: float) -> float:
-        """Tokens per second of plain decode at most, where memory moves so many bytes per second; 0.0 = not known."""
-        return bandwidth / self.read if self.read else 0.0
+    def per_second(self, machine: Machine) -> float:
+        """Return the tokens per second of plain decode, measured or estimated for a machine. 0.0 = not known."""
+        seconds = self.step_seconds or machine.step_seconds(self.read, self.n_layers)
+        return 1 / seconds if seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine's part in the speed of plain decode."""
+
+    bandwidth: float = 0.0  # bytes per second of memory; 0.0 = not known
+    layer_seconds: float = 0.0  # of a layer, besides reading its weights
+
+    def step_seconds(self, n_bytes: int, n_layers: int) -> float:
+        """Return the estimated seconds of a step that reads `n_bytes`. 0.0 if bandwidth or bytes are unknown."""
+        return n_bytes / self.bandwidth + n_layers * self.layer_seconds if n_bytes and self.bandwidth else 0.0
 
 
 def prospect(model: Model) -> Prospect:
-    """By the headers of its files; by their size alone where they are not here."""
+    """Return the prospect of a model from the headers of its files, or from their size alone if they are not here."""
     if not model.is_here:
         needed = int(model.size * MARGIN)
         return Prospect(needed, needed, int(model.size * model.pair.share_read))
@@ -54,43 +72,63 @@ def prospect(model: Model) -> Prospect:
         drafting = demands(model.pair.draft).needed if model.pair.draft else 0
     except (SlipstreamError, OSError) as error:
         return Prospect(refusal=str(error))
-    return Prospect(target.needed + drafting, target.needed, target.read, kind=target.kind)
+    seconds = measured().get(model.pair.target.absolute(), 0.0)
+    needed = target.needed + drafting
+    return Prospect(needed, target.needed, target.read, target.n_layers, seconds, kind=target.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What one file asks of a machine."""
+    """The memory and bandwidth that one file requires."""
 
     needed: int
     read: int
+    n_layers: int
     kind: str
 
 
 def demands(path: Path) -> Demands:
-    """What the header of a file says. Raises ModelError and OSError."""
+    """Return the demands from a file's header. Raises ModelError and OSError."""
     return demands_at(path, path.stat().st_mtime_ns)
 
 
 @cache
 def demands_at(path: Path, changed: int) -> Demands:
-    """The same for a file that was changed then."""
+    """Return the demands of a file with this modification time, which is part of the cache's key."""
     facts = ModelFacts(read_model_header(path))
-    return Demands(memory_of(facts), facts.n_bytes_per_token, facts.name)
+    return Demands(memory_of(facts), facts.n_bytes_per_token, facts.n_layers, facts.name)
 
 
 def memory_of(facts: ModelFacts) -> int:
-    """Bytes that a model needs with a usual context."""
+    """Return the bytes that a model needs with a usual context."""
     return estimate(facts, ContextSpec(min(CONTEXT, facts.n_context or CONTEXT))).needed
 
 
 def free_memory() -> int:
-    """Bytes that could be had now, of the machine or of what this process may have of it."""
+    """Return the bytes of memory that are free, in this machine or within this process's limit."""
     return min((pool.free for pool in MemoryReader()().pools), default=0)
 
 
 @cache
 def bandwidth() -> float:
-    """Bytes per second that memory moves here, measured once."""
+    """Return the memory bandwidth in bytes per second, measured once."""
     from runtime.tools import machine  # slow to import
 
     return machine.memory_bandwidth()
+
+
+def this_machine() -> Machine:
+    """Measure the bandwidth, and derive the time of a layer from the models that were loaded here before."""
+    return Machine(bandwidth(), layer_seconds(bandwidth()))
+
+
+def layer_seconds(bandwidth: float) -> float:
+    """Return the median seconds of a layer besides reading its weights, over the measured models. 0.0 if there are
+    none.
+    """
+    found = []
+    for path, seconds in measured().items():
+        with suppress(SlipstreamError, OSError):
+            model = demands(path)
+            found.append(max(0.0, seconds - model.read / bandwidth) / max(1, model.n_layers))
+    return statistics.median(found) if found else 0.0

@@ -1,4 +1,4 @@
-"""`slipstream models pull`: progress of each file and of all. Knows the terminal; the fetching is the hub's."""
+"""`slipstream models pull`: shows the progress of each file and of all. Knows the terminal; the hub fetches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from app.models.info import gigabytes, large
+from app.models.amounts import gigabytes, large
 from app.terminal import inert
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
@@ -18,7 +18,7 @@ from runtime.models.registry import load_registry
 
 
 def pull_all(name: str) -> None:
-    """One model, or those of a pair that come from the hub; then says how to use what came."""
+    """Fetch one model, or the files of a pair that come from the hub. Then print how to use it."""
     pair = load_registry().get(name)
     if pair is None:
         repo, file = pull(name.removeprefix(HUB))
@@ -32,7 +32,7 @@ def pull_all(name: str) -> None:
 
 
 def pull(name: str) -> tuple[str, str]:
-    """Plans, fetches, and reads the header of what came; returns the repository and the file to open.
+    """Plan, fetch, and read the header of the fetched file. Returns the repository and the file to open.
 
     Raises HubError and ModelError.
     """
@@ -51,7 +51,7 @@ def pull(name: str) -> tuple[str, str]:
 
 
 def fetch(hub: Hub, name: str, files: list[RemoteFile]) -> Path:
-    """Fetches files with a bar for each, and one for all when there are several; without a terminal, with a line."""
+    """Fetch files with a bar for each, and one for all if there are several. Without a terminal, print a line."""
     console, total = Console(stderr=True, highlight=False), sum(file.size for file in files)
     columns = (
         TextColumn("{task.description}"),

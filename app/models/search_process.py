@@ -1,4 +1,4 @@
-"""The process of a search for draft models: `slipstream models pair` in the background, one at a time for a user."""
+"""The process of a draft-model search: `slipstream models pair` in the background, at most one per user."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ENDING = 1.0  # seconds to wait for a process that was killed
 
 
 def memo() -> ProfileCache:
-    """Where the process is noted, for other programs."""
+    """Return the file that records the process for other programs."""
     return ProfileCache("search")
 
 
 def start(target: Path) -> subprocess.Popen[bytes]:
-    """Start a search; what it says is in `pairing.log` of the cache folder. It is not ended by Ctrl+C."""
+    """Start a search. Its output goes to `pairing.log` in the cache folder. Ctrl+C does not end it."""
     log = user_cache_path("slipstream") / "pairing.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     flags = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
@@ -38,14 +38,14 @@ def start(target: Path) -> subprocess.Popen[bytes]:
 
 
 def note(process: subprocess.Popen[bytes]) -> None:
-    """Note the process of a search. Raises psutil.Error where it has ended."""
+    """Record the process of a search. Raises psutil.Error if it has ended."""
     memo().write({"pid": process.pid, "began": psutil.Process(process.pid).create_time()})
 
 
 def running() -> psutil.Process | None:
-    """Return the process of the search that runs, whichever program began it."""
+    """Return the process of the running search, whichever program started it."""
     kept = memo().read()
-    with suppress(psutil.Error, TypeError, ValueError, OverflowError):  # of what is no number of one
+    with suppress(psutil.Error, TypeError, ValueError, OverflowError):  # for an invalid process id
         process = psutil.Process(kept.get("pid", 0))
         if process.create_time() == kept.get("began") and process.status() != psutil.STATUS_ZOMBIE:
             return process
@@ -53,7 +53,7 @@ def running() -> psutil.Process | None:
 
 
 def end_running() -> None:
-    """End the search that runs. Priorities do not keep it from a reply's cores, as it has a session of its own."""
+    """Kill the running search. Its low priority does not keep it off a reply's cores: it has its own session."""
     if process := running():
         with suppress(psutil.Error):
             process.kill()

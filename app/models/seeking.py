@@ -1,9 +1,8 @@
-"""`--draft auto` for a target that no draft model is known for: once it has replied, those on this machine are tried
-out in the background.
+"""`--draft auto` for a target without a known draft model: after a reply, the models on this machine are tried as
+drafts in the background.
 
-The trying is `slipstream models pair`, in a process of its own: it begins when the engine is idle for a while and
-outlives it, and ends when the next reply begins or another engine is loaded. Its result is kept for the next start;
-nothing waits for it.
+The search is `slipstream models pair` in its own process. It begins after an idle time and outlives the engine. It ends
+when the next reply begins or another engine is loaded. Its result is kept for the next start; nothing waits for it.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from runtime.process.client import EngineProcess
 from runtime.process.spawning import discard
 from runtime.tools.paired import is_settled, remembered
 
-IDLE = 30.0  # seconds without a reply, after which the search begins
-OPT_OUT = "SLIPSTREAM_NO_SEARCH"  # an environment variable that keeps searches from beginning by themselves
+IDLE = 30.0  # seconds without a reply after which the search begins
+OPT_OUT = "SLIPSTREAM_NO_SEARCH"  # environment variable that disables automatic searches
 Say = Callable[[str], object]
 
 
 def say_on_stderr(text: str) -> None:
-    """Prints what is no part of the reply."""
+    """Print a message that is not part of the reply to standard error."""
     print(f"slipstream: {text}", file=sys.stderr, flush=True)
 
 
 class Search:
-    """The search for one target's draft model, and for the layout of its weights where that `is_open`.
+    """The search for one target's draft model, and for the layout of its weights if `is_open`.
 
     Its methods may be called from several threads.
     """
@@ -57,20 +56,22 @@ class Search:
         self._process: subprocess.Popen[bytes] | None = None
 
     def wait(self) -> None:
-        """Begins once nothing has stopped it for a while."""
+        """Begin the search after IDLE seconds, unless it is stopped before."""
         with self._lock:
             self._timer = Timer(IDLE, self.begin)
             self._timer.daemon = True
             self._timer.start()
 
     def begin(self) -> None:
-        """Begins, unless there is no new model to try, or a search runs. Never fails: no reply depends on it."""
+        """Begin the search, unless there is no new model to try or a search is running. Errors are ignored, since no
+        reply depends on it.
+        """
         with self._lock, suppress(SlipstreamError, OSError, psutil.Error):
             self._cancel()
             is_open = self.is_open and layout.remembered(self.target) is None
             if os.environ.get(OPT_OUT) or (not is_open and self._sees_nothing_new()) or running():
                 return
-            folders = self._folders()  # as they are before they are looked through
+            folders = self._folders()  # read before the search looks through them
             if (models := self._new_models()) or is_open:
                 self._process = start(self.target)
                 note(self._process)
@@ -82,9 +83,9 @@ class Search:
                 self._memo().write({"folders": folders})
 
     def stop(self) -> None:
-        """Ends the search until it begins anew, also one that an earlier program has left.
+        """Stop the search until it begins again, also one left by an earlier program.
 
-        It may be cut off anywhere, because its result is kept whole or not at all.
+        It can be killed at any point, because its result is written whole or not at all.
         """
         with self._lock:
             self._cancel()
@@ -95,7 +96,7 @@ class Search:
             end_running()
 
     def _announce(self, text: str) -> None:
-        """Tells the person of the search, but only the first time that it begins."""
+        """Announce the search to the user, only the first time."""
         if not self._was_announced:
             self._say(text)
         self._was_announced = True
@@ -105,8 +106,8 @@ class Search:
             self._timer.cancel()
 
     def _sees_nothing_new(self) -> bool:
-        """Are the folders what they were when there was nothing to try? Quick, because it is asked whenever an engine
-        closes.
+        """Return whether the folders are unchanged since there was nothing to try. This must be fast, because it runs
+        whenever an engine closes.
         """
         folders = self._memo().read().get("folders", {})
         if not isinstance(folders, dict):
@@ -114,15 +115,15 @@ class Search:
         return bool(folders) and all(changed(Path(folder)) == when for folder, when in folders.items())
 
     def _folders(self) -> dict[str, int]:
-        """The places where models come from, and when each changed."""
-        from huggingface_hub import constants  # slow to import, and seldom needed
+        """Return the folders that models come from, and when each changed."""
+        from huggingface_hub import constants  # slow to import and rarely needed
 
         places = (self.target.absolute().parent, Path(constants.HF_HUB_CACHE), user_registry())
         return {str(place): changed(place) for place in places}
 
     def _new_models(self) -> list[Path]:
-        """The models to try; none when all of them were tried."""
-        from app.models.pair import usual_candidates  # slow to import, and seldom needed
+        """Return the models to try. Empty if all of them were tried."""
+        from app.models.pair import usual_candidates  # slow to import and rarely needed
 
         models = usual_candidates(self.target) if self._wants_draft else []
         return [] if is_settled(self.target, models) else models
@@ -132,7 +133,7 @@ class Search:
 
 
 class SeekingEngine(EngineProcess):
-    """An engine that has a draft model searched for, where its pair has none and may use one."""
+    """An engine that starts the search for a draft model if its pair has none and may use one."""
 
     def __init__(
         self,
@@ -146,16 +147,18 @@ class SeekingEngine(EngineProcess):
         names = pair.drafters if options is None or options.drafters is None else options.drafters
         if pair.draft is None and "model" in names:
             pair = replace(pair, draft=remembered(pair.target))
-        end_running()  # it would take the cores whose speed is measured while loading
+        end_running()  # it would disturb the measurements while loading
         super().__init__(pair, options, on_progress, on_loss, trace)
         wants_draft = pair.draft is None and "model" in names and self.facts.can_draft
         self._could_be_exact = self.facts.can_draft and self.facts.could_be_exact
         self._search = Search(pair.target, say, wants_draft) if wants_draft or self._could_be_exact else None
         self._has_replied = self._has_seeds = False
-        self._is_alone = self.facts.has_gpu  # its memory holds no second copy; files in RAM are shared
+        self._is_alone = self.facts.has_gpu  # GPU memory may not hold a second copy; files in RAM are shared
 
     def add(self, ask: Ask) -> int:
-        """As Engine says; a search that runs is stopped. The first seed makes the exact layout worth a trial."""
+        """Add a request as Engine does, and stop a running search. The first seed enables a trial of the exact layout,
+        because only replies with seeds gain from it.
+        """
         if self._search is not None:
             self._search.stop()
             self._search.is_open |= self._could_be_exact and ask.sampling.seed is not None
@@ -165,14 +168,14 @@ class SeekingEngine(EngineProcess):
         return super().add(ask)
 
     def step(self) -> list[Output]:
-        """As Engine says; the search begins some time after the last reply has ended."""
+        """Run a step as Engine does. The search begins some time after the last reply has ended."""
         was_answering = self.is_answering
         outputs = super().step()
         self._search_if_idle(was_answering)
         return outputs
 
     def end(self, number: int) -> None:
-        """As Engine says; the search begins some time after the last reply has ended."""
+        """End a reply as Engine does. The search begins some time after the last reply has ended."""
         was_answering = self.is_answering
         super().end(number)
         self._search_if_idle(was_answering)
@@ -185,7 +188,7 @@ class SeekingEngine(EngineProcess):
             self._search.wait()
 
     def close(self) -> None:
-        """Frees the models, then lets a search begin that the idle times had no room for."""
+        """Free the models, then begin the search if the idle times were too short for it."""
         super().close()
         if self._search is not None and self._has_replied:
             self._has_replied = False
@@ -193,12 +196,12 @@ class SeekingEngine(EngineProcess):
 
 
 def changed(path: Path) -> int:
-    """When a file or folder changed, in nanoseconds; 0 where there is none."""
+    """Return when a file or folder changed, in nanoseconds. 0 if there is none."""
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def tried(n: int, has_layouts: bool) -> str:
-    """The beginning of a sentence on what is tried: models as drafts, layouts of the weights."""
+    """Return the start of a sentence about the trials: models as drafts, layouts of the weights."""
     models = "One model is tried as a draft" if n == 1 else f"{n} models are tried as a draft"
     if not has_layouts:
         return models
@@ -208,7 +211,7 @@ def tried(n: int, has_layouts: bool) -> str:
 def opener(
     draft: str, trace: TraceFile | None = None, say: Say = say_on_stderr, on_loss: Say = say_on_stderr
 ) -> Callable[..., Engine]:
-    """What opens pairs where a person asked for this draft model: `auto` is the one that is searched for."""
+    """Return the function that opens pairs for this `--draft` option. `auto` searches for a draft model."""
     if draft == "auto":
         open_here: Callable[..., Engine] = partial(SeekingEngine, say=say, on_loss=on_loss, trace=trace)
     else:
@@ -217,7 +220,7 @@ def opener(
     def open_engine(pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> Engine:
         if not pair.upstream:
             return open_here(pair, options, on_progress)
-        from runtime.upstream.engine import UpstreamEngine  # HTTP is slow to import, and most models are here
+        from runtime.upstream.engine import UpstreamEngine  # HTTP is slow to import, and most models are local
 
         discard()
         return UpstreamEngine(pair, options, on_progress)

@@ -1,4 +1,4 @@
-"""The HTTP server: an engine behind the interfaces of OpenAI, Anthropic, llama.cpp and Ollama, a room for each.
+"""The HTTP server: an engine behind the interfaces of OpenAI, Anthropic, llama.cpp and Ollama, one folder for each.
 
-Knows HTTP and what the engine's door offers; must not know tokens' ways through the runtime, a terminal or a widget.
+Knows HTTP and the engine's public interface; must not know how tokens pass through the runtime, a terminal or a widget.
 """

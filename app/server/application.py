@@ -1,6 +1,6 @@
-"""All endpoints as one ASGI application behind the guard, and how their errors are answered.
+"""All endpoints as one ASGI application behind the guard, with its error handlers.
 
-Must not know what an endpoint says: an endpoint is made in its own module and takes one line here.
+Must not know an endpoint's content: an endpoint is defined in its own module and takes one line here.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ ENDPOINTS = (
     *ollama_embed.ENDPOINTS,
     *ollama_models.ENDPOINTS,
     *lm_studio.ENDPOINTS,
-    models.ONE,  # any path below /models that is not another's
+    models.ONE,  # any path below /models that no other endpoint has
 )
-PREFIXES = ("", "/v1")  # OpenAI's paths also without the prefix, as some clients leave it out
+PREFIXES = ("", "/v1")  # OpenAI's paths also without the prefix, which some clients leave out
 
 
 def application(worker: Worker, api_key: str, allow_origins: Sequence[str] = ()) -> Starlette:
-    """All endpoints, answered by a worker."""
+    """Return all endpoints as an application, answered by a worker."""
     handlers = {
         ApiError: on_error,
         SlipstreamError: on_error,
@@ -83,9 +83,10 @@ def application(worker: Worker, api_key: str, allow_origins: Sequence[str] = ())
 
 
 def guarded(api_key: str, allowed: str) -> list[Middleware]:
-    """Who is let in: with a key whoever has it, otherwise origins that match `allowed`.
+    """Return the middleware that admits requests: with a key, those that send it, else those whose origin matches
+    `allowed`.
 
-    A preflight has no key, and a page can read a refusal only with CORS headers: the key is looked at last.
+    The key is checked after CORS, because a preflight has no key and a page can read a refusal only with CORS headers.
     """
     cors = Middleware(
         CORSMiddleware,
@@ -101,7 +102,7 @@ def guarded(api_key: str, allowed: str) -> list[Middleware]:
 
 
 def routes(worker: Worker) -> list[Route]:
-    """Every endpoint under every prefix, their description, and the page for people."""
+    """Return every endpoint under every prefix, the OpenAPI document, and the page for people."""
     document = JSONBody(description(ENDPOINTS))
 
     async def describe(request: Request) -> Response:
@@ -116,17 +117,17 @@ def routes(worker: Worker) -> list[Route]:
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """Answers whatever is refused, and what failed unexpectedly."""
+    """Answer a refused request or an unexpected error."""
     return error_response(as_api_error(error), request.url.path)
 
 
 async def on_disconnect(request: Request, error: Exception) -> Response:
-    """The client left before its request was whole; that is no error of the server's."""
+    """Answer for a client that left before its request was complete, which is no error of the server."""
     return error_response(client_gone(), request.url.path)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """Answers where a path or a method does not exist."""
+    """Answer for a path or a method that does not exist."""
     assert isinstance(error, HTTPException)
     known = {
         404: "There is no such endpoint. See docs/editors.md for those that exist.",
@@ -134,5 +135,5 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     }
     refusal = ApiError(error.status_code, known.get(error.status_code, error.detail))
     response = error_response(refusal, request.url.path)
-    response.headers.update(error.headers or {})  # which methods there are
+    response.headers.update(error.headers or {})  # such as Allow, which lists the methods
     return response

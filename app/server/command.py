@@ -1,4 +1,4 @@
-"""`slipstream serve`: sockets, signals, the server's life from loading to a clean end.
+"""`slipstream serve`: sockets, signals, and the server's life from loading to a clean shutdown.
 
 Must not know the command line's options.
 """
@@ -28,31 +28,31 @@ from app.server.sockets import OLLAMA_PORT, Addresses, check, listening
 from app.server.worker import OpenEngine, Worker
 from runtime.engine import Engine
 
-LOOK = 0.05  # seconds between two looks at whether replies have ended
-PATIENCE = 5  # seconds for clients to take the last chunk of their replies
+LOOK = 0.05  # seconds between checks whether replies have ended
+PATIENCE = 5  # seconds for clients to receive the last chunk
 PORT = 8012
-MMAP_THRESHOLD = -3  # glibc's number of the option: bytes of a block from which on it is the system's
+MMAP_THRESHOLD = -3  # glibc's M_MMAP_THRESHOLD: bytes from which on a block is mapped
 ENDING = "replies that are being made may go on for {:g} s. Ctrl+C again ends them"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where the server listens, who may use it, and how many requests it takes."""
+    """Where the server listens, who may use it, and how many requests it accepts."""
 
     addresses: Addresses
     api_key: str = ""
-    max_waiting: int = 16  # requests in the queue; more are sent away
-    max_active: int = 3  # long tasks, such as chats, that run in turns; a short one goes before them
-    allow_origins: tuple[str, ...] = ()  # apps and pages that may ask without a key
+    max_waiting: int = 16  # requests in the queue; further ones are refused
+    max_active: int = 3  # concurrent long tasks, such as chats; a short one goes before them
+    allow_origins: tuple[str, ...] = ()  # apps and pages that are admitted without a key
     quiet: bool = False  # no line for each request
     policy: ServerPolicy = USUAL
-    drain: float = 0.0  # seconds that running replies may still have when it is to end
+    drain: float = 0.0  # seconds that running replies may continue after a shutdown signal
     slot_folder: Path | None = None  # where clients may save conversations
-    verbose: bool = False  # does a line say what was changed in the conversation?
+    verbose: bool = False  # whether log lines include changes to the conversation
 
 
 class EngineServer(uvicorn.Server):
-    """Uvicorn with an engine behind it. `failure` is what kept the engine from loading."""
+    """Uvicorn with an engine behind it. `failure` is the error that prevented loading."""
 
     def __init__(
         self, open_engine: OpenEngine, settings: ServerSettings, on_loaded: Callable[[], None] = lambda: None
@@ -64,7 +64,7 @@ class EngineServer(uvicorn.Server):
         self.settings = settings
         self.app = application(self.worker, settings.api_key, settings.allow_origins)
         self.app.state.slot_folder = settings.slot_folder
-        config = uvicorn.Config(  # h11 even where httptools is there, which reads headers without end
+        config = uvicorn.Config(  # h11 even if httptools is installed, which does not limit headers
             RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http=AddressedConnection,
             access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=PATIENCE
         )  # fmt: skip
@@ -74,7 +74,7 @@ class EngineServer(uvicorn.Server):
         self.failure, self.should_exit = error, True
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves until a signal comes or loading fails. Raises what loading failed with."""
+        """Serve until a signal arrives or loading fails. Raises the error of a failed load."""
         return_memory()
         self.app.state.places = [place(sock, self.settings.addresses.path) for sock in sockets or ()]
         self.worker.start()
@@ -87,7 +87,9 @@ class EngineServer(uvicorn.Server):
             raise self.failure
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends replies first, so that their connections can close: after a while, or when it is told once more."""
+        """End the replies first, so that their connections can close: after the drain time, or immediately at a second
+        signal.
+        """
         self.worker.stop(ends_active=False)
         if self.settings.drain and self.worker.is_answering:
             print(f"slipstream: {ENDING.format(self.settings.drain)}", file=sys.stderr, flush=True)
@@ -99,15 +101,17 @@ class EngineServer(uvicorn.Server):
 
 
 def return_memory() -> None:
-    """Has the C library return what large bodies took: it keeps blocks of a size that it has seen before (glibc)."""
+    """Make the C library (glibc) return the memory of large bodies to the system. By default it keeps blocks of a size
+    that it has seen before.
+    """
     if sys.platform == "linux" and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
         set_option(MMAP_THRESHOLD, MIB)
 
 
 @contextmanager
 def outliving_signals() -> Iterator[None]:
-    """Ignores the signals that end a server: uvicorn raises them once more after its own end, which must not cut off
-    what the block has yet to close.
+    """Ignore the signals that end a server. Uvicorn raises them again after its own shutdown, which must not interrupt
+    the block's cleanup.
     """
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -118,7 +122,7 @@ def outliving_signals() -> Iterator[None]:
 
 
 def place(sock: socket.socket, path: Path | None) -> str:
-    """Where a socket listens, as a client would name it."""
+    """Return a socket's address as a client would write it."""
     if sock.family not in (socket.AF_INET, socket.AF_INET6):
         return str(path)
     host, port = sock.getsockname()[:2]
@@ -126,7 +130,7 @@ def place(sock: socket.socket, path: Path | None) -> str:
 
 
 def serve(open_engine: OpenEngine, settings: ServerSettings) -> None:
-    """Serves until Ctrl+C or SIGTERM. Raises AddressError, and what loading the engine failed with."""
+    """Serve until Ctrl+C or SIGTERM. Raises AddressError, and the error of a failed load."""
     check(settings.addresses, settings.api_key)
     log = nullcontext() if settings.quiet else request_log.on_stderr()
     with log, listening(settings.addresses) as sockets, outliving_signals():
@@ -137,7 +141,7 @@ def serve(open_engine: OpenEngine, settings: ServerSettings) -> None:
 
 
 def ollama_note(addresses: Addresses, places: Sequence[str]) -> Iterator[str]:
-    """Yield what to say where Ollama's port was wanted and is another program's."""
+    """Yield a note if Ollama's port was requested but is taken by another program."""
     if addresses.ollama and not any(place.endswith(f":{OLLAMA_PORT}/v1") for place in places):
         yield (
             f"port {OLLAMA_PORT} is taken, perhaps by Ollama: end it and start again, or give its clients the address "
@@ -146,7 +150,7 @@ def ollama_note(addresses: Addresses, places: Sequence[str]) -> Iterator[str]:
 
 
 def announce(told: Sequence[str], engine: Engine) -> None:
-    """Prints what is `told` of where the server answers, what was loaded in the free memory, and what is lacking."""
+    """Print the lines of `told`, what was loaded in the free memory, and what is missing."""
     fit = "" if engine.facts.fit in engine.facts.left_out else engine.facts.fit
     for line in filter(None, (*told, fit, engine.facts.left_out)):
         print(f"slipstream: {line}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What an endpoint is: a path, the bodies it takes and gives, and a handler; and how the usual kinds are made.
+"""Endpoints: a path, request and response types, and a handler, with constructors for the usual kinds.
 
 Knows HTTP and the worker; must not know an interface.
 """
@@ -33,17 +33,17 @@ Handler = Callable[[Worker, Request], Awaitable[ASGIApp]]  # returns the respons
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A path and who answers there. The types say what is sent and answered, for the OpenAPI description."""
+    """A path and its handler. The types describe requests and responses in the OpenAPI document."""
 
     path: str
     handler: Handler
     request: type[RequestModel] | None = None  # None: the method is GET
     response: type[BaseModel] | None = None  # as JSON; None: text or events only
-    streams: Framing | None = None  # of the events that it can answer with
+    streams: Framing | None = None  # of its event stream, if it has one
     refusal: type[BaseModel] = ErrorBody  # as JSON, or as an event of a stream
 
     def route(self, worker: Worker, prefix: str = "") -> Route:
-        """The endpoint as Starlette wants it, answered by a worker."""
+        """Return the endpoint as a Starlette route, answered by a worker."""
 
         async def endpoint(request: Request) -> ASGIApp:
             return await self.handler(worker, request)
@@ -52,7 +52,7 @@ class Endpoint:
 
 
 def require_tokens(engine: Engine) -> None:
-    """Raises ApiError where another server has the model, and with it the meaning of tokens."""
+    """Raises ApiError if a remote server has the model, and so the vocabulary."""
     if place := engine.facts.upstream:
         raise ApiError(501, f"The model's tokens are known to {place} alone. Ask it there.", code="upstream")
 
@@ -60,7 +60,7 @@ def require_tokens(engine: Engine) -> None:
 def fact_endpoint(
     path: str, response: type[BaseModel], fact: Callable[[Worker], Event], refusal: type[BaseModel] = ErrorBody
 ) -> Endpoint:
-    """An endpoint that needs nothing of its request."""
+    """Return an endpoint whose answer does not depend on the request."""
 
     async def handle(worker: Worker, request: Request) -> ASGIApp:
         return JSONBody(fact(worker))
@@ -75,7 +75,9 @@ def query_endpoint(
     answer: Callable[[AnyRequest, Engine], Event],
     refusal: type[BaseModel] = ErrorBody,
 ) -> Endpoint:
-    """An endpoint that asks the model without having it generate; a long text must not hold up others."""
+    """Return an endpoint that uses the model without generating. It runs in a thread, so that a long text delays
+    nobody.
+    """
 
     async def handle(worker: Worker, request: Request) -> ASGIApp:
         engine = worker.engine
@@ -92,7 +94,9 @@ def generation_endpoint(
     response: type[BaseModel],
     refusal: type[BaseModel] = ErrorBody,
 ) -> Endpoint:
-    """An endpoint that has the model generate text, whole or as a stream. It is the only one, so any name is its."""
+    """Return an endpoint that generates text, whole or as a stream. There is only one model, so any model name is
+    accepted.
+    """
 
     async def handle(worker: Worker, request: Request) -> ASGIApp:
         engine = worker.engine
@@ -108,7 +112,7 @@ async def generated(
     body: GenerationRequest,
     make_formatter: Callable[[Engine, Sequence[PromptIds]], Formatter],
 ) -> TaskResponse:
-    """The answer of a worker and its engine to a request for text. Raises ApiError."""
+    """Return the response of a worker and its engine to a request for text. Raises ApiError."""
     choices, formatter = await run_in_threadpool(prepared, body, engine, make_formatter)
     scheduled = ScheduledTask(*(each.limited(worker.policy.max_tokens) for each in choices))
     worker.submit(scheduled)
@@ -118,7 +122,7 @@ async def generated(
 def prepared(
     body: GenerationRequest, engine: Engine, make_formatter: Callable[[Engine, Sequence[PromptIds]], Formatter]
 ) -> tuple[list[CompletionTask], Formatter]:
-    """What is to be done, with prompts as ids, and how it is written: the engine is asked, which may take a while.
+    """Return the tasks with tokenized prompts, and the formatter. It queries the engine, which may be slow.
 
     Raises ApiError.
     """

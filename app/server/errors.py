@@ -1,6 +1,6 @@
-"""What a client is told when a request cannot be answered: status codes and OpenAI's error body.
+"""Errors as clients receive them: status codes and OpenAI's error body.
 
-Must never repeat what the client sent.
+Must never repeat the client's input.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ TYPES = {
     500: "server_error", 501: "not_supported_error", 503: "unavailable_error",
 }  # fmt: skip
 TOO_LONG = "context_length_exceeded"
-# A setting's name in the engine, where the request calls it otherwise.
+# Engine setting to request field, where the names differ.
 FIELDS = {
     "n_logprobs": "top_logprobs",
     "json_schema": "response_format",
     "json_object": "response_format",
     "gbnf": "grammar",
 }
-# pydantic adds these to the location of a value that may have several types.
+# Pydantic adds these to the location of a value that may have several types.
 TYPE_NAMES = {"str", "int", "float", "bool", "list", "tuple"}
-# Pydantic's phrases, and ours.
+# Pydantic's phrases and their replacements.
 PHRASES = {
     "Input should": "must",
     "List should": "must",
@@ -55,13 +55,13 @@ class ErrorBody(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """A prompt's tokens, and how many the context holds."""
+    """The number of tokens of a prompt, and the size of the context in tokens."""
 
     n_prompt_tokens: int
     n_ctx: int
 
     def error(self, prompt_field: str | None) -> ApiError:
-        """In the words by which clients know that they must shorten a conversation."""
+        """Return the error, in the words by which clients recognize that they must shorten the conversation."""
         message = (
             f"This model's maximum context length is {self.n_ctx} tokens. However, your prompt has "
             f"{self.n_prompt_tokens} tokens. Shorten it, or start the server with a larger `--context`."
@@ -70,7 +70,7 @@ class Overflow:
 
 
 class ApiError(Exception):
-    """A refusal: one clear sentence with the remedy, the HTTP status, and which field of the request it is about."""
+    """A refusal: one clear sentence with the remedy, the HTTP status, and the request field at fault."""
 
     def __init__(
         self,
@@ -86,14 +86,16 @@ class ApiError(Exception):
         self.overflow = overflow
 
     def body(self) -> Event:
-        """As OpenAI's clients read it."""
+        """Return the error body as OpenAI's clients read it."""
         kind = "exceed_context_size_error" if self.overflow else TYPES.get(self.status, "invalid_request_error")
         numbers = asdict(self.overflow) if self.overflow else {}
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code, **numbers}}
 
 
 def as_api_error(error: Exception, prompt_field: str | None = None) -> ApiError:
-    """What a client is told about `error`; `prompt_field` is where its request had the prompt, if that is known."""
+    """Return the ApiError that a client receives for `error`. `prompt_field` is the request field with the prompt, if
+    known.
+    """
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextError):
@@ -109,19 +111,21 @@ def as_api_error(error: Exception, prompt_field: str | None = None) -> ApiError:
 
 
 def setting_named_in(sentence: str) -> str | None:
-    """The request's field that an engine's sentence is about: it begins with the name, perhaps after an article."""
+    """Return the request field that an engine's message is about. The message starts with its name, perhaps after an
+    article.
+    """
     word = sentence.removeprefix("The ").split(maxsplit=1)[0]
     word = FIELDS.get(word, word)
     return word if word.islower() else None
 
 
 def client_gone() -> ApiError:
-    """For the reader of a reply whose client went away; nobody sees it."""
+    """Return the error for a reply whose client has disconnected. Nobody sees it."""
     return ApiError(499, "The client closed the connection.", code="client_gone")
 
 
 def from_validation(error: ValidationError) -> ApiError:
-    """The first thing that is wrong with a request, naming its field."""
+    """Return the error for the first invalid field of a request."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         reason = first["msg"].removeprefix("Invalid JSON: ")
@@ -133,7 +137,7 @@ def from_validation(error: ValidationError) -> ApiError:
 
 
 def predicate(kind: str, message: str) -> str:
-    """What is wrong, to follow the field's name; pydantic's message where it is clear."""
+    """Return the part of the message after the field's name: pydantic's own where it is clear."""
     if kind == "missing":
         return "is missing: send it"
     for theirs, ours in PHRASES.items():

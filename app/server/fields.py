@@ -1,4 +1,4 @@
-"""The parts that request bodies are made of, checked by pydantic. Must not know what an endpoint does with them.
+"""Parts of request bodies, checked by pydantic. Must not know what an endpoint does with them.
 
 Unknown fields are ignored; null is the same as absent.
 """
@@ -15,10 +15,10 @@ from starlette.requests import Request
 from app.server.errors import ApiError, Overflow, from_validation
 from app.server.request_body import Room, reading
 
-MOST_TEXTS = 2**18  # of a request, names of fields included: as many as the largest vocabularies have words, for biases
-TEXTS_PER_TOKEN = 4  # of context: a message has two fields and their values, and is a token at the least
+MOST_TEXTS = 2**18  # of a request, with field names: the size of the largest vocabularies, for logit biases
+TEXTS_PER_TOKEN = 4  # of context: a message has two fields with values, and at least one token
 
-# What some models read and these do not, by the types that clients give such parts.
+# Media that this server's models cannot read, by the type of the part.
 MEDIA = {
     "image": "image", "image_url": "image", "input_image": "image",
     "audio": "audio", "audio_url": "audio", "input_audio": "audio",
@@ -38,7 +38,7 @@ AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
 
 
 async def read_body(request: Request, kind: type[AnyRequest], n_ctx: int) -> AnyRequest:
-    """The request's body. Raises ApiError for one that cannot be read, is not JSON, or is wrong in a field."""
+    """Return the request's body. Raises ApiError if it cannot be read, is not JSON, or has an invalid field."""
     room: Room = request.app.state.room
     try:
         async with reading(request, room) as body:
@@ -48,8 +48,8 @@ async def read_body(request: Request, kind: type[AnyRequest], n_ctx: int) -> Any
 
 
 def checked(body: bytearray, kind: type[AnyRequest], n_ctx: int) -> AnyRequest:
-    """The request that a body is. Raises ApiError for one of more parts than would be of use, before any is looked at;
-    ValidationError.
+    """Return the request from its body. Raises ValidationError, and ApiError for a body with too many parts, before any
+    of them is parsed.
     """
     if (n_messages := body.count(b'"role"')) > n_ctx:
         raise Overflow(n_messages, n_ctx).error("messages")
@@ -60,12 +60,12 @@ def checked(body: bytearray, kind: type[AnyRequest], n_ctx: int) -> AnyRequest:
 
 
 def n_texts(body: bytearray) -> int:
-    """Texts in JSON: every second quotation mark that stands in none."""
+    """Return the number of strings in JSON: half of the unescaped quotation marks."""
     return (body.count(b'"') - body.count(b'\\"')) // 2
 
 
 def as_whole(value: object) -> object:
-    """A number without a fraction as an integer: 16.0 is 16 in JSON."""
+    """Return a number without a fraction as an integer: 16.0 is 16 in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -73,19 +73,19 @@ Whole = Annotated[int, BeforeValidator(as_whole)]
 
 
 def as_list(value: object) -> object:
-    """One string as a list of one."""
+    """Return one string as a list of one."""
     return [value] if isinstance(value, str) else require_list(value)
 
 
 def require_list(value: object) -> object:
-    """Raises PydanticCustomError for anything but a list, where the caller has dealt with text."""
+    """Raises PydanticCustomError for anything but a list."""
     if not isinstance(value, list):
         raise PydanticCustomError("list_type", "Input should be a text or a list")
     return value
 
 
 def refuse_media(value: object) -> object:
-    """Raises PydanticCustomError for a part of a message that is no text."""
+    """Raises PydanticCustomError for a part of a message that is not text."""
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind in MEDIA:
         sentence = "Input should be text: {kind} input is not supported, so leave it out"
@@ -101,7 +101,7 @@ class TextPart(RequestModel):
 
 
 def as_parts(value: object) -> object:
-    """A text as a list of one part."""
+    """Return a text as a list of one part."""
     return [{"type": "text", "text": value}] if isinstance(value, str) else require_list(value)
 
 
@@ -121,5 +121,5 @@ ChatContent = Annotated[
 
 
 def text_of(content: list[TextPart] | None) -> str:
-    """The text of a message's or a prediction's content."""
+    """Return the text of a message's or a prediction's content."""
     return "".join(part.text for part in content or ())

@@ -1,4 +1,4 @@
-"""`system_fingerprint`: the same as long as nothing has changed that decides a seeded reply."""
+"""`system_fingerprint`: constant while nothing changes that decides a seeded reply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from runtime.engine import Engine
 
 
 def fingerprint(engine: Engine) -> str:
-    """Of the program, the library that runs the model, the model and its context. It begins like llama.cpp's builds."""
+    """Return the hash of the program's and the library's version, the model and its context. It begins like llama.cpp's
+    build names.
+    """
     parts = (*versions(), engine.pair.name, engine.pair.target.name or engine.pair.upstream)
     numbers = engine.facts.n_bytes, engine.facts.n_ctx, engine.facts.is_reproducible
     return "b" + hashlib.sha256(repr((parts, numbers)).encode()).hexdigest()[:10]
@@ -18,5 +20,5 @@ def fingerprint(engine: Engine) -> str:
 
 @cache
 def versions() -> tuple[str, str]:
-    """Of the program and the library; to read them takes milliseconds."""
+    """Return the versions of the program and of llama-cpp-python. Reading them takes milliseconds."""
     return version("slipstream"), version("llama-cpp-python")

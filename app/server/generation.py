@@ -1,4 +1,5 @@
-"""What every request for text has, whichever interface it comes through: how tokens are sampled, and a task to make.
+"""The request fields and methods that all interfaces share for text generation: sampling settings, and the resulting
+task.
 
 Must not know an interface.
 """
@@ -38,7 +39,9 @@ MAX_CHOICES = 128  # as with OpenAI
 
 
 def as_biases(value: object) -> object:
-    """A map as pairs of a token's id, or a text for all of its tokens, and the bias; `false` forbids them."""
+    """Return a map as pairs of a key and a bias. A key is a token id, or a text whose tokens all get the bias; `false`
+    forbids them.
+    """
     if isinstance(value, dict):
         value = [(int(key) if key.lstrip("-").isdecimal() else key, bias) for key, bias in value.items()]
     if not isinstance(value, list):
@@ -69,13 +72,13 @@ class GenerationRequest(RequestModel, ABC):
     )
     penalty_last_n: Whole | None = Field(None, validation_alias=AliasChoices("penalty_last_n", "repeat_last_n"))
     logit_bias: LogitBias | None = None
-    ignore_eos: bool | None = None  # go on where the model would end
+    ignore_eos: bool | None = None  # continue past the model's end-of-turn token
     stop: Stops | None = None
     json_schema: dict[str, Any] | None = None
     grammar: str | None = None  # in GBNF
 
     def constraint(self) -> Grammar | None:
-        """What the reply must look like, as llama.cpp's clients say it. Raises ApiError where they say it twice."""
+        """Return the grammar from llama.cpp's fields. Raises ApiError if both are given."""
         if self.grammar and self.json_schema is not None:
             raise ApiError(400, "grammar and json_schema exclude each other. Leave one of them out.", "grammar")
         if self.grammar:
@@ -84,25 +87,25 @@ class GenerationRequest(RequestModel, ABC):
 
     @abstractmethod
     def task(self, engine: Engine) -> CompletionTask:
-        """What the engine is to do. Raises SettingsError and ApiError."""
+        """Return the task for the engine. Raises SettingsError and ApiError."""
 
     def tasks(self, engine: Engine) -> list[CompletionTask]:
-        """One for each prompt. Raises SettingsError and ApiError."""
+        """Return one task for each prompt. Raises SettingsError and ApiError."""
         return [self.task(engine)]
 
     @property
     def n_choices(self) -> int:
-        """Replies to each prompt."""
+        """The number of replies to each prompt."""
         return 1
 
     @abstractmethod
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> Formatter:
-        """How the replies are written, given the prompt of each."""
+        """Return the formatter for the replies, given the prompt of each."""
 
     def sampling(self, engine: Engine) -> Sampling:
-        """How tokens are sampled. Raises SettingsError.
+        """Return the sampling settings. Raises SettingsError.
 
-        A seed of -1 means none, as in llama.cpp; a top_p of 0 leaves the likeliest token, as at OpenAI.
+        A seed of -1 means none, as in llama.cpp. A top_p of 0 keeps only the likeliest token, as at OpenAI.
         """
         given = {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
         if given.get("top_p") == 0:
@@ -111,7 +114,7 @@ class GenerationRequest(RequestModel, ABC):
         return Sampling(**engine.pair.sampling_defaults | given, seed=seed, logit_bias=tuple(self._biases(engine)))
 
     def _biases(self, engine: Engine) -> Iterator[tuple[int, float]]:
-        """What is added to the logits of which tokens."""
+        """Yield token ids and the bias to add to their logits."""
         for key, bias in self.logit_bias or ():
             tokens = engine.tokenize(key, special=False) if isinstance(key, str) else [key]
             yield from ((token, bias) for token in tokens)

@@ -1,6 +1,6 @@
-"""Which requests are let in, by their Host and Origin headers and the API key, before a body is read.
+"""Admits requests by their Host and Origin headers and by the API key, before a body is read.
 
-Must not know the endpoints, but for the one that is open.
+Knows no endpoints except the open ones.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from app.origins import LOCAL_ORIGIN
 from app.server.errors import ApiError
 from app.server.refusal import PAGE, error_response
 
-OPEN = {"/health", "/v1/health"}  # for supervisors, which have no key
+OPEN = {"/health", "/v1/health"}  # for monitoring, which has no key
 
 
 def is_loopback(host: str) -> bool:
-    """Does this name or address lead to this machine alone?"""
+    """Return whether this name or address leads to this machine alone."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -34,7 +34,7 @@ def is_loopback(host: str) -> bool:
 
 
 def host_name(header: str) -> str:
-    """The name in a Host header, without its port; "" when it is none."""
+    """Return the name in a Host header without its port. "" if the header is invalid."""
     try:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:
@@ -42,13 +42,13 @@ def host_name(header: str) -> str:
 
 
 class Guard(ABC):
-    """Middleware that refuses strangers."""
+    """Middleware that refuses requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers the request with a refusal, or passes it on."""
+        """Answer the request with a refusal, or pass it on."""
         if scope["type"] == "http" and (refusal := self.refusal(scope, Headers(scope=scope))) is not None:
             await error_response(refusal, scope["path"])(scope, receive, send)
         else:
@@ -56,18 +56,18 @@ class Guard(ABC):
 
     @abstractmethod
     def refusal(self, scope: Scope, headers: Mapping[str, str]) -> ApiError | None:
-        """Why the request is refused, if it is."""
+        """Return the reason to refuse the request, or None."""
 
 
 class OriginGuard(Guard):
-    """Lets in this machine's programs and pages, and the origins that a regular expression allows."""
+    """Admits programs and pages of this machine, and the origins that a regular expression allows."""
 
     def __init__(self, app: ASGIApp, allowed: str = LOCAL_ORIGIN) -> None:
         super().__init__(app)
         self.allowed = re.compile(allowed)
 
     def refusal(self, scope: Scope, headers: Mapping[str, str]) -> ApiError | None:
-        """By the headers that a browser sets and a page cannot change."""
+        """Check the headers that a browser sets and a page cannot change."""
         if is_tcp(scope) and not is_loopback(host_name(headers.get("host", ""))):
             return ApiError(
                 403,
@@ -86,9 +86,10 @@ class OriginGuard(Guard):
 
 
 class KeyGuard(Guard):
-    """Lets in who has the key.
+    """Admits requests with the key.
 
-    Any host name and origin is good then: a web page that was rebound to this address (DNS rebinding) has no key.
+    Any host name and origin is accepted then, because a web page that was rebound to this address (DNS rebinding) has
+    no key.
     """
 
     def __init__(self, app: ASGIApp, api_key: str) -> None:
@@ -96,7 +97,7 @@ class KeyGuard(Guard):
         self.api_key = api_key
 
     def refusal(self, scope: Scope, headers: Mapping[str, str]) -> ApiError | None:
-        """By the key alone."""
+        """Check the key alone."""
         if scope["path"] in OPEN or any(map(self._is_key, given_keys(scope["path"], headers))):
             return None
         return ApiError(
@@ -105,14 +106,16 @@ class KeyGuard(Guard):
         )  # fmt: skip
 
     def _is_key(self, given: str) -> bool:
-        """Compares in constant time; a header's bytes come as Latin-1."""
+        """Compare in constant time. The bytes of a header arrive as Latin-1."""
         return hmac.compare_digest(given.encode("latin-1"), self.api_key.encode())
 
 
 def given_keys(path: str, headers: Mapping[str, str]) -> list[str]:
-    """What may be a key. The page for people takes it as a password, which a browser asks for.
+    """Return the values that may be the key. The page for people accepts it as a password, for which a browser has a
+    prompt.
 
-    Only where it is opened: a browser sends a password along with what any other page has it fetch.
+    It does so only when the page itself is opened, since a browser also sends a password with requests made by other
+    pages.
     """
     given = headers.get("authorization", "")
     scheme, _, rest = given.partition(" ")
@@ -124,7 +127,7 @@ def given_keys(path: str, headers: Mapping[str, str]) -> list[str]:
 
 
 def password(credentials: str) -> str:
-    """Of a name and a password in base64; "" where they are not."""
+    """Return the password from base64 credentials of a name and a password. "" if they are invalid."""
     try:
         return b64decode(credentials, validate=True).decode("latin-1").partition(":")[2]
     except ValueError:
@@ -132,6 +135,6 @@ def password(credentials: str) -> str:
 
 
 def is_tcp(scope: Scope) -> bool:
-    """Did the request come over the network, and not over a Unix socket?"""
+    """Return whether the request came over TCP rather than a Unix socket."""
     server = scope.get("server")
     return server is not None and server[1] is not None

@@ -1,7 +1,7 @@
-"""What a conversation holds besides text, as a note in words: in tools' results and in earlier messages.
+"""Replaces images and other non-text parts of a conversation by short text notes, in tool results and earlier messages.
 
-Only in the user's last message it is refused, so that one image does not end a session. Knows the parts of all three
-interfaces, as plain data.
+In the user's last message they are refused instead, so that one image does not end a session. Knows the parts of all
+three interfaces, as plain data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ LONGEST_KIND = 40  # characters
 
 
 def with_notes(messages: object) -> object:
-    """Return a request's messages or items with notes in place of what is left out, where they are a list."""
+    """Return a request's messages or items with notes in place of what is left out. A value that is no list is returned
+    unchanged.
+    """
     if not isinstance(messages, list):
         return messages
     asked = [i for i, message in enumerate(messages) if isinstance(message, dict) and message.get("role") == "user"]
@@ -26,7 +28,7 @@ def with_notes(messages: object) -> object:
 
 
 def noted(message: Any, is_last: bool) -> Any:
-    """Return one message or item with its notes; `is_last`: media of its own stay, to be refused."""
+    """Return one message or item with its notes. With `is_last`, its own media stay, so that they are refused later."""
     if not isinstance(message, dict):
         return message
     if message.get("type") == "function_call_output":
@@ -37,25 +39,25 @@ def noted(message: Any, is_last: bool) -> Any:
 
 
 def replaced(holder: dict[str, Any], key: str, read: Any) -> dict[str, Any]:
-    """Return an object with each part that a list in it holds as `read` returns it."""
+    """Return the object with `read` applied to each part of the list under `key`."""
     parts = holder.get(key)
     return holder | {key: [read(part) for part in parts]} if isinstance(parts, list) else holder
 
 
 def result_read(part: Any) -> Any:
-    """Return a block, with notes inside it where it is a tool's result."""
+    """Return the block. If it is a tool result, non-text parts inside it become notes."""
     is_result = isinstance(part, dict) and part.get("type") == "tool_result"
     return replaced(part, "content", readable) if is_result else part
 
 
 def part_read(part: Any) -> Any:
-    """Return a part of an earlier message, media as notes."""
+    """Return a part of an earlier message, with media as notes."""
     kind = part.get("type") if isinstance(part, dict) else None
     return readable(part) if isinstance(kind, str) and kind in MEDIA else result_read(part)
 
 
 def readable(part: Any) -> Any:
-    """Return a part of a result as text: its own, what a document or a search result holds of it, or a note."""
+    """Return a part of a result as text: its own text, that of a document or a search result, or a note."""
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str) or kind in TEXTS:
         return part
@@ -65,7 +67,7 @@ def readable(part: Any) -> Any:
 
 
 def texts_in(part: Any) -> Iterator[str]:
-    """Yield the texts that a part holds, in it or in its source."""
+    """Yield the texts of a part and of its source."""
     for key in ("text", "content"):
         found = part.get(key)
         yield from [found] if isinstance(found, str) else ()
@@ -80,5 +82,5 @@ def texts_in(part: Any) -> Iterator[str]:
 
 
 def note(kind: str) -> str:
-    """Return what stands for a part of a kind."""
+    """Return the note for a part of this kind."""
     return NOTE.format(re.sub(r"[^\w-]", " ", MEDIA.get(kind, kind))[:LONGEST_KIND].replace("_", " "))

@@ -1,4 +1,4 @@
-"""LM Studio's lists of models, for clients that look there for a model's state and context. Nothing is loaded by it."""
+"""LM Studio's model lists, for clients that read a model's state and context there. They load no model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NewerList(BaseModel):
 
 
 def older(worker: Worker) -> Event:
-    """The body of OlderList. Raises ApiError while the model is being loaded."""
+    """Return the body of OlderList. Raises ApiError while the model is being loaded."""
     engine = worker.engine
     facts = served(engine)
     model: Event = {
@@ -42,7 +42,7 @@ def older(worker: Worker) -> Event:
 
 
 def newer(worker: Worker) -> Event:
-    """The body of NewerList. Raises ApiError while the model is being loaded."""
+    """Return the body of NewerList. Raises ApiError while the model is being loaded."""
     engine = worker.engine
     facts, name = served(engine), engine.pair.name
     model: Event = {

@@ -1,4 +1,4 @@
-"""Log probabilities as OpenAI's two interfaces write them. Leaves out tokens that end a turn: they are no text."""
+"""Log probabilities in the formats of OpenAI's two interfaces. Leaves out end-of-turn tokens, which are not text."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ class TextLogprobs(BaseModel):
 
 
 def text_tokens(engine: Engine, chunks: Iterable[Chunk]) -> list[TokenLogprobs]:
-    """The log probabilities of the tokens that are text."""
+    """Return the log probabilities of the tokens that are text."""
     return [entry for chunk in chunks for entry in chunk.logprobs if not engine.is_end(entry.token)]
 
 
 def top_logprob(engine: Engine, token: int, logprob: float) -> Event:
-    """The body of TopLogprob."""
+    """Return the body of TopLogprob."""
     text, as_bytes = engine.token_text(token), list(engine.token_bytes(token))
     return {"id": token, "token": text, "logprob": logprob, "bytes": as_bytes}
 
 
 def token_logprobs(engine: Engine, chunks: Iterable[Chunk]) -> list[dict[str, Any]]:
-    """The bodies of TokenLogprob."""
+    """Return the bodies of TokenLogprob."""
     return [
         top_logprob(engine, entry.token, entry.logprob)
         | {"top_logprobs": [top_logprob(engine, *other) for other in entry.top]}
@@ -64,7 +64,7 @@ def token_logprobs(engine: Engine, chunks: Iterable[Chunk]) -> list[dict[str, An
 
 
 def token_probs(engine: Engine, chunks: Iterable[Chunk]) -> list[Event]:
-    """The bodies of TokenLogprob with probabilities, by the names that llama.cpp has for these."""
+    """Return the bodies of TokenLogprob with probabilities, under llama.cpp's names for them."""
     return [
         as_prob(entry) | {"top_probs": [as_prob(other) for other in entry["top_logprobs"]]}
         for entry in token_logprobs(engine, chunks)
@@ -72,30 +72,30 @@ def token_probs(engine: Engine, chunks: Iterable[Chunk]) -> list[Event]:
 
 
 def as_prob(entry: Mapping[str, Any]) -> Event:
-    """One of them without its logarithm."""
+    """Return an entry with a probability instead of its logarithm."""
     return {name: entry[name] for name in ("id", "token", "bytes")} | {"prob": math.exp(entry["logprob"])}
 
 
 def chat_logprobs(engine: Engine, chunks: Iterable[Chunk]) -> Event:
-    """The body of ChatLogprobs."""
+    """Return the body of ChatLogprobs."""
     return {"content": token_logprobs(engine, chunks), "refusal": None}
 
 
 class Offsets:
-    """Counts the characters of a text before each of its tokens, some of which end within a character."""
+    """Counts the characters of a text before each of its tokens. A token may end within a character."""
 
     def __init__(self) -> None:
         self._decoder, self._n = getincrementaldecoder("utf8")("replace"), 0
 
     def next(self, token: bytes) -> int:
-        """Return where that token begins, which follows those before."""
+        """Return the offset of the next token in characters."""
         start = self._n
         self._n += len(self._decoder.decode(token))
         return start
 
 
 def token_name(engine: Engine, token: int) -> str:
-    """Return a token's text; of one that is no whole text its bytes, in OpenAI's words."""
+    """Return a token's text. Where that is incomplete UTF-8, return its bytes in OpenAI's notation."""
     data = engine.token_bytes(token)
     try:
         data.decode()
@@ -105,7 +105,7 @@ def token_name(engine: Engine, token: int) -> str:
 
 
 def text_logprobs(engine: Engine, chunks: Iterable[Chunk], offsets: Offsets) -> Event:
-    """The body of TextLogprobs; `offsets` has counted the tokens before these."""
+    """Return the body of TextLogprobs. `offsets` has counted the tokens before these."""
     found = text_tokens(engine, chunks)
     return {
         "tokens": [token_name(engine, entry.token) for entry in found],

@@ -1,5 +1,5 @@
-"""Counts over all replies, for Prometheus: by our names, and by those of llama.cpp's server and of vLLM where they mean
-the same.
+"""Counts over all replies for Prometheus, under our names and, where they mean the same, under those of llama.cpp's
+server and of vLLM.
 
 Must not know HTTP.
 """
@@ -22,7 +22,7 @@ RECENT = 0.3  # weight of the newest reply in the average of seconds
 
 @dataclass(slots=True)
 class Totals:
-    """The sums over all replies so far."""
+    """The sums over all finished replies."""
 
     replies: Counter[str] = field(default_factory=Counter)  # by finish reason
     prompt_n: int = 0
@@ -33,20 +33,20 @@ class Totals:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     queue_seconds: float = 0.0
-    passes: Counter[str] = field(default_factory=Counter)  # by drafter, "none" for plain ones
+    passes: Counter[str] = field(default_factory=Counter)  # by drafter; "none" for plain decode
     k: Counter[str] = field(default_factory=Counter)  # passes by draft length
     drafted: Counter[str] = field(default_factory=Counter)  # tokens by drafter
     accepted: Counter[str] = field(default_factory=Counter)
-    accepted_at: Counter[str] = field(default_factory=Counter)  # tokens by place in the draft, from 0
-    fallbacks: Counter[str] = field(default_factory=Counter)  # replies that were mostly plain, by reason
+    accepted_at: Counter[str] = field(default_factory=Counter)  # tokens by position in the draft, from 0
+    fallbacks: Counter[str] = field(default_factory=Counter)  # replies decoded mostly without drafts, by reason
     memory_bytes: int = 0
     context_n: int = 0  # tokens of the longest context
-    n_decodes: float = 0.0  # passes; one that several replies shared is divided among them
-    n_embedded: int = 0  # texts that were made into vectors
+    n_decodes: float = 0.0  # passes; one shared by several replies is divided among them
+    n_embedded: int = 0  # embedded texts
     seconds_per_reply: float = 0.0  # moving average
 
     def count(self, last: Chunk, queue_seconds: float, seconds: float) -> None:
-        """Adds a reply by its last chunk, the seconds that it waited, and those that it took after that."""
+        """Add a reply by its last chunk, its seconds in the queue and its seconds after that."""
         stats = last.stats
         if stats is None:
             return
@@ -76,34 +76,34 @@ class Totals:
 
 
 class Load(Protocol):
-    """What a worker has done, is doing and has yet to do."""
+    """A worker's totals and current load."""
 
     totals: Totals
 
     @property
     def n_waiting(self) -> int:
-        """Tasks in the queue."""
+        """The number of tasks in the queue."""
 
     @property
     def n_active(self) -> int:
-        """Tasks that run in turns."""
+        """The number of running tasks."""
 
     @property
     def n_held(self) -> int:
-        """Conversations in the target's cache."""
+        """The number of conversations in the target's cache."""
 
     @property
     def memory_level(self) -> str:
-        """How short memory is."""
+        """The level of memory pressure."""
 
 
 def counter(name: str, text: str, value: float) -> Metric:
-    """One number that only grows."""
+    """Return a counter with one value."""
     return CounterMetricFamily(name, text, value)
 
 
 def counter_by(label: str, name: str, text: str, values: Mapping[str, float]) -> Metric:
-    """A number that only grows for each value of a label."""
+    """Return a counter with a value for each value of a label."""
     family = CounterMetricFamily(name, text, labels=[label])
     for key, value in sorted(values.items()):
         family.add_metric([key], value)
@@ -111,24 +111,24 @@ def counter_by(label: str, name: str, text: str, values: Mapping[str, float]) ->
 
 
 def gauge(name: str, text: str, value: float) -> Metric:
-    """A number as it is now."""
+    """Return a gauge with one value."""
     return GaugeMetricFamily(name, text, value)
 
 
 class Metrics(Collector):
-    """Reads a worker's load when Prometheus asks."""
+    """Prometheus collector that reads a worker's load at each scrape."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
 
     def text(self) -> bytes:
-        """In Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         registry = CollectorRegistry()
         registry.register(self)
         return generate_latest(registry) + longest_context(self.load.totals)
 
     def collect(self) -> Iterable[Metric]:
-        """Every family."""
+        """Yield every metric family."""
         totals, load = self.load.totals, self.load
         yield from slipstream_metrics(totals)
         yield gauge("slipstream_requests_running", "Replies being made.", load.n_active)
@@ -149,7 +149,7 @@ class Metrics(Collector):
 
 
 def slipstream_metrics(totals: Totals) -> Iterator[Metric]:
-    """All that is counted; some of it no other server counts."""
+    """Yield all counts under our own names. Some exist in no other server."""
     yield counter("slipstream_prompt_tokens", "Tokens of prompts.", totals.prompt_n)
     yield counter("slipstream_cached_tokens", "Tokens of prompts that the cache held.", totals.cached_n)
     yield counter("slipstream_predicted_tokens", "Tokens of replies.", totals.predicted_n)
@@ -177,7 +177,7 @@ def slipstream_metrics(totals: Totals) -> Iterator[Metric]:
 
 
 def llamacpp_metrics(totals: Totals) -> Iterator[Metric]:
-    """Counts by the names of llama.cpp's server."""
+    """Yield counts under the names of llama.cpp's server."""
     yield counter("llamacpp:prompt_tokens", "Tokens of prompts that were read.", totals.prompt_n - totals.cached_n)
     yield counter("llamacpp:prompt_tokens_cached", "Tokens of prompts that the cache held.", totals.cached_n)
     yield counter("llamacpp:prompt_seconds", "Time spent on reading prompts.", totals.prompt_seconds)
@@ -198,19 +198,21 @@ def llamacpp_metrics(totals: Totals) -> Iterator[Metric]:
 
 
 def per_second(n: int, seconds: float) -> float:
-    """A rate; 0 where nothing has been measured."""
+    """Return a rate per second, 0 where nothing has been measured."""
     return n / seconds if seconds else 0.0
 
 
 def longest_context(totals: Totals) -> bytes:
-    """The one counter of llama.cpp's whose name does not end as the library has all counters end."""
+    """Return llama.cpp's counter `n_tokens_max` as text. Its name lacks the suffix that the library adds to all
+    counters.
+    """
     name = "llamacpp:n_tokens_max"
     text = f"# HELP {name} Tokens of the longest context.\n# TYPE {name} counter\n{name} {totals.context_n}\n"
     return text.encode()
 
 
 def vllm_metrics(totals: Totals) -> Iterator[Metric]:
-    """Counts by the names of vLLM."""
+    """Yield counts under vLLM's names."""
     drafted = sum(n for k, n in totals.k.items() if k != "0")
     yield counter("vllm:prompt_tokens", "Tokens of prompts.", totals.prompt_n)
     yield counter("vllm:generation_tokens", "Tokens of replies.", totals.predicted_n)

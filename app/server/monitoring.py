@@ -1,4 +1,4 @@
-"""What supervisors ask: is the server ready, and what has it done?"""
+"""Endpoints for monitoring: readiness and metrics."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class HealthResponse(BaseModel):
 
 
 def health(worker: Worker) -> Event:
-    """Raises ApiError while the model is being loaded."""
+    """Return the body of HealthResponse. Raises ApiError while the model is being loaded."""
     return {"status": "ok", "model": worker.engine.pair.name}
 
 
 async def metrics(worker: Worker, request: Request) -> Response:
-    """Counts over all replies, in Prometheus' text format."""
+    """Return the counts over all replies in Prometheus' text format."""
     started = {"process-start-time-unix": str(worker.created_at)}
     return Response(Metrics(worker).text(), media_type=CONTENT_TYPE_LATEST, headers=started)
 

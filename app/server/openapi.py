@@ -1,4 +1,4 @@
-"""The OpenAPI description of the endpoints, made from the models of their bodies."""
+"""The OpenAPI document of the endpoints, generated from the models of their bodies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVENT: Json = {
 
 
 def description(endpoints: Sequence[Endpoint]) -> Json:
-    """The document: each path once, though all are answered under /v1 as well."""
+    """Return the document. Each path is listed once, though all are also answered under /v1."""
     bodies = [body for each in endpoints for body in (each.request, each.response, each.refusal) if body]
     _, schemas = models_json_schema(
         [(body, "validation") for body in dict.fromkeys(bodies)], ref_template=SCHEMAS + "{model}"
@@ -45,12 +45,12 @@ def description(endpoints: Sequence[Endpoint]) -> Json:
 
 
 def spelled(path: str) -> str:
-    """A path without the kinds of its parameters."""
+    """Return a path without the types of its parameters."""
     return re.sub(r":\w+}", "}", path)
 
 
 def operation(endpoint: Endpoint) -> Json:
-    """What an endpoint takes and answers, and how it refuses."""
+    """Return the description of an endpoint's request, responses and errors."""
     responses: Json = {
         "200": {"description": "The answer.", "content": content(endpoint)},
         "default": {"description": "Why not.", "content": as_json(endpoint.refusal)},
@@ -66,7 +66,7 @@ def operation(endpoint: Endpoint) -> Json:
 
 
 def content(endpoint: Endpoint) -> Json:
-    """The answer's media types: JSON, events, or text."""
+    """Return the answer's media types: JSON, events, or text."""
     found = as_json(endpoint.response) if endpoint.response else {}
     if endpoint.streams:
         found[endpoint.streams.media_type] = {"itemSchema": EVENT if endpoint.streams is SSE else {"type": "object"}}
@@ -74,5 +74,5 @@ def content(endpoint: Endpoint) -> Json:
 
 
 def as_json(body: type[BaseModel]) -> Json:
-    """A JSON body of that model."""
+    """Return the media type of a JSON body with that model."""
     return {"application/json": {"schema": {"$ref": SCHEMAS + body.__name__}}}

@@ -1,6 +1,6 @@
-"""The page for people at `/`: what runs, where it answers, the settings of its clients, the numbers so far.
+"""The status page for people at `/`: the model, the addresses, the settings for clients, and the numbers so far.
 
-No script and nothing from elsewhere, which its policy forbids as well.
+It has no script and loads nothing from elsewhere. Its content security policy forbids both.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TEMPLATE = Environment(
 
 
 def page(worker: Worker, request: Request) -> HTMLResponse:
-    """The page as things are; its status is that of /health."""
+    """Return the page with the current state. Its HTTP status is that of /health."""
     card, absence = card_or_reason(worker)
     text = TEMPLATE.render(
         style=STYLE,
@@ -58,7 +58,7 @@ def page(worker: Worker, request: Request) -> HTMLResponse:
 
 
 def card_or_reason(worker: Worker) -> tuple[Event | None, str]:
-    """What is served; or nothing, and why."""
+    """Return the model card, or None and the reason why there is none."""
     try:
         return model_card(worker), ""
     except ApiError as error:
@@ -66,12 +66,12 @@ def card_or_reason(worker: Worker) -> tuple[Event | None, str]:
 
 
 def base_of(request: Request) -> str:
-    """The address by which the page was asked for: it is the one that this client can reach."""
+    """Return the address that the page was requested at, since this client can reach it."""
     return str(request.base_url).rstrip("/") if is_tcp(request.scope) else "http://localhost"
 
 
 def numbers(load: Load) -> Iterator[tuple[str, str]]:
-    """What /metrics counts, as far as it is of interest at a glance."""
+    """Yield the main numbers of /metrics as labels and values."""
     totals = load.totals
     yield "Replies", f"{totals.replies.total():,}"
     yield "Being made, in line", f"{load.n_active}, {load.n_waiting}"
@@ -87,5 +87,5 @@ def numbers(load: Load) -> Iterator[tuple[str, str]]:
 
 
 def ratio(n: float, of: float, form: str) -> str:
-    """A quotient, once there is something to divide by."""
+    """Return a quotient as text, or "none yet" while the divisor is 0."""
     return format(n / of, form) if of else "none yet"

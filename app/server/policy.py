@@ -1,17 +1,34 @@
-"""What the server's owner has set for all requests."""
+"""The server owner's settings for all requests."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from runtime.models.shards import PATTERN as SHARD
+
+QUANTIZATION = re.compile(r"[-._](UD-)?(I?Q\d\w*|TQ\d_0|B?F16|F32|MXFP4(_MOE)?)$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class ServerPolicy:
     """Names, visibility and limits."""
 
-    aliases: tuple[str, ...] = ()  # of the model, the first of which it goes by
-    shows_slots: bool = False  # may a client see what is being done for others?
-    max_tokens: int | None = None  # of a reply, whatever a request asks for; None: as many as the context holds
+    aliases: tuple[str, ...] = ()  # of the model; the first is its name in replies
+    shows_slots: bool = False  # whether a client may see other clients' tasks
+    max_tokens: int | None = None  # of a reply, whatever the request sets; None: up to the context
 
 
 USUAL = ServerPolicy()
+
+
+def served_names(name: str, aliases: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of a model, the first for replies: the owner's, or its own without `.gguf` and quantization.
+
+    Clients choose the form of prompts by the model's name, so it must be that of the model and not of a file.
+    """
+    if aliases or not name.lower().endswith(".gguf"):
+        return tuple(aliases) or (name,)
+    shard = SHARD.fullmatch(name)
+    stem = shard["stem"] if shard else name[: -len(".gguf")]
+    return tuple(dict.fromkeys((QUANTIZATION.sub("", stem) or stem, name)))

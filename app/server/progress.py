@@ -1,4 +1,4 @@
-"""How far a reply has come, for streams that are asked to tell: the prompt's tokens read, timings so far.
+"""Progress reports within a stream: prompt tokens read so far, and timings so far.
 
 Must not know an interface.
 """
@@ -12,21 +12,21 @@ from runtime.engine.stats import Stats
 
 
 class ReplyProgress:
-    """Of one reply. `tells_reading`: events while the prompt is read; `tells_time`: timings in every event."""
+    """The progress of one reply. `tells_reading`: events during the prefill; `tells_time`: timings in every event."""
 
     def __init__(self, tells_reading: bool = False, tells_time: bool = False) -> None:
         self.tells_reading, self.tells_time = tells_reading, tells_time
         self._stats, self._n_tokens, self._n_accepted, self._seconds = Stats(), 0, 0, 0.0
 
     def see(self, chunk: Chunk) -> None:
-        """Every chunk but the last is to be shown to it."""
+        """Count a chunk. To be called for every chunk but the last."""
         self._stats = chunk.stats or self._stats
         self._n_tokens += len(chunk.tokens)
         self._n_accepted += sum(chunk.drafted)
         self._seconds += chunk.made.seconds if chunk.made else 0.0
 
     def reading(self, chunk: Chunk) -> Event:
-        """How much of the prompt has been read, where the chunk says that and it is asked."""
+        """Return the prefill progress in the chunk, or {} if there is none or it was not requested."""
         stats = chunk.stats
         if not self.tells_reading or stats is None or chunk.finish_reason:
             return {}
@@ -40,7 +40,7 @@ class ReplyProgress:
         }
 
     def time(self, n_read: int | None = None) -> Event:
-        """The timings so far, where they are asked; `n_read` of the prompt's tokens have been read, or all."""
+        """Return the timings so far, or {} if not requested. `n_read`: prompt tokens read; None: all."""
         if not self.tells_time:
             return {}
         n_prompt = (self._stats.prompt_n if n_read is None else n_read) - self._stats.cached_n

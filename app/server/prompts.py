@@ -1,4 +1,4 @@
-"""Prompts that are no conversation, as clients send them: a text, token ids, both in one, or a list of such.
+"""Prompts that are no conversation: a text, token ids, a mix of both, or a list of these.
 
 Must not know an interface.
 """
@@ -14,11 +14,11 @@ from pydantic_core import PydanticCustomError
 from runtime.engine import Engine, Ids
 
 MAX_PROMPTS = 2048  # of a request, as with OpenAI
-AnyPrompt = str | list[int | str]  # a list is one prompt: ids, and texts between them
+AnyPrompt = str | list[int | str]  # a list is one prompt of ids and texts
 
 
 def as_prompts(value: object) -> list[object]:
-    """One prompt as a list of one. Raises PydanticCustomError for what is none."""
+    """Return a list of prompts, also for a single one. Raises PydanticCustomError for an invalid value."""
     if not isinstance(value, list):
         return [as_prompt(value)]
     if not value or any(isinstance(part, int) for part in value):
@@ -27,7 +27,9 @@ def as_prompts(value: object) -> list[object]:
 
 
 def as_prompt(value: object) -> object:
-    """A prompt as text or as a list; llama.cpp's clients may wrap a text in an object, together with images."""
+    """Return a prompt as a text or a list. llama.cpp's clients may wrap a text in an object, together with images.
+    Raises PydanticCustomError.
+    """
     if isinstance(value, dict) and "prompt_string" in value:
         if value.get("multimodal_data"):
             raise PydanticCustomError("multimodal", "Input should be text alone, as images and sounds cannot be read")
@@ -46,7 +48,7 @@ Prompts = Annotated[
 
 
 def prompt_ids(prompt: AnyPrompt, engine: Engine) -> Ids:
-    """The ids that were sent, and those of texts, in which control tokens may be named."""
+    """Return the token ids of a prompt. Texts are tokenized with control tokens recognized by name."""
     ids: list[int] = []
     for i, part in enumerate([prompt] if isinstance(prompt, str) else prompt):
         ids += engine.tokenize(part, bos=not i) if isinstance(part, str) else [part]
@@ -54,7 +56,7 @@ def prompt_ids(prompt: AnyPrompt, engine: Engine) -> Ids:
 
 
 def text_of_ids(ids: Sequence[int], engine: Engine) -> str:
-    """The text that the ids stand for; control tokens by their names."""
+    """Return the text of the ids, with control tokens by name."""
     return b"".join(engine.token_bytes(token) or engine.token_text(token).encode() for token in ids).decode(
         "utf8", "replace"
     )

@@ -1,4 +1,6 @@
-"""Reasoning in a reply's chunks: its deltas, and how many tokens it took. Knows chunks; must not know an interface."""
+"""Splits a reply's chunks into reasoning and answer, and counts the reasoning tokens. Knows chunks; must not know an
+interface.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from runtime.engine import Chunk
 
 
 class ReasoningReader:
-    """Reads a reply chunk by chunk; `is_open`: the prompt has begun the reasoning already."""
+    """Reads a reply chunk by chunk. `is_open`: the prompt has already opened the reasoning."""
 
     def __init__(self, is_open: bool) -> None:
         self._text, self._tokens = ReasoningParser(is_open), ReasoningParser(is_open)
@@ -18,13 +20,13 @@ class ReasoningReader:
 
     @property
     def n_tokens(self) -> int:
-        """Reasoning tokens so far, the marks included; 0 when the reply began without reasoning."""
+        """The number of reasoning tokens so far, with the markers. 0 if the reply began without reasoning."""
         return self._n if self._tokens.has_reasoning else 0
 
     def read(self, chunk: Chunk) -> Iterator[Delta]:
-        """Deltas of reasoning and answer that became certain with the chunk.
+        """Yield the deltas of reasoning and answer that are certain after this chunk.
 
-        A chunk may hold the end of the reasoning among its tokens, so these are read one by one as well.
+        The reasoning may end within a chunk, so its tokens are also read one by one.
         """
         for piece in chunk.pieces[: len(chunk.tokens)]:
             if not self._tokens.is_answering:

@@ -1,4 +1,4 @@
-"""How a refusal is sent: its body in the words of the interface that the path belongs to, its headers."""
+"""Sends a refusal: headers, and the body in the format of the path's interface."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from app.server.errors import ApiError
 from app.server.ollama.errors import ollama_error
 from app.server.wire import Event, JSONBody
 
-ANTHROPIC, OLLAMA = "/messages", "/api/"  # whatever begins so is theirs
-PAGE = "/"  # for people, whose browser asks them for the key as a password
+ANTHROPIC, OLLAMA = "/messages", "/api/"  # prefixes of their paths
+PAGE = "/"  # for people; the browser prompts for the key as a password
 
 
 def error_body(error: ApiError, path: str) -> Event:
-    """As the clients of that path read it."""
+    """Return the error body in the format of the path's clients."""
     path = path.removeprefix("/v1")
     if path.startswith(ANTHROPIC):
         return anthropic_body(error)
@@ -20,7 +20,7 @@ def error_body(error: ApiError, path: str) -> Event:
 
 
 def error_response(error: ApiError, path: str) -> JSONBody:
-    """With Retry-After where trying again makes sense."""
+    """Return the response, with Retry-After where trying again makes sense."""
     headers = {"retry-after": str(error.retry_after)} if error.retry_after else {}
     if error.status == 401:
         headers["www-authenticate"] = 'Basic realm="Slipstream", charset="UTF-8"' if path == PAGE else "Bearer"

@@ -1,6 +1,6 @@
-"""A request's body as it comes over the wire: bounded in size, time and number, and unpacked where it is packed.
+"""Reads a request's body with limits on size, time and number, and decompresses it.
 
-Must not know what it says.
+Must not know its content.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from starlette.requests import Request
 from app.server.errors import ApiError
 
 MIB = 2**20
-MAX_BODY = 32 * MIB  # bytes, packed or not
-PATIENCE = 30.0  # seconds until the next bytes of a body come, and until there is room for a large one
-LARGE, N_LARGE = MIB, 4  # bytes of a large body; so many are in memory at once, and take some ten times that there
-PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # the window and the header that zlib is to expect
+MAX_BODY = 32 * MIB  # bytes, compressed or not
+PATIENCE = 30.0  # seconds to wait for the next bytes of a body, and for a place for a large body
+LARGE, N_LARGE = MIB, 4  # bytes of a large body, and how many may be in memory; each takes about ten times its size
+PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # zlib's wbits: window size and header format
 
 
 class Room:
-    """For large bodies, of one server."""
+    """Places in memory for the large bodies of one server."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(N_LARGE)
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """It is had for the block. Raises ApiError where none becomes free."""
+        """Hold a place for the block. Raises ApiError if none becomes free in time."""
         try:
             await asyncio.wait_for(self._places.acquire(), PATIENCE)
         except TimeoutError:
@@ -43,8 +43,9 @@ class Room:
 
 @asynccontextmanager
 async def reading(request: Request, room: Room) -> AsyncIterator[bytearray]:
-    """The body, unpacked; a large one has its place in the block. Raises ApiError for one that is too long or packed in
-    a way that cannot be read.
+    """Read the body and decompress it. A large one holds a place during the block.
+
+    Raises ApiError if it is too long or its encoding cannot be read.
     """
     if {"content-length", "transfer-encoding"} <= {name.lower() for name in request.headers}:
         message = "Content-Length and Transfer-Encoding contradict each other. Send one of them."
@@ -56,7 +57,7 @@ async def reading(request: Request, room: Room) -> AsyncIterator[bytearray]:
 
 
 async def _read(request: Request, take_place: Callable[[], Awaitable[None]]) -> bytearray:
-    """Takes a place once the body is large: one that only says so keeps none from others."""
+    """Read the body, and take a place once it really is large: a Content-Length alone takes none."""
     unpacker = unpacker_for(request.headers.get("content-encoding", "identity"))
     body, has_place = bytearray(), unpacker.grows
     if has_place:
@@ -73,7 +74,7 @@ async def _read(request: Request, take_place: Callable[[], Awaitable[None]]) -> 
 
 
 async def parts(request: Request) -> AsyncIterator[bytes]:
-    """The body piece by piece. Raises ApiError where a piece does not come."""
+    """Yield the body piece by piece. Raises ApiError if a piece does not arrive in time."""
     stream = aiter(request.stream())
     try:
         while (part := await asyncio.wait_for(anext(stream, None), PATIENCE)) is not None:
@@ -84,20 +85,20 @@ async def parts(request: Request) -> AsyncIterator[bytes]:
 
 
 class Unpacker:
-    """Bytes as they are."""
+    """Passes bytes on unchanged."""
 
-    grows = False  # may a small part become a large one?
+    grows = False  # whether a small part can become a large one
 
     def feed(self, part: bytes, limit: int) -> bytes:
-        """The next bytes of the body, of which those past the limit need not be there."""
+        """Return the next bytes of the body. Those beyond the limit may be missing."""
         return part
 
     def finish(self) -> None:
-        """Raises ApiError where something is missing."""
+        """Raises ApiError if the body is incomplete."""
 
 
 class Inflater(Unpacker):
-    """What zlib packed: any number of packed parts one after the other, as gzip allows."""
+    """Decompresses zlib data: any number of members one after the other, as gzip allows."""
 
     grows = True
 
@@ -105,7 +106,7 @@ class Inflater(Unpacker):
         self._window, self._zlib, self._is_fresh = window, zlib.decompressobj(window), True
 
     def feed(self, part: bytes, limit: int) -> bytes:
-        """Never unpacks more than the limit, however small the part is. Raises ApiError."""
+        """Return decompressed bytes, never more than the limit. Raises ApiError."""
         found = bytearray()
         while part and len(found) < limit:
             try:
@@ -118,13 +119,13 @@ class Inflater(Unpacker):
         return bytes(found)
 
     def finish(self) -> None:
-        """Raises ApiError where the last packed part has no end."""
+        """Raises ApiError if the last member is incomplete."""
         if not self._is_fresh:
             raise _broken()
 
 
 def unpacker_for(encoding: str) -> Unpacker:
-    """By the name in the header Content-Encoding. Raises ApiError for one that is not known."""
+    """Return the unpacker for a Content-Encoding. Raises ApiError for an unknown one."""
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return Unpacker()

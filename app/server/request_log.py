@@ -1,4 +1,4 @@
-"""Every request's id, and one line about each that has been answered: never what was said.
+"""Gives every request an id and logs one line for each answer, never its text.
 
 Knows ASGI; must not know the endpoints.
 """
@@ -22,21 +22,21 @@ from app.server.scheduled_task import ScheduledTask
 log = logging.getLogger(__name__)
 SANE_ID = re.compile(r"[A-Za-z0-9._:/=+-]{1,128}")
 ID_HEADERS = ("x-request-id", "request-id")  # OpenAI's clients read the first, Anthropic's the second
-LONGEST_PATH = 200  # characters that are written
-CLOSED = 499  # the client left before it was answered
+LONGEST_PATH = 200  # characters of a path in the log
+CLOSED = 499  # status of a request whose client disconnected before the answer
 
 
 class RequestLog:
-    """An ASGI application that answers with another one, gives each answer an id and writes down that it was given.
+    """ASGI middleware that gives each answer an id and logs it.
 
-    If `verbose`, also what was changed in a conversation, so that the model's template takes it.
+    With `verbose`, the line includes the changes to a conversation that the chat template required.
     """
 
     def __init__(self, app: ASGIApp, verbose: bool = False) -> None:
         self.app, self.verbose = app, verbose
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers as the application does."""
+        """Answer as the wrapped application does."""
         began, request_id, status = perf_counter(), id_of(scope), CLOSED
 
         async def send_with_id(message: Message) -> None:
@@ -55,44 +55,44 @@ class RequestLog:
 
 
 def id_of(scope: Scope) -> str:
-    """The request's own id, where it is one that can be written down; else a new one."""
+    """Return the request's own id if it is safe to log, else a new one."""
     given = Headers(scope=scope).get("x-request-id", "")
     return given if SANE_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
 
 
 def tasks_of(scope: Scope) -> list[ScheduledTask]:
-    """The tasks that the request came to; whoever answers it adds them."""
+    """Return the request's list of tasks. The endpoint that answers it adds them."""
     found: list[ScheduledTask] = scope.setdefault("state", {}).setdefault("tasks", [])
     return found
 
 
 def asked(scope: Scope) -> str:
-    """Who asked and for what, as uvicorn writes it; a query may say more than should be kept."""
+    """Return the client and the request line as uvicorn writes them, without the query, which may be private."""
     client = "{}:{}".format(*scope["client"]) if scope.get("client") else "socket"
     path = quote(scope["path"])[:LONGEST_PATH]
     return f'{client} - "{scope["method"]} {path} HTTP/{scope["http_version"]}"'
 
 
 def answered(status: int, tasks: Sequence[ScheduledTask], seconds: float, request_id: str) -> str:
-    """How it went: the status, tokens of the prompt and of the reply and those not read anew, milliseconds, the id."""
+    """Return the status, the numbers of prompt, reply and cached tokens, the milliseconds and the id as text."""
     counts = [(task.n_prompt, task.counts.n_predicted, task.counts.n_cached) for task in tasks]
     n_prompt, n_predicted, n_cached = map(sum, zip(*counts, strict=True)) if counts else (0, 0, 0)
     if not n_predicted and any(task.counts.has_client_left for task in tasks):
-        status = CLOSED  # a stream that waits for its first token has been given a status already
+        status = CLOSED  # a stream that waits for its first token has a status already
     tokens = f", {n_prompt}+{n_predicted} tokens" if counts else ""
     tokens += f" ({n_cached} cached)" if n_cached else ""
     return f"{status}{tokens}, {1e3 * seconds:.0f} ms, {request_id}"
 
 
 def fitted(tasks: Iterable[ScheduledTask]) -> str:
-    """What was changed in the conversations, if anything was."""
+    """Return the changes to the conversations as text, or ""."""
     changes = "; ".join(dict.fromkeys(change for task in tasks for change in task.changes))
     return f", fitted: {changes}" if changes else ""
 
 
 @contextmanager
 def on_stderr() -> Iterator[None]:
-    """Has the lines written on standard error until the block ends."""
+    """Write the log lines to standard error until the block ends."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("slipstream: %(message)s"))
     log.addHandler(handler)

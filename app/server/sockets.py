@@ -1,4 +1,4 @@
-"""The sockets to listen on: a TCP address, and a Unix socket that only its owner can open. Must not know a protocol."""
+"""The listening sockets: a TCP address, and a Unix socket that only its owner can open. Must not know a protocol."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from pathlib import Path
 from app.server.guard import is_loopback
 from runtime.core.errors import SlipstreamError
 
-BACKLOG = 128  # connections that may wait to be accepted
+BACKLOG = 128  # connections that may wait for accept
 OLLAMA_PORT = 11434
-LONGEST_PATH = 100  # bytes; systems allow about that many for a Unix socket
+LONGEST_PATH = 100  # bytes; about the limit that systems set for a Unix socket's path
 
 
 class AddressError(SlipstreamError):
-    """The server cannot listen where it was asked to."""
+    """The server cannot listen at the given address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """A TCP address and the path of a Unix socket; without a port or a path there is none."""
+    """A TCP address and the path of a Unix socket. Each is optional."""
 
     host: str
     port: int | None
     path: Path | None
-    ollama: bool = False  # also Ollama's port, where that is free
+    ollama: bool = False  # also listen on Ollama's port if it is free
 
 
 def check(addresses: Addresses, api_key: str) -> None:
-    """Raises AddressError for an address that others reach, without a key."""
+    """Raises AddressError for an address that other machines can reach, without a key."""
     is_tcp = addresses.port is not None or addresses.ollama
     if is_tcp and not api_key and not is_loopback(addresses.host):
         raise AddressError(
@@ -44,8 +44,8 @@ def check(addresses: Addresses, api_key: str) -> None:
 
 @contextmanager
 def listening(addresses: Addresses) -> Iterator[list[socket.socket]]:
-    """Opens the sockets until the block ends; then the socket file is removed. Ollama's port is left out where it is
-    taken. Raises AddressError.
+    """Open the sockets until the block ends, then remove the socket file. Ollama's port is left out if it is taken.
+    Raises AddressError.
     """
     with ExitStack() as stack:
         sockets = []
@@ -60,7 +60,7 @@ def listening(addresses: Addresses) -> Iterator[list[socket.socket]]:
 
 
 def tcp(host: str, port: int) -> socket.socket:
-    """A socket that listens on the first address of `host`. Raises AddressError."""
+    """Return a socket that listens on the first address of `host`. Raises AddressError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -84,7 +84,7 @@ def tcp(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def unix(path: Path) -> Iterator[socket.socket]:
-    """A socket that listens on `path`, which only this user can open. Raises AddressError."""
+    """Open a socket at `path` that only this user can open. Raises AddressError."""
     path = path.expanduser()
     refuse_in_use(path)
     sock = bound_to(path)
@@ -94,12 +94,14 @@ def unix(path: Path) -> Iterator[socket.socket]:
     finally:
         sock.close()
         with suppress(OSError):
-            if path.lstat().st_ino == own:  # and not another server's, started since
+            if path.lstat().st_ino == own:  # not a later server's socket
                 path.unlink()
 
 
 def bound_to(path: Path) -> socket.socket:
-    """A listening socket, bound to a name beside and moved to `path`, so that nobody finds it before it listens."""
+    """Return a listening socket at `path`. It is bound to a temporary name and then moved, so that nobody can find it
+    before it listens.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     if len(os.fsencode(beside)) > LONGEST_PATH:
         raise AddressError(
@@ -123,7 +125,7 @@ def bound_to(path: Path) -> socket.socket:
 
 
 def refuse_in_use(path: Path) -> None:
-    """Raises AddressError unless the path is free or holds a socket on which nobody listens."""
+    """Raises AddressError unless the path is free or is a socket without a listener."""
     try:
         mode = path.lstat().st_mode
     except OSError:
@@ -137,5 +139,5 @@ def refuse_in_use(path: Path) -> None:
         except (ConnectionRefusedError, FileNotFoundError):
             return
         except OSError:
-            pass  # whoever has it is not to be thrown out
+            pass  # treated as in use: its owner must not lose it
     raise AddressError(f"A server listens on {path} already. Stop it, or name another path with --socket.")

@@ -1,4 +1,4 @@
-"""Other spellings of the endpoints' paths, as clients build them from the address that they are given.
+"""Accepts other spellings of the endpoints' paths, which clients build from the configured base address.
 
 Must not know an endpoint.
 """
@@ -9,25 +9,25 @@ import re
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-AGAIN = re.compile(r"^/v1(?:/v1)+(?=/)")  # the prefix is part of the address, and the client adds it once more
-# Editors' plugins for Azure's, Mistral's and DeepSeek's form of filling in the middle
+AGAIN = re.compile(r"^/v1(?:/v1)+(?=/)")  # the address has the prefix already and the client adds it again
+# Paths of editor plugins for Azure's, Mistral's and DeepSeek's fill-in-the-middle endpoints
 OTHERS = re.compile(r"^(/v1)?/(?:engines/[^/]+|fim|beta)(?=(?:/v1)?/(?:chat/)?completions$)")
 
 
 class Spellings:
-    """An ASGI application that answers with another one, whose paths may also be spelled otherwise."""
+    """ASGI middleware that maps other spellings of a path to the usual one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers as the application does."""
+        """Answer as the wrapped application does."""
         if scope["type"] == "http" and (path := usual(scope["path"])) != scope["path"]:
             scope["path"], scope["raw_path"] = path, path.encode()
         await self.app(scope, receive, send)
 
 
 def usual(path: str) -> str:
-    """Return the path as the endpoints have it."""
+    """Return the path as the endpoints define it."""
     path = path.rstrip("/") or "/"
     return OTHERS.sub(r"\1", AGAIN.sub("/v1", path))

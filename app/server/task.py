@@ -1,4 +1,4 @@
-"""What a request has the engine do, as plain data. Knows the engine; must not know a protocol."""
+"""A request's work for the engine, as plain data. Knows the engine; must not know a protocol."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MASK = 2**64 - 1  # the largest seed
 
 
 def no_thoughts(engine: Engine) -> ThoughtBudget | None:
-    """Nothing limits how long the model thinks."""
+    """Return None: reasoning is unlimited."""
     return None
 
 
 def no_grammar(engine: Engine) -> Grammar | None:
-    """Return that a reply may be any text."""
+    """Return None: a reply may be any text."""
     return None
 
 
@@ -28,48 +28,48 @@ def fixed(grammar: Grammar | None) -> Callable[[Engine], Grammar | None]:
 
 
 def unchanged(engine: Engine) -> tuple[str, ...]:
-    """Nothing was changed in a prompt."""
+    """Return an empty tuple: nothing was changed in the prompt."""
     return ()
 
 
 class EngineTask(Protocol):
-    """Something the engine does step by step: text to complete, or texts to embed."""
+    """Work that the engine does step by step: a text to complete, or texts to embed."""
 
     @property
     def prompt_field(self) -> str:
-        """The field of the request that holds the prompt; errors name it."""
+        """The request field that holds the prompt, named in errors."""
 
     @property
     def is_short(self) -> bool:
-        """Does it go before long tasks?"""
+        """Whether the task goes before long ones."""
 
     @property
     def n_prompt(self) -> int:
-        """Tokens to read."""
+        """The number of prompt tokens."""
 
     @property
     def max_tokens(self) -> int | None:
-        """The most tokens to generate. 0: it ends when the prompt has been read; None: no limit."""
+        """The most tokens to generate. 0: prefill only; None: no limit."""
 
     @property
     def max_decode_seconds(self) -> float | None:
-        """The longest time for generating, counted from the end of the prefill; None: no limit."""
+        """The longest time for generating in seconds, counted from the end of the prefill. None: no limit."""
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What was changed in the conversation, so that the chat template takes it."""
+        """Changes to the conversation that the chat template required."""
 
     def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> int | Iterator[Chunk]:
-        """Return the engine's number of the reply, or chunks, each of which is a step of work and the last of which has
-        a finish reason. Raises what the engine raises.
+        """Return the engine's number of the reply, or an iterator of chunks, one for each step of work. The last chunk
+        has a finish reason. Raises what the engine raises.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class LineLimits:
-    """Where a reply ends by its lines."""
+    """Limits on a reply in terms of its lines."""
 
-    seconds: float | None = None  # of generating, once a line is whole; None: no limit
+    seconds: float | None = None  # of generating, applied once a line is complete; None: no limit
     n_indent: int = 0  # spaces or tabs that each line after the first begins with
 
 
@@ -78,36 +78,38 @@ UNLIMITED_LINES = LineLimits()
 
 @dataclass(frozen=True, slots=True)
 class CompletionTask:
-    """Text to complete: from which prompt, how tokens are sampled, when to stop. Implements EngineTask."""
+    """A text to complete: prompt, sampling settings and stop conditions. Implements EngineTask."""
 
     prompt: Callable[[Engine], Prompt]
     sampling: Sampling
-    max_tokens: int | None = None  # 0: the prompt is only read, so that the next request finds it in the cache
+    max_tokens: int | None = None  # 0: prefill only, so that the next request finds the prompt in the cache
     stops: tuple[str, ...] = ()
     grammar: Callable[[Engine], Grammar | None] = no_grammar
     thoughts: Callable[[Engine], ThoughtBudget | None] = no_thoughts
     n_logprobs: int | None = None
-    after_sampling: bool = False  # are log probabilities those that the sampling settings leave?
+    after_sampling: bool = False  # whether log probabilities are those after the sampling settings
     prediction: str = ""
     lines: LineLimits = UNLIMITED_LINES
     is_short: bool = False  # such as an editor's completion
     prompt_field: str = "prompt"
-    fitted: Callable[[Engine], tuple[str, ...]] = unchanged  # what was changed in the conversation
-    prompt_ids: tuple[int, ...] = ()  # once it is tokenized
+    fitted: Callable[[Engine], tuple[str, ...]] = unchanged  # changes to the conversation
+    prompt_ids: tuple[int, ...] = ()  # after tokenization
     changes: tuple[str, ...] = ()  # likewise
 
     @property
     def max_decode_seconds(self) -> float | None:
-        """As EngineTask says."""
+        """The longest time for generating in seconds. None: no limit."""
         return self.lines.seconds
 
     @property
     def n_prompt(self) -> int:
-        """Tokens to read, once it is tokenized."""
+        """The number of prompt tokens, after tokenization."""
         return len(self.prompt_ids)
 
     def tokenized(self, engine: Engine) -> CompletionTask:
-        """The same with the prompt as ids: that takes a while for a long one, which no other reply must wait for."""
+        """Return the task with the prompt as token ids. This is done ahead because it is slow for a long prompt, and no
+        other reply must wait for it.
+        """
         ids = Ids(tuple(engine.encode(self.prompt(engine))))
         thoughts, grammar = self.thoughts(engine), self.grammar(engine)
         return replace(
@@ -120,17 +122,17 @@ class CompletionTask:
         )
 
     def limited(self, most: int | None) -> CompletionTask:
-        """The same with at most so many tokens."""
+        """Return the task with at most `most` tokens. None: no limit."""
         is_within = most is None or (self.max_tokens is not None and self.max_tokens <= most)
         return self if is_within else replace(self, max_tokens=most)
 
     def another(self, i: int) -> CompletionTask:
-        """The same for the choice of index `i`, which is another one: a seed is as many further."""
+        """Return the task for choice `i`: its seed is `i` higher."""
         seed = self.sampling.seed
         return self if seed is None else replace(self, sampling=replace(self.sampling, seed=(seed + i) & MASK))
 
     def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> int:
-        """Have the engine begin the reply and return its number. Raises what the engine raises."""
+        """Start the reply in the engine and return its number. Raises what the engine raises."""
         ask = Ask(
             self.prompt(engine), self.sampling, self.max_tokens, self.stops, self.grammar(engine),
             self.thoughts(engine), self.n_logprobs, self.after_sampling, prediction=self.prediction,

@@ -1,6 +1,6 @@
-"""A task's chunks on their way to the client, as one JSON body or as server-sent events.
+"""Sends a task's chunks to the client, as one JSON body or as server-sent events.
 
-Knows HTTP; what the bodies and events say is a formatter's business.
+Knows HTTP; a formatter decides the content of bodies and events.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from runtime.engine import Chunk
 
 
 class Formatter(Protocol):
-    """How an interface writes a reply. Made anew for each request."""
+    """An interface's way to write a reply. One instance for each request."""
 
     done: bytes  # the stream's last line
     framing: Framing = SSE
-    asks_at_end: bool = True  # do its last events need the engine?
+    asks_at_end: bool = True  # whether its last events need the engine
 
     def first_events(self) -> Iterable[Event]:
-        """Events before the first chunk."""
+        """Return the events before the first chunk."""
 
     def chunk_events(self, chunk: Chunk) -> Iterable[Event]:
-        """Events for one chunk: what a target pass brought."""
+        """Return the events for one chunk, which is the result of one target pass."""
 
     def last_events(self, last: Chunk) -> Iterable[Event]:
-        """Events after the last chunk, with the numbers."""
+        """Return the events after the last chunk, with the numbers."""
 
     def error_events(self, error: ApiError) -> Iterable[Event]:
-        """Events for what ends a stream before its time."""
+        """Return the events for an error that ends a stream early."""
         return [error.body()]
 
     def body(self, chunks: Sequence[Chunk]) -> Event | list[Event]:
-        """All replies as one JSON body."""
+        """Return all replies as one JSON body."""
 
 
 def by_reply(chunks: Iterable[Chunk]) -> list[list[Chunk]]:
-    """The chunks of each reply, out of those of several one after the other."""
+    """Split a sequence of chunks into the chunks of each reply."""
     found: list[list[Chunk]] = [[]]
     for chunk in chunks:
         found[-1].append(chunk)
@@ -57,16 +57,18 @@ def by_reply(chunks: Iterable[Chunk]) -> list[list[Chunk]]:
 
 
 class TaskResponse:
-    """An ASGI application that answers one request with what its task brings.
+    """An ASGI application that answers one request with its task's chunks.
 
-    The task is cancelled when the client goes away.
+    Cancels the task when the client disconnects.
     """
 
     def __init__(self, scheduled: ScheduledTask, formatter: Formatter, stream: bool) -> None:
         self.scheduled, self.formatter, self.stream = scheduled, formatter, stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Errors before the first chunk become a status; later ones, in a stream, an event."""
+        """Send the reply. An error before the first chunk becomes an HTTP status; a later one, in a stream, becomes an
+        event.
+        """
         tasks_of(scope).append(self.scheduled)
         async with cancelled_on_disconnect(receive, self.scheduled):
             try:
@@ -76,8 +78,8 @@ class TaskResponse:
             await response(scope, receive, send)
 
     async def _response(self) -> Response:
-        """A stream begins with its first text, which leaves the processor to the model until then, or when the wait is
-        long: then it shows that it lives.
+        """Return the response. A stream begins with its first text, so that the model has the processor to itself until
+        then. After a long wait it begins earlier, to show that it is alive.
         """
         started = asyncio.ensure_future(self.scheduled.started())
         if not self.stream:
@@ -94,9 +96,7 @@ class TaskResponse:
         return await run_in_threadpool(lambda: JSONBody(self.formatter.body(chunks)))
 
     async def _lines(self, started: asyncio.Future[None]) -> AsyncIterator[bytes]:
-        """The events as they go over the wire, those of chunks that have come together in one piece; a comment where
-        none come for long.
-        """
+        """Yield encoded events, one piece for chunks that arrived together, and a comment after a long silence."""
         comment = self.formatter.framing.comment
         try:
             while not (await asyncio.wait({started}, timeout=PING))[0]:
@@ -112,7 +112,9 @@ class TaskResponse:
             yield self.formatter.done
 
     async def _written(self, chunk: Chunk) -> bytes:
-        """The events of a chunk. Log probabilities name tokens, and so may the end, which the engine is asked about."""
+        """Return the encoded events of a chunk. Runs in a thread where the formatter must query the engine, for log
+        probabilities and perhaps at the end.
+        """
         asks = chunk.logprobs or (chunk.finish_reason and self.formatter.asks_at_end)
         return await run_in_threadpool(self._events, chunk) if asks else self._events(chunk)
 
@@ -125,15 +127,15 @@ class TaskResponse:
 
 
 class WatchedStream(EventStreamResponse):
-    """A stream whose end with the connection is seen to already."""
+    """A stream without its own check for disconnects, because `cancelled_on_disconnect` watches the connection."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the events."""
+        """Send the events."""
         await self.stream_response(send)
 
 
 async def joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """All lines."""
+    """Yield the first line and the rest."""
     yield first
     async for line in rest:
         yield line
@@ -141,14 +143,14 @@ async def joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
 
 @asynccontextmanager
 async def cancelled_on_disconnect(receive: Receive, scheduled: ScheduledTask) -> AsyncIterator[None]:
-    """The block ends as usual; the task ends with it, or with the connection."""
+    """Cancel the task when the block ends or the client disconnects."""
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         scheduled.cancel()
         scheduled.counts.has_client_left = True
-        scheduled.emit(client_gone())  # the engine emits nothing for a task that it never started
+        scheduled.emit(client_gone())  # the engine emits nothing for a task that never started
 
     watcher = asyncio.create_task(watch())
     try:

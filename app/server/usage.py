@@ -1,4 +1,4 @@
-"""The numbers of a reply: usage as OpenAI names it, timings as llama.cpp does.
+"""The numbers of a reply: usage under OpenAI's names, timings under llama.cpp's.
 
 Must not know how they are sent.
 """
@@ -42,7 +42,7 @@ class Usage(BaseModel):
 class Timings(BaseModel):
     """Counts and milliseconds, with llama.cpp's names where it has them. The body has more than is promised here."""
 
-    prompt_n: int  # without those that the cache held
+    prompt_n: int  # without cached tokens
     cache_n: int
     prompt_ms: float
     predicted_n: int
@@ -58,7 +58,7 @@ class Timings(BaseModel):
 
 
 def usage(stats: Stats, n_reasoning: int = 0) -> Event:
-    """The body of Usage; `n_reasoning` of the reply's tokens were reasoning."""
+    """Return the body of Usage. `n_reasoning` is the number of reasoning tokens in the reply."""
     predicted = stats.by_drafter.get("prediction", {"drafted": 0, "accepted": 0})
     return {
         "prompt_tokens": stats.prompt_n,
@@ -74,7 +74,7 @@ def usage(stats: Stats, n_reasoning: int = 0) -> Event:
 
 
 def timings(stats: Stats) -> Event:
-    """The body of Timings, with the rates that llama.cpp's clients read."""
+    """Return the body of Timings, with the rates that llama.cpp's clients read."""
     n_read = stats.prompt_n - stats.cached_n
     prompt_ms, predicted_ms = 1e3 * stats.prompt_seconds, 1e3 * stats.decode_seconds
     return stats.timings() | {
@@ -85,7 +85,9 @@ def timings(stats: Stats) -> Event:
 
 
 class Tally:
-    """The numbers of a request's replies as they end: so many to each of so many prompts, a prompt's own together."""
+    """The numbers of a request's finished replies, `n_choices` for each prompt. The replies to one prompt come
+    together.
+    """
 
     def __init__(self, n_prompts: int = 1, n_choices: int = 1) -> None:
         self._n, self._n_choices, self._stats = n_prompts * n_choices, n_choices, list[Stats]()
@@ -93,28 +95,28 @@ class Tally:
 
     @property
     def is_complete(self) -> bool:
-        """Have all ended?"""
+        """Whether all replies have ended."""
         return self.n_ended == self._n
 
     def add(self, last: Chunk) -> None:
-        """A reply has ended."""
+        """Count a reply that has ended, by its last chunk."""
         self.n_ended += 1
         if last.stats:
             self._stats.append(last.stats)
 
     def usage(self, n_reasoning: int = 0) -> Event:
-        """The body's `usage`, in which a prompt counts once however many replies it has."""
+        """Return the body's `usage`. A prompt counts once, however many replies it has."""
         if not self._stats:
             return {}
         return {"usage": usage(total(self._stats, self._stats[:: self._n_choices]), n_reasoning)}
 
     def timings(self) -> Event:
-        """The body's `timings`."""
+        """Return the body's `timings`."""
         return {"timings": timings(total(self._stats, self._stats))} if self._stats else {}
 
 
 def total(replies: Sequence[Stats], prompts: Sequence[Stats]) -> Stats:
-    """The numbers of all replies as those of one, with the tokens of these prompts."""
+    """Return the sums over all replies, with the tokens of these prompts."""
     return replace(
         replies[-1],
         prompt_n=sum(each.prompt_n for each in prompts),

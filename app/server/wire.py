@@ -1,4 +1,4 @@
-"""How values go over the wire: compact JSON, and server-sent events. Must not know what they mean."""
+"""Serialization: compact JSON and server-sent events. Must not know their meaning."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from starlette.responses import Response, StreamingResponse
 
 Event = dict[str, object]
-PING = 3.0  # seconds of silence after which a stream shows that it lives, as while a prompt is read
+PING = 3.0  # seconds of silence after which a stream sends a keep-alive, such as during prefill
 COMMENT = b": still here\n\n"  # which clients ignore
 
-# Made once, as it is wanted for each token
+# Created once, since it is needed for each token
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def to_json(value: object) -> bytes:
-    """Compact JSON in UTF-8; llama.vim looks for `"content":"` without a space."""
+    """Return compact JSON in UTF-8. llama.vim looks for `"content":"` without a space."""
     return encode(value).encode("utf8", "replace")
 
 
@@ -27,24 +27,24 @@ class JSONBody(Response):
     media_type = "application/json"
 
     def render(self, content: object) -> bytes:
-        """The body's bytes."""
+        """Return the body's bytes."""
         return to_json(content)
 
 
 def sse(event: Event) -> bytes:
-    """One server-sent event, under its name where it has one."""
+    """Return one server-sent event, with its name if it has one."""
     name = f"event: {event['type']}\n".encode() if "type" in event else b""
     return name + b"data: " + to_json(event) + b"\n\n"
 
 
 def line(event: Event) -> bytes:
-    """One event as a line of JSON."""
+    """Return one event as a line of JSON."""
     return to_json(event) + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """How the events of a stream are told apart, and what shows in between that the stream lives."""
+    """How a stream separates its events, and its keep-alive."""
 
     media_type: str
     encode: Callable[[Event], bytes]
@@ -52,13 +52,13 @@ class Framing:
 
 
 SSE = Framing("text/event-stream", sse, COMMENT)
-NDJSON = Framing("application/x-ndjson", line, b"")  # whose clients take each line for an event
+NDJSON = Framing("application/x-ndjson", line, b"")  # no comment: clients read each line as an event
 
 
 class EventStreamResponse(StreamingResponse):
     """A response that streams encoded events."""
 
     def __init__(self, events: AsyncIterator[bytes], media_type: str = SSE.media_type) -> None:
-        # no cache may keep it, and nginx is to pass on each event as it comes
+        # no caching, and nginx must not buffer events
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(events, headers=headers, media_type=media_type)

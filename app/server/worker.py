@@ -1,4 +1,4 @@
-"""The engine on a thread of its own, the tasks that it runs, and the queue of those that wait.
+"""Runs the engine on its own thread, with the running tasks and the queue of waiting ones.
 
 Must not know a protocol.
 """
@@ -21,13 +21,13 @@ from runtime.core.errors import SlipstreamError
 from runtime.engine import Chunk, Engine
 
 log = logging.getLogger(__name__)
-OpenEngine = Callable[[Callable[[str, float], bool]], Engine]  # given what to report progress to
-IDLE = 5.0  # seconds after which an engine without work looks at what memory is free
-MAX_RETRY = 60  # seconds after which a refused client should have tried again
+OpenEngine = Callable[[Callable[[str, float], bool]], Engine]  # takes the progress callback
+IDLE = 5.0  # seconds without work after which the engine checks the free memory
+MAX_RETRY = 60  # seconds; the longest Retry-After of a refused request
 
 
 class Worker:
-    """Loads the engine, then runs the tasks that are submitted: up to `max_active` at once, and a short one."""
+    """Loads the engine, then runs the submitted tasks: up to `max_active` long ones and one short one at a time."""
 
     def __init__(
         self,
@@ -51,70 +51,70 @@ class Worker:
 
     @property
     def engine(self) -> Engine:
-        """Raises ApiError while there is none."""
+        """The engine. Raises ApiError while it is not loaded or the server is stopping."""
         if self._engine is None or self._is_stopping:
             raise self._unavailable()
         return self._engine
 
     @property
     def is_loaded(self) -> bool:
-        """Has the engine been loaded?"""
+        """Whether the engine has been loaded."""
         return self._engine is not None
 
     @property
     def is_stopping(self) -> bool:
-        """Has it been told to stop?"""
+        """Whether the worker is shutting down."""
         return self._is_stopping
 
     @property
     def model(self) -> str:
-        """The served pair; "" while nothing is loaded."""
+        """The name of the served pair. "" while nothing is loaded."""
         return self._engine.pair.name if self._engine else ""
 
     @property
     def n_waiting(self) -> int:
-        """Tasks in the queue."""
+        """The number of tasks in the queue."""
         return len(self._waiting)
 
     @property
     def active(self) -> list[ScheduledTask]:
-        """The tasks that run, in the order in which they came."""
+        """The running tasks in order of submission."""
         with self._changed:
             return sorted(self._active, key=lambda task: task.number)
 
     @property
     def n_active(self) -> int:
-        """Tasks that run."""
+        """The number of running tasks."""
         return len(self._active)
 
     @property
     def is_answering(self) -> bool:
-        """Does any task run?"""
+        """Whether any task is running."""
         return self.n_active > 0
 
     @property
     def n_held(self) -> int:
-        """Conversations in the target's cache; 0 while nothing is loaded."""
+        """The number of conversations in the target's cache. 0 while nothing is loaded."""
         return self._engine.n_held if self._engine else 0
 
     @property
     def memory_level(self) -> str:
-        """How short memory is; "" while nothing is loaded."""
+        """The level of memory pressure. "" while nothing is loaded."""
         return self._engine.memory_level if self._engine else ""
 
     def start(self) -> None:
-        """Begins to load."""
+        """Start loading the engine."""
         self._thread.start()
 
     def submit(self, task: ScheduledTask) -> None:
-        """Puts a task into the queue. Raises ApiError when the queue is full or there is no engine."""
+        """Put a task into the queue. Raises ApiError when the queue is full or there is no engine."""
         with self._changed:
             self._waiting = [other for other in self._waiting if not other.is_cancelled]
             if self._engine is None or self._is_stopping:
                 raise self._unavailable()
             if len(self._waiting) >= self._max_waiting + self._n_free(
                 self._engine, task
-            ):  # who can start does not wait
+            ):  # tasks that can start do not wait
                 seconds = min(MAX_RETRY, math.ceil(self.totals.seconds_per_reply * len(self._waiting)) + 1)
                 raise ApiError(
                     429,
@@ -127,8 +127,8 @@ class Worker:
             self._changed.notify()
 
     def _n_free(self, engine: Engine, task: ScheduledTask) -> int:
-        """How many tasks like this one could start now: one short and some long ones, or a single one where the engine
-        cannot take turns.
+        """Return how many tasks of this kind could start now: one short task and `max_active` long ones, or a single
+        task where the engine holds only one sequence.
         """
         if engine.holds_one:
             return 0 if self._active else 1
@@ -136,7 +136,7 @@ class Worker:
         return max(0, (1 if task.is_short else self.max_active) - n_alike)
 
     def stop(self, ends_active: bool = True) -> None:
-        """Takes no further task, and ends those that wait, or all, with an error; returns at once."""
+        """Refuse new tasks and end the waiting ones with an error, or all of them. Returns immediately."""
         with self._changed:
             self._is_stopping = True
             for task in self._waiting:
@@ -147,7 +147,7 @@ class Worker:
             self._changed.notify()
 
     def join(self) -> None:
-        """Lets the engine be closed, as nobody asks it anything any more, and waits for that."""
+        """Let the engine be closed, since nobody uses it any more, and wait for that."""
         self._may_close.set()
         self._thread.join()
 
@@ -171,7 +171,7 @@ class Worker:
             return
         try:
             self._run_tasks(engine)
-        except Exception as error:  # of no task: the engine is lost, and nobody should wait for it
+        except Exception as error:  # not from a task: the engine is lost, and no client should wait for it
             self._abandon()
             self._on_failed(error)
         finally:
@@ -179,7 +179,7 @@ class Worker:
             engine.close()
 
     def _run_tasks(self, engine: Engine) -> None:
-        """Runs tasks until it is told to stop and every task has ended."""
+        """Run tasks until the worker is stopped and every task has ended."""
         with self._changed:
             self._engine = engine
         self._on_loaded()
@@ -197,7 +197,7 @@ class Worker:
         self._active.clear()
 
     def _admit(self, engine: Engine) -> None:
-        """Starts what can start, short tasks first; waits a while for something to do where there is nothing."""
+        """Start the tasks that can start, short ones first. Without any task, wait up to IDLE seconds for one."""
         with self._changed:
             if not self._active:
                 self._changed.wait_for(lambda: self._is_stopping or self._waiting, IDLE)
@@ -212,7 +212,7 @@ class Worker:
             self._goes_on(task, lambda task=task: task.begin(engine))  # type: ignore[misc]
 
     def _advance(self, engine: Engine) -> None:
-        """Hand on what comes next of the replies, and runs tasks that run by themselves for a step."""
+        """Run one engine step, and one step of each task that runs its own steps. Pass on the chunks."""
         for task in self.active:
             if task.runs_by_itself:
                 self._take(task, task.step, engine)
@@ -224,7 +224,7 @@ class Worker:
                 self._take(replies[number], partial(taken, replies[number], came), engine)
 
     def _take(self, task: ScheduledTask, step: Callable[[], Chunk | None], engine: Engine) -> None:
-        """Have a task take a step, and the next one begin after its last."""
+        """Run one step of a task, and begin the request's next task after the last chunk of this one."""
         last = self._goes_on(task, step)
         if last is None:
             return
@@ -236,7 +236,7 @@ class Worker:
             self._goes_on(task, lambda: task.begin(engine))
 
     def _goes_on(self, task: ScheduledTask, do: Callable[[], Chunk | None]) -> Chunk | None:
-        """Does something for a task, which ends where that fails: the server outlives a reply."""
+        """Call `do` for a task and end the task if that fails, so that the server outlives a failed reply."""
         try:
             return do()
         except Exception as error:
@@ -247,14 +247,14 @@ class Worker:
             return None
 
     def _end(self, task: ScheduledTask) -> None:
-        if self._engine is not None and task.reply is not None:  # a reply of which nobody reads the rest
+        if self._engine is not None and task.reply is not None:  # nobody reads the rest of the reply
             self._engine.end(task.reply)
         with self._changed:
             self._active.remove(task)
 
 
 def taken(task: ScheduledTask, came: Chunk | Exception) -> Chunk | None:
-    """Has a task take what came of its reply. Raises what came, if that is an error."""
+    """Hand a task the next chunk of its reply. Raises it if it is an error."""
     if isinstance(came, Exception):
         raise came
     return task.take(came)

@@ -1,6 +1,6 @@
 """The terminal chat.
 
-`chat_screen` composes the widgets and routes messages, `actions` are what people can do, `widgets` are what is seen,
-`dialogs` the screens above, `background` the threads beside, `desktop` this person's files and programs.
-Knows the chats, the engine's door and the server; knows neither tokens' logits nor a model library.
+`chat_screen` composes the widgets and routes messages, `actions` implement the commands, `widgets` draw the chat
+screen, `dialogs` are the screens above it, `background` runs the threads, and `desktop` uses the local files and
+programs. Knows the chats, the public engine API and the server; knows neither logits nor a model library.
 """

@@ -1,6 +1,6 @@
-"""The Textual application: themes, keymap, command palette, and the run from its start to its end.
+"""The Textual application: themes, keymap, command palette, and one run from start to exit.
 
-Knows the chat screen and the table of commands; what a chat does is the screen's.
+Knows the chat screen and the table of commands; the chat itself is the screen's task.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.filter import LineFilter, NoColor
+from textual.geometry import Offset
 from textual.notifications import Notify, SeverityLevel
 from textual.screen import Screen
 from textual.timer import Timer
+from textual.widgets import Input, TextArea
 
 from app.chats.store import Store, default_path
 from app.models.seeking import say_on_stderr
@@ -39,11 +41,11 @@ from runtime.models.registry import Pair
 if TYPE_CHECKING:
     from app.server.command import ServerSettings
 
-TWICE = 2.0  # seconds in which the second Ctrl+C leaves
-TROUBLE = 15.0  # seconds for which it is told what went wrong: such sentences have a remedy, and are read twice
-GARBAGE = 20_000  # objects between two looks for what nobody needs: at Python's 700, they take as long as all drawing
-TOASTS = 3  # sentences that are there at the same time, the latest ones
-SETTLED = 0.3  # seconds after which a terminal has its new size for good; tmux itself takes 0.25
+TWICE = 2.0  # seconds within which a second Ctrl+C leaves
+TROUBLE = 15.0  # seconds for which an error is shown: it includes a remedy, so people read it twice
+GARBAGE = 20_000  # objects between two garbage collections: with Python's 700 they take as long as all drawing
+TOASTS = 3  # notifications shown at the same time, the latest ones
+SETTLED = 0.3  # seconds after which a terminal's new size is final; tmux itself takes 0.25
 
 
 class ChatApp(App[None]):
@@ -51,7 +53,7 @@ class ChatApp(App[None]):
 
     CSS_PATH = "style.tcss"
     TITLE = "Slipstream"
-    COLOURLESS: ClassVar[Sequence[LineFilter]] = (NoColor(),)  # one object, by which what was drawn is remembered
+    COLOURLESS: ClassVar[Sequence[LineFilter]] = (NoColor(),)  # one object, as Textual caches lines by filter
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (100, "-roomy"), (140, "-wide")]  # noqa: RUF012 (declared by Textual as an instance's)
     VERTICAL_BREAKPOINTS = [(0, "-short"), (14, "-tall"), (32, "-high")]  # noqa: RUF012 (as above)
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -70,8 +72,18 @@ class ChatApp(App[None]):
         sys.setswitchinterval(SWITCH)
         gc.set_threshold(GARBAGE)
 
+    @property
+    def cursor_position(self) -> Offset:
+        """The cell of the terminal's cursor, at which input methods draw: that of the caret, wherever it moves to."""
+        caret = self.focused if self._running else None
+        return caret.cursor_screen_offset if isinstance(caret, TextArea | Input) else self._cursor_cell
+
+    @cursor_position.setter
+    def cursor_position(self, cell: Offset) -> None:
+        self._cursor_cell = cell
+
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Shows no colours where there are to be none: shades of grey are colours, too."""
+        """Return the filter that removes all colors where there must be none: shades of gray are colors, too."""
         return self.COLOURLESS if self.no_color else super().get_line_filters()
 
     def notify(
@@ -83,14 +95,14 @@ class ChatApp(App[None]):
         timeout: float | None = None,
         markup: bool = True,
     ) -> None:
-        """Shows a sentence for a few seconds, and longer where something went wrong."""
+        """Show a notification for a few seconds, longer for a warning or an error."""
         if timeout is None and severity != "information":
             timeout = TROUBLE
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
 
     @on(Notify)
     def make_room(self, event: Notify) -> None:
-        """Takes away what says the same as a sentence that comes, and what is older than the last few others."""
+        """Remove notifications with the same text as the new one, and all but the latest few others."""
         shown, message = notifications(self), event.notification.message
         stay = [each for each in shown if each.message != message][1 - TOASTS :]
         for each in shown:
@@ -98,35 +110,35 @@ class ChatApp(App[None]):
                 forget(self, each)
 
     def get_default_screen(self) -> Screen[None]:
-        """Begins with the chat."""
+        """Return the chat screen."""
         return ChatScreen(self.session)
 
     def on_mount(self) -> None:
-        """Keeps the theme for the next start, whatever changes it."""
+        """Store every change of the theme for the next start."""
         self.theme_changed_signal.subscribe(self, lambda theme: self.session.store.set_preference("theme", theme.name))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Lists our commands in the palette, and the choice of themes."""
+        """Yield the chat's commands for the palette, and the choice of themes."""
         for command in COMMANDS:
             if isinstance(screen, ChatScreen):
                 yield SystemCommand(command.title, command.help, partial(screen.action_command, command.name))
         yield SystemCommand("Theme", "Choose among all themes", self.action_change_theme)
 
     def on_resize(self) -> None:
-        """Draws everything once more when the size stays: Textual drops the frame of a resize amid a batch, and of one
-        that is taken back.
+        """Redraw everything once the size is stable: Textual drops the frame of a resize inside a batch, and of one
+        that is reverted.
         """
         if self._settling is not None:
             self._settling.stop()
         self._settling = self.set_timer(SETTLED, self.draw_again)
 
     def draw_again(self) -> None:
-        """Draws all screens from scratch."""
+        """Draw all screens from scratch."""
         for screen in self.screen_stack:
             screen.refresh(layout=True)
 
     def action_help_quit(self) -> None:
-        """Ctrl+C: leaves when it is pressed twice."""
+        """Leave when Ctrl+C is pressed twice."""
         now, self._pressed, before = time.monotonic(), time.monotonic(), self._pressed
         if now - before < TWICE:
             self.exit()
@@ -135,7 +147,7 @@ class ChatApp(App[None]):
 
 
 def known_ids() -> list[str]:
-    """The bindings that a keymap file may name."""
+    """Return the ids of the bindings that a keymap file may name."""
     bindings = [binding for owner in (ChatApp, ChatScreen, MessageView) for binding in owner.BINDINGS]
     return [binding.id for binding in bindings if not isinstance(binding, tuple) and binding.id]
 
@@ -151,7 +163,7 @@ def run(
     settings: Values | None = None,
     system: str | None = None,
 ) -> None:
-    """Runs the chat until it is left; `settings` and `system` hold in its new chats.
+    """Run the chat until it is left; `settings` and `system` apply to its new chats.
 
     Raises StoreError and SettingsError before anything is shown.
     """
@@ -180,7 +192,7 @@ def run(
         if session.engine is not None:
             session.engine.close()
         opened.close()
-        if opened.problem:  # which was on the screen that is gone, or has come about only now
+        if opened.problem:  # its notification is gone with the screen, or the problem is new
             say_on_stderr(opened.problem)
-    if app.return_code:  # a fault of ours, which Textual has shown
+    if app.return_code:  # a bug in the chat; Textual has printed the traceback
         raise SystemExit(app.return_code)

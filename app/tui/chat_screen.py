@@ -1,7 +1,7 @@
-"""The chat screen: composes the widgets, and routes what they, the engine and the person say to one another.
+"""The chat screen: composes the widgets and routes messages among them, the engine and the person.
 
-Knows every part of the screen; what is done is told in `actions`, how it looks in `widgets`. Whatever changes the chat
-is done one after the other, in this screen's turn.
+Knows every part of the screen; `actions` has the commands and `widgets` the appearance. All changes of the chat run one
+after the other in this screen's message loop.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from app.tui.widgets.status import StatusLine
 from app.tui.widgets.transcript import Transcript
 from runtime.core.errors import SlipstreamError
 
-WIDE = 120  # columns from which on the graphs are there at once
+WIDE = 120  # columns; from this width on the graphs are shown at the start
 
 
 class ChatScreen(Screen[None]):
-    """One chat on screen, and one engine that answers in it."""
+    """One chat on screen, and the engine that answers in it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings(),
         Binding("escape", "stop", "Stop", id="chat.stop", priority=True, show=False),
         Binding(offering.KEY, "take_offered", "What is offered", id=offering.ID, priority=True, show=False),
-        # Enter where the terminal cannot tell them apart; Ctrl+L is the key that is told of
+        # Terminals that cannot tell Ctrl+M from Enter send Enter, so the documented key is Ctrl+L
         Binding("ctrl+m", "command('model')", "Model", show=False, priority=True),
         Binding("ctrl+home", "go_to('first')", "To the first message", id="chat.first", priority=True, show=False),
         Binding("ctrl+end", "go_to('last')", "To the last message", id="chat.last", priority=True, show=False),
@@ -73,9 +73,9 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self.session = session
         self.branch = session.branch()
-        self.waiting: Callable[[ChatScreen], object] | None = None  # what is to be done once the engine is free
-        self.numbers_shown = 0.0  # when
-        self.offered: offering.Offered | None = None  # by the line above the prompt
+        self.waiting: Callable[[ChatScreen], object] | None = None  # the action to run once the engine is free
+        self.numbers_shown = 0.0  # time of the last update of the numbers (time.monotonic)
+        self.offered: offering.Offered | None = None  # in the line above the prompt
         self.downloads, self.editors = Downloads(), EditorAccess(session)
         self.transcript, self.panel, self.status = Transcript(self.branch, id="transcript"), SidePanel(), StatusLine()
         known = partial(complete, arguments=arguments_in(session, lambda: self.branch.settings))
@@ -84,7 +84,7 @@ class ChatScreen(Screen[None]):
         self.host = EngineHost(session, self.prompt.gap)
 
     def compose(self) -> ComposeResult:
-        """From top to bottom; then what is not seen."""
+        """Yield the widgets from top to bottom, then the invisible ones."""
         yield Static(id="top")
         with Horizontal(id="middle"):
             yield self.transcript
@@ -99,7 +99,7 @@ class ChatScreen(Screen[None]):
         yield Unsent(self.session.store, self.composer.unsent, self.prompt.begin)
 
     async def on_mount(self) -> None:
-        """The model loads behind an empty chat."""
+        """Start loading the model and show an empty chat meanwhile."""
         self.prompt.focus()
         self.set_class(self.app.size.width >= WIDE, "-panel")
         models.load(self, self.session.pair)
@@ -109,13 +109,13 @@ class ChatScreen(Screen[None]):
             self.notify(remark, severity="warning", markup=False)
 
     async def show_chat(self, at: int | None = None) -> None:
-        """Shows the branch, at its end or with the focus at a message of it."""
+        """Show the end of the branch, or focus one of its messages."""
         await self.transcript.show(self.branch, at)
         self.show_title()
         offering.look(self)
 
     def show_title(self) -> None:
-        """Shows the names of the pair that answers and of the chat, and what was set otherwise than usual."""
+        """Show the names of the answering pair and of the chat, and the settings that differ from the defaults."""
         title, is_there = clean(self.branch.title) or "new chat", self.session.engine or self.host.coming
         name = self.session.pair.name if is_there else "no model"
         told = self.session.settings.told(self.session.pair, self.branch.settings, self.branch.system)
@@ -123,11 +123,11 @@ class ChatScreen(Screen[None]):
 
     @on(events.MemoryChanged)
     def show_numbers(self) -> None:
-        """Shows the numbers of the last reply on screen, and what must not be overlooked."""
+        """Show the numbers of the last reply on screen, and warnings."""
         views.show_numbers(self)
 
     async def attempt(self, action: Callable[..., object], *arguments: object) -> None:
-        """Does something; what is wrong with it is said."""
+        """Run an action and show its error if it fails."""
         try:
             done = action(*arguments)
             if isawaitable(done):
@@ -139,7 +139,7 @@ class ChatScreen(Screen[None]):
 
     @on(PromptBox.Sent)
     async def take_text(self, event: PromptBox.Sent) -> None:
-        """Does a command or sends a question; a space before a slash makes it a question."""
+        """Run a command or send a question; a space before a slash makes the text a question."""
         await self.attempt(self._do_or_ask, event)
 
     async def _do_or_ask(self, event: PromptBox.Sent) -> None:
@@ -153,28 +153,30 @@ class ChatScreen(Screen[None]):
 
     @on(OfferList.Taken)
     async def take_offer(self, event: OfferList.Taken) -> None:
-        """Does what a line of an empty chat stands for."""
+        """Run the command, or ask the question, of a line picked in an empty chat."""
         self.prompt.focus()
         await self.attempt(self._do_or_ask, PromptBox.Sent(self.prompt, event.text, None))
 
     def action_command(self, name: str) -> None:
-        """Has a command done that was chosen by key or in the palette."""
+        """Post a command that was chosen by key or in the palette."""
         self.post_message(self.CommandChosen(name))
 
     @on(CommandChosen)
     async def do_command(self, event: CommandChosen) -> None:
-        """Does a command without an argument."""
+        """Run a command without an argument."""
         await self.attempt(HANDLERS[event.name], self, "")
 
     async def action_take_offered(self) -> None:
-        """Does what the line above the prompt offers."""
+        """Run the command that the line above the prompt offers."""
         if self.offered is None:
             self.notify("Nothing is offered now.")
         else:
             await self.attempt(HANDLERS[self.offered.command], self, "")
 
     def action_stop(self) -> None:
-        """Ends what came last: suggestions, messages that wait, the reply, the rewriting of one, or a download."""
+        """End the first of these that is active: suggestions, waiting messages, the reply, a model load, the rewriting
+        of a message, a download.
+        """
         if self.prompt.end_suggestions():
             return
         if self.queue.texts:
@@ -192,79 +194,79 @@ class ChatScreen(Screen[None]):
         self.prompt.focus()
 
     def action_scroll_chat(self, pages: int) -> None:
-        """Scrolls without leaving the prompt."""
+        """Scroll the chat while the focus stays in the prompt."""
         self.transcript.scroll_pages(pages)
 
     def action_go_to(self, end: str) -> None:
-        """To the beginning of the chat, or to its end."""
+        """Scroll to the beginning or the end of the chat."""
         self.transcript.go_to(end)
 
     @on(MessageView.Requested)
     async def do_requested(self, event: MessageView.Requested) -> None:
-        """Does what a key on a message asks for."""
+        """Run the action of a key that was pressed on a message."""
         await self.attempt(messages.do_requested, self, event.view, event.what)
 
     @on(Transcript.PartRequested)
     async def show_part(self, event: Transcript.PartRequested) -> None:
-        """Shows more of a long chat."""
+        """Show more of a long chat."""
         await self.transcript.show_part(event.part)
 
     @on(Markdown.LinkClicked)
     def copy_link(self, event: Markdown.LinkClicked) -> None:
-        """Copies a model's link, which is not opened."""
+        """Copy a link from a reply, and do not open it."""
         messages.copy_text(self, event.href, f"address {event.href}")
 
     # From the engine
 
     @on(events.ModelLoading)
     def show_loading(self, event: events.ModelLoading) -> None:
-        """Shows how far the model is loaded."""
+        """Show the progress of loading the model."""
         following.show_loading(self, event)
 
     @on(events.ModelReady)
     async def use_model(self) -> None:
-        """The model answers from now on."""
+        """Answer with the new model from now on."""
         await following.use_model(self)
 
     @on(events.ModelFailed)
     async def show_failure(self, event: events.ModelFailed) -> None:
-        """Says why there is no other model, and what answers now."""
+        """Show why no other model was opened, and which one answers now."""
         await following.show_failure(self, event)
 
     @on(events.PromptRead)
     def show_reading(self, event: events.PromptRead) -> None:
-        """Shows how much of the prompt is read, until the first word comes."""
+        """Show how much of the prompt is read, until the first word of the reply."""
         self.status.show_progress(asking.READING, event.done / max(1, event.total))
 
     @on(events.ReplyGrew)
     async def show_growth(self) -> None:
-        """Shows what has come of the reply."""
+        """Show the new text of the reply."""
         await following.show_growth(self)
 
     @on(events.ReplyEnded)
     async def settle_reply(self, event: events.ReplyEnded) -> None:
-        """Shows the complete reply."""
+        """Show the complete reply."""
         await following.settle_reply(self, event)
 
     @on(Titles.Found)
     async def take_title(self, event: Titles.Found) -> None:
-        """Gives a chat the title that the model found, unless it was renamed or deleted meanwhile."""
+        """Give a chat the title that the model generated, unless it was renamed or deleted meanwhile."""
         await self.attempt(chats.take_title, self, event.chat, event.before, event.title)
 
     # From downloads and editors
 
     @on(DownloadProgress)
     def show_download(self, event: DownloadProgress) -> None:
-        """Shows how much of all files is here."""
+        """Show the downloaded share of all files."""
         self.status.show_download(event.what, event.n_bytes / event.total)
 
     @on(Downloads.Ended)
     async def take_download(self, event: Downloads.Ended) -> None:
-        """Uses what is here."""
+        """Use the downloaded model."""
         self.status.end_download()
         await self.attempt(models.take_download, self, event)
 
     @on(EditorAccess.Counted)
     def show_requests(self, event: EditorAccess.Counted) -> None:
-        """Shows what editors have asked for."""
+        """Show the number of requests from editors."""
         self.status.show_requests(event.summary)

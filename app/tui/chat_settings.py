@@ -1,6 +1,6 @@
-"""What is set for replies: the model's own, over that what holds for all chats, then what the chat was told.
+"""Settings for replies in three layers: the model's defaults, the settings for all chats, and those of one chat.
 
-Knows names of settings, and the store for what holds for all chats; knows no widgets.
+Knows names of settings, and the store for the settings of all chats; knows no widgets.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from runtime.engine import Sampling
 from runtime.models.registry import Pair
 from runtime.models.strict_toml import nearest
 
-DEFAULT = "--default"  # what is said for all chats
-UNSET = "default"  # takes a setting back
+DEFAULT = "--default"  # makes a setting apply to all chats
+UNSET = "default"  # the value that resets a setting
 OFF = ("none", "off")
 SAMPLING_NAMES = [each.name for each in fields(Sampling) if each.name != "logit_bias"]
-WHEN_FULL, ASK, LEAVE_OUT = "when_full", "ask", "leave-out"  # what becomes of the oldest turns in a full context
+WHEN_FULL, ASK, LEAVE_OUT = "when_full", "ask", "leave-out"  # treatment of the oldest turns in a full context
 SETTING_NAMES = [*SAMPLING_NAMES, "max_tokens", WHEN_FULL]
 WHOLE_NUMBERS = ("seed", "top_k", "max_tokens", "penalty_last_n")
-OPTIONAL = ("seed", "max_tokens")  # which may be none
-KEPT_VALUES, KEPT_SYSTEM = "settings", "system"  # the store's names for what holds for all chats
+OPTIONAL = ("seed", "max_tokens")  # may be none
+KEPT_VALUES, KEPT_SYSTEM = "settings", "system"  # preference names of the settings for all chats
 
 Value = float | str | None
 Values = Mapping[str, Value]  # by a setting's name
@@ -32,29 +32,29 @@ Values = Mapping[str, Value]  # by a setting's name
 
 @dataclass(slots=True)
 class ChatSettings:
-    """The settings of all chats. What a chat itself was told is given to each method."""
+    """The settings of all chats; each method receives the settings of one chat as an argument."""
 
     store: Store
-    given: Values = field(default_factory=dict)  # on the command line, for the chats that are begun now
+    given: Values = field(default_factory=dict)  # on the command line, for new chats of this run
     given_system: str | None = None
 
     @property
     def for_all(self) -> dict[str, Value]:
-        """What was said for all chats."""
+        """The settings for all chats."""
         return readable(self.store.preference(KEPT_VALUES))
 
     @property
     def system(self) -> str:
-        """What a model is told before a new chat."""
+        """The system prompt of new chats."""
         return self.store.preference(KEPT_SYSTEM) if self.given_system is None else self.given_system
 
     def keep_system(self, text: str) -> None:
-        """Tells this before every new chat, from now on."""
+        """Store the system prompt of all new chats."""
         self.store.set_preference(KEPT_SYSTEM, text)
         self.given_system = None
 
     def layers(self, pair: Pair, chosen: Values) -> list[tuple[str, Values]]:
-        """Who says what; the later prevails."""
+        """Return the layers of settings with their names; later ones override earlier ones."""
         usual = {name: getattr(Sampling(**pair.sampling_defaults), name) for name in SAMPLING_NAMES}
         return [
             ("the model's own", {**usual, "max_tokens": None, WHEN_FULL: ASK}),
@@ -63,31 +63,31 @@ class ChatSettings:
         ]
 
     def values(self, pair: Pair, chosen: Values) -> dict[str, Value]:
-        """What holds of each setting."""
+        """Return the effective value of each setting."""
         return {name: value for _, layer in self.layers(pair, chosen) for name, value in layer.items()}
 
     def sampling(self, pair: Pair, chosen: Values) -> Sampling:
-        """How tokens are chosen. Raises SettingsError."""
+        """Return the effective sampling settings. Raises SettingsError."""
         values: dict[str, Any] = self.values(pair, chosen)
         return Sampling(**{name: values[name] for name in SAMPLING_NAMES})
 
     def max_tokens(self, pair: Pair, chosen: Values) -> int | None:
-        """The most tokens of a reply; None: as many as it takes."""
+        """Return the token limit of a reply, or None for no limit."""
         number = self.values(pair, chosen)["max_tokens"]
         return None if number is None else int(number)
 
     def leaves_out(self, pair: Pair, chosen: Values) -> bool:
-        """Are the oldest turns left out by themselves where the context is full?"""
+        """Return whether the oldest turns are left out automatically when the context is full."""
         return self.values(pair, chosen)[WHEN_FULL] == LEAVE_OUT
 
     def told(self, pair: Pair, chosen: Values, system: str) -> list[str]:
-        """What is otherwise than the model's own, in a word or two each."""
+        """Return the settings that differ from the model's defaults, in a word or two each."""
         own = self.layers(pair, {})[0][1]
         other = [f"{name} {value}" for name, value in self.values(pair, chosen).items() if value != own[name]]
         return [*other, *["system prompt"] * bool(system)]
 
     def change(self, argument: str, pair: Pair, chosen: Values) -> tuple[dict[str, Value], str]:
-        """Changes a setting by `[--default] name value`: what the chat is told from now on, and a sentence.
+        """Change a setting by `[--default] name value`; return the chat's new settings and a sentence about the change.
 
         Raises SettingsError.
         """
@@ -98,7 +98,7 @@ class ChatSettings:
         if name not in SETTING_NAMES:
             raise SettingsError(f"There is no setting '{name[:64]}'. {nearest(name, SETTING_NAMES)}")
         changed = changed_values(self.for_all if everywhere else chosen, name, word.strip())
-        self.sampling(pair, changed)  # refuses what makes no sense
+        self.sampling(pair, changed)  # raises for invalid values
         if everywhere:
             self.store.set_preference(KEPT_VALUES, json.dumps(changed))
             self.given = {each: value for each, value in self.given.items() if each != name}
@@ -109,7 +109,7 @@ class ChatSettings:
 
 
 def changed_values(values: Values, name: str, word: str) -> dict[str, Value]:
-    """The values with another one, or without it for `default`. Raises SettingsError."""
+    """Return the values with `name` set to `word`, or without it for `default`. Raises SettingsError."""
     rest = {each: value for each, value in values.items() if each != name}
     if word == UNSET:
         return rest
@@ -126,20 +126,20 @@ def changed_values(values: Values, name: str, word: str) -> dict[str, Value]:
 
 
 def example(name: str) -> Value:
-    """A value that the setting can have."""
+    """Return a valid value of the setting, for messages."""
     others: Values = {"temperature": 0.7, "seed": 7, "max_tokens": 400, WHEN_FULL: LEAVE_OUT}
     return others.get(name, getattr(Sampling(), name, None))
 
 
 def parse_when_full(word: str) -> str:
-    """What becomes of the oldest turns. Raises SettingsError."""
+    """Return a valid value of `when_full`. Raises SettingsError."""
     if word not in (ASK, LEAVE_OUT):
         raise SettingsError(f"{WHEN_FULL} is either {ASK} or {LEAVE_OUT}. For example: /set {WHEN_FULL} {LEAVE_OUT}")
     return word
 
 
 def parse_number(name: str, word: str) -> float | None:
-    """The number that a setting is to have, or None for `none` and `off`. Raises SettingsError."""
+    """Return the number for a setting, or None for `none` and `off`. Raises SettingsError."""
     if word in OFF:
         return None
     try:
@@ -151,7 +151,7 @@ def parse_number(name: str, word: str) -> float | None:
 
 
 def readable(text: str) -> dict[str, Value]:
-    """Values as they were kept; what another version kept is left out."""
+    """Return the known settings in stored JSON; those of other versions are left out."""
     try:
         found = json.loads(text) if text else {}
     except ValueError:

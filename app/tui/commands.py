@@ -1,6 +1,6 @@
-"""What can be asked for: one table for slash commands, keys, the command palette and the help.
+"""The table of commands, used for slash commands, keys, the command palette and the help.
 
-Knows names; does nothing.
+Knows names; runs nothing.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from textual.binding import Binding
 
 from runtime.core.errors import SettingsError
 
-TELLING = 3  # letters from which on a word of a command's help is looked for, too
+TELLING = 3  # letters; from this length on the words of the help texts are searched, too
 WORD = re.compile(r"/([a-z]+|\?)(?:\s+(.*))?\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What `/name argument` does, as it is told to people; `actions.dispatch` has the function."""
+    """A command `/name argument` with its texts for people; `actions.dispatch` has the function."""
 
     name: str
     key: str  # "" for none
     title: str
     help: str
-    argument: str = ""  # what may follow, for the help
-    footer: bool = False  # is its key shown at the bottom?
-    aliases: tuple[str, ...] = ()  # what else people call it, to find it by
+    argument: str = ""  # its arguments, for the help
+    footer: bool = False  # whether its key is shown at the bottom
+    aliases: tuple[str, ...] = ()  # other names, for the search
 
     @property
     def usage(self) -> str:
-        """What is typed for it."""
+        """The command as it is typed, with its arguments."""
         return f"/{self.name} {self.argument}".rstrip()
 
 
@@ -185,7 +185,7 @@ COMMANDS = (
 
 
 def bindings() -> list[Binding]:
-    """A binding for each command that has a key; a keymap file may name others."""
+    """Return a binding for each command that has a key; a keymap file may change the keys."""
     return [
         Binding(
             each.key,
@@ -202,9 +202,9 @@ def bindings() -> list[Binding]:
 
 
 def parse(text: str) -> tuple[Command, str] | None:
-    """A slash command and what follows it; None for something to say.
+    """Return the slash command in a text and its argument, or None for a question.
 
-    Raises SettingsError naming those that may be meant.
+    Raises SettingsError naming the nearest commands.
     """
     if not (match := WORD.match(text.strip())):
         return None
@@ -215,15 +215,15 @@ def parse(text: str) -> tuple[Command, str] | None:
 
 
 def matching(typed: str) -> list[Command]:
-    """The commands that may be meant by what is typed of a name: those called so, or so elsewhere; from a few letters
-    on those whose help has a word that begins so, too.
+    """Return the commands that match a typed beginning, the best first: by name, by alias and, from a few letters on,
+    by a word of the help.
     """
     ranked = ((rank(each, typed.lower()), each) for each in COMMANDS)
     return [each for found, each in sorted(ranked, key=lambda one: one[0] or 0) if found is not None]
 
 
 def rank(command: Command, typed: str) -> int | None:
-    """How far the letters are from the command's name; None where they have nothing to do with it."""
+    """Return how well the letters match the command, 0 for its name; None for no match."""
     if command.name == typed:
         return 0
     if command.name.startswith(typed):
@@ -235,7 +235,7 @@ def rank(command: Command, typed: str) -> int | None:
 
 
 def meant(typed: str) -> str:
-    """A sentence with the commands that may have been meant."""
+    """Return a sentence that suggests the nearest commands."""
     by_word = {alias: command.name for command in COMMANDS for alias in (*command.aliases, command.name)}
     close = get_close_matches(typed, list(by_word), n=2, cutoff=0.7)
     names = [each.name for each in matching(typed)[:2]] or [by_word[word] for word in close]

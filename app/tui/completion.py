@@ -1,6 +1,6 @@
-"""What may follow what is being typed: commands, their arguments, files.
+"""Completion of the text at the cursor: commands, their arguments, files.
 
-Knows text, the table of commands and names of files; what a command's argument may be it is told.
+Knows text, the table of commands and file names; the completion of a command's argument is passed in.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ FILE = re.compile(r'(?<!\S)@(?:"([^"\n]*)|(\S*))\Z')
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """What could stand in place of the letters that were typed, and a line about it."""
+    """A replacement for the typed letters, with a line about it."""
 
     text: str
     note: str = ""
-    goes_on: bool = False  # is more to be typed after it?
-    shown: str = ""  # where it is listed otherwise than it is typed
+    goes_on: bool = False  # whether more has to be typed after it
+    shown: str = ""  # the text in the list, if that differs from `text`
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What may follow. `begin` is where in the text the letters begin that a suggestion replaces."""
+    """The suggestions for a text. `begin` is the index in the text of the letters that a suggestion replaces."""
 
     begin: int = 0
     suggestions: Sequence[Suggestion] = ()
     is_command: bool = False
 
 
-Arguments = Mapping[str, Callable[[str], Iterable[Suggestion]]]  # by a command's name; given what is typed after it
+Arguments = Mapping[str, Callable[[str], Iterable[Suggestion]]]  # by command name; called with the typed argument
 
 
 def complete(text: str, arguments: Arguments) -> Completion:
-    """What may follow a text, which ends where one types."""
+    """Return the completion at the end of a text."""
     if named := NAME.match(text):
         return Completion(0, [of_command(each.usage, each.help) for each in matching(named[1])], is_command=True)
     if (argued := ARGUMENT.match(text)) and argued[1] in arguments:
@@ -56,36 +56,36 @@ def complete(text: str, arguments: Arguments) -> Completion:
 
 
 def of_command(usage: str, note: str) -> Suggestion:
-    """A command as it is listed and typed; it goes on where something must follow."""
+    """Return the suggestion for a command; more has to be typed if it requires an argument."""
     name, _, argument = usage.partition(" ")
     return Suggestion(f"{name} " if argument else name, note, bool(OPTIONAL.sub("", argument).strip()), usage)
 
 
 def named_file(path: str) -> Suggestion:
-    """A file after an `@`, in quotation marks where its name has a space."""
+    """Return the suggestion for a file after an `@`, in quotation marks if its name has a space."""
     is_folder = path.endswith("/")
     text = f'"{path}' + '"' * (not is_folder) if " " in path else path
     return Suggestion(text, goes_on=is_folder, shown=last_part(path))
 
 
 def last_part(path: str) -> str:
-    """The name of a file or folder without where it is."""
+    """Return the name of a file or folder without its parent folders."""
     return path[path.rfind("/", 0, len(path) - 1) + 1 :]
 
 
 def common(words: Sequence[str]) -> str:
-    """The letters that all of these words begin with."""
+    """Return the longest common prefix."""
     letters = takewhile(lambda same: len(set(same)) == 1, zip(*words, strict=False))
     return "".join(same[0] for same in letters)
 
 
 def paths(begun: str, suffix: str = "") -> list[str]:
-    """The paths that begin with these letters, folders with a slash; of files those with a suffix."""
+    """Return the paths that begin with these letters, folders with a slash; files only if they have the suffix."""
     folder, _, name = begun.rpartition("/")
     try:
         base = Path(folder + "/" if folder or begun.startswith("/") else ".").expanduser()
         found = sorted(base.iterdir())
-    except (OSError, RuntimeError, ValueError):  # unreadable; a home that is nobody's; a name that cannot be one
+    except (OSError, RuntimeError, ValueError):  # unreadable; unknown user; invalid name
         return []
     prefix = begun[: len(begun) - len(name)]
     hidden = name.startswith(".")

@@ -1,6 +1,6 @@
-"""A file that a question names, as a reply would have it: which of the reply's blocks that is, and what it changes.
+"""Edits of attached files in replies: finds the code block that is a new version of a file, and its diff.
 
-Knows texts and how alike they are; reads and writes no file.
+Knows texts and their similarity; reads and writes no file.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from app.reasoning import split_reasoning
 from app.tui.desktop.attach import attached_in, fenced
 from app.tui.markdown_dialect import markdown_parser
 
-ACCEPTED = "accepted"  # a fact of a reply: the files that were written as it has them
-ALIKE = 0.5  # share of lines in common from which on a block is the file, edited
-ALIKE_LETTERS = 0.6  # the same for the letters of a short file, of which each line may be another
+ACCEPTED = "accepted"  # fact of a reply: paths of the files that were written with its edits
+ALIKE = 0.5  # share of common lines from which on a block counts as the edited file
+ALIKE_LETTERS = 0.6  # the same by letters, for a short file, where every line may have changed
 SHORT = 2000  # letters
 AROUND = 3  # lines shown around a change
 FENCE = re.compile(r"^(`{3,}|~{3,})([^`\n]*)$", re.MULTILINE)
-MOST_SPANS = 100  # compared with a file
+MOST_SPANS = 100  # spans of a reply that are compared with a file
 LEFT_OUT = re.compile(r"(\.\.\.|…).*\b(rest|existing|unchanged|remain\w*|same|omitted)\b|"
                       r"\b(rest|existing|unchanged|remain\w*|same|omitted)\b.*(\.\.\.|…)", re.IGNORECASE)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A file as the chat knows it, and as a reply has it; without line breaks at the end."""
+    """A file before an edit, as the chat knows it, and after it, as in a reply; without line breaks at the end."""
 
     path: str
     before: str
@@ -37,23 +37,23 @@ class Edit:
 
     @property
     def diff(self) -> list[str]:
-        """The lines that go (-), come (+) and stay around them, below a line @@ with their numbers for each place."""
+        """The lines of a unified diff without its file header: removed (-), added (+) and context lines."""
         lines = unified_diff(self.before.split("\n"), self.after.split("\n"), n=AROUND, lineterm="")
         return list(lines)[2:]
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many lines come and go."""
+        """The numbers of added and removed lines."""
         return sum(line.startswith("+") for line in self.diff), sum(line.startswith("-") for line in self.diff)
 
     @property
     def leaves_out(self) -> bool:
-        """Does the reply only hint at a part of the file, as in `# ... rest as before`?"""
+        """Whether the reply only hints at a part of the file, as in `# ... rest as before`."""
         return any(line.startswith("+") and LEFT_OUT.search(line) for line in self.diff)
 
 
 def edits_in(reply: str, files: Mapping[str, str]) -> list[Edit]:
-    """The files that a reply has otherwise than they are, by the block that is most like each."""
+    """Return the edits of files in a reply, each from the block that is most similar to the file."""
     if not files:
         return []
     answer, closest = split_reasoning(reply)[1], dict[str, tuple[float, str]]()
@@ -69,14 +69,17 @@ def edits_in(reply: str, files: Mapping[str, str]) -> list[Edit]:
 
 
 def code_blocks(text: str) -> list[str]:
-    """What Markdown takes for blocks of code."""
+    """Return the contents of the Markdown code blocks in a text."""
     tokens = markdown_parser().parse(text)
     return [each.content.rstrip("\n") for each in tokens if each.type == "fence" and each.markup != ">>>"]
 
 
 def closest_span(answer: str, text: str) -> tuple[float, str]:
-    """The part of an answer that is most like a file with code blocks in it, which Markdown would end at the first of
-    them; (0.0, "") where that is most like one of these blocks.
+    """Return the similarity and the text of the span of an answer that is most similar to `text`, a file with fences of
+    its own.
+
+    Markdown would end a block at the first inner fence. Returns (0.0, "") if the span is more similar to one of the
+    file's own code blocks.
     """
     spans = [*islice(spans_in(answer), MOST_SPANS), unfenced(answer, text)]
     share, span = max((likeness(text, span), span) for span in spans)
@@ -85,7 +88,7 @@ def closest_span(answer: str, text: str) -> tuple[float, str]:
 
 
 def spans_in(answer: str) -> Iterator[str]:
-    """What stands between any fence and a later one that may close it, where each fence between has its pair."""
+    """Yield the text between each fence and a later one that may close it, if all fences in between are paired."""
     fences = list(FENCE.finditer(answer))
     for i, j in combinations(range(len(fences)), 2):
         if closes(fences[j], fences[i]) and are_paired(fences[i + 1 : j]):
@@ -93,12 +96,12 @@ def spans_in(answer: str) -> Iterator[str]:
 
 
 def closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
-    """Is it at least as long as the opening one, and has no word behind it?"""
+    """Return whether a fence may close the opening one: at least as long, and with no word after it."""
     return fence[1].startswith(opening[1]) and not fence[2].strip()
 
 
 def are_paired(fences: Sequence[re.Match[str]]) -> bool:
-    """Is every opening fence closed?"""
+    """Return whether every opening fence is closed."""
     opening: re.Match[str] | None = None
     for fence in fences:
         if opening is None:
@@ -109,7 +112,9 @@ def are_paired(fences: Sequence[re.Match[str]]) -> bool:
 
 
 def unfenced(answer: str, text: str) -> str:
-    """From the file's first line in an answer to its last one, where no fence is around it; "" where one is missing."""
+    """Return the part of an answer from the file's first line to its last one, without a fence; "" if either is
+    missing.
+    """
     lines, known = answer.split("\n"), text.strip("\n").split("\n")
     if known[0] not in lines or known[-1] not in lines:
         return ""
@@ -117,7 +122,7 @@ def unfenced(answer: str, text: str) -> str:
 
 
 def likeness(text: str, other: str) -> float:
-    """How alike two texts are, as a multiple of what makes one an edited copy of the other."""
+    """Return the similarity of two texts, as a multiple of the threshold for an edited copy."""
     lines = share_in_common(text.split("\n"), other.split("\n"), ALIKE) / ALIKE
     if max(len(text), len(other)) > SHORT:
         return lines
@@ -125,14 +130,16 @@ def likeness(text: str, other: str) -> float:
 
 
 def share_in_common(one: Sequence[str], other: Sequence[str], least: float) -> float:
-    """Of lines or letters; 0.0 where it is less than `least`."""
-    matcher = SequenceMatcher(None, one, other, autojunk=isinstance(one, list))  # frequent lines take long
+    """Return the common share of lines or letters; 0.0 below `least`."""
+    matcher = SequenceMatcher(None, one, other, autojunk=isinstance(one, list))  # frequent lines are slow
     may_be = matcher.real_quick_ratio() >= least and matcher.quick_ratio() >= least
     return matcher.ratio() if may_be else 0.0
 
 
 def files_in(messages: Sequence[StoredMessage]) -> dict[str, str]:
-    """The files that questions named, each as it was read last, or as it was written where a reply's was accepted."""
+    """Return the files attached to the questions, each in its latest version: as attached, or as written by an accepted
+    edit.
+    """
     files: dict[str, str] = {}
     for each in messages:
         if each.role == "user":
@@ -143,7 +150,7 @@ def files_in(messages: Sequence[StoredMessage]) -> dict[str, str]:
 
 
 def last_edits(messages: Sequence[StoredMessage]) -> list[Edit]:
-    """What the last message, a reply, would change and was not accepted yet; nothing of one that was cut off."""
+    """Return the edits in the last message, a reply, that were not accepted yet; none for an incomplete reply."""
     if not messages or messages[-1].role != "assistant" or "end" in messages[-1].facts:
         return []
     accepted = messages[-1].facts.get(ACCEPTED, [])
@@ -151,8 +158,8 @@ def last_edits(messages: Sequence[StoredMessage]) -> list[Edit]:
 
 
 def expected_in(messages: Sequence[StoredMessage]) -> str:
-    """What a reply to the last question is likely to repeat: the files that it names, or else those that the reply
-    before it edited, as that has them.
+    """Return text that a reply to the last question is likely to repeat: the files attached to it, or else those that
+    the reply before it edited, in their edited versions.
     """
     at = max((i for i, each in enumerate(messages) if each.role == "user"), default=0)
     if not messages:

@@ -1,5 +1,5 @@
-"""Markdown as language models write it: HTML is text, a line break is one, doctests are code, `__init__` keeps its
-underscores and `main.py` is no address.
+"""Markdown as language models write it: HTML is text, line breaks are kept, doctests are code, `__init__` keeps its
+underscores and `main.py` is not a link.
 
 Knows markdown-it's rules; knows no widgets.
 """
@@ -15,12 +15,12 @@ from markdown_it.rules_inline import StateInline
 
 DOCTEST = ">>>"
 DUNDER = re.compile(r"__[A-Za-z](?:[A-Za-z0-9]|_(?!_))*__(?!\w)")
-INDENTS = "indents"  # of a token's lines, among its `meta`
-PARAGRAPHS = ["paragraph", "reference", "blockquote", "list"]  # what a doctest may end
+INDENTS = "indents"  # key in a token's `meta`: the indentation of its lines, in columns
+PARAGRAPHS = ["paragraph", "reference", "blockquote", "list"]  # blocks that a doctest may interrupt
 
 
 def markdown_parser() -> MarkdownIt:
-    """A parser of that dialect."""
+    """Return a parser of this dialect."""
     parser = MarkdownIt("gfm-like", {"html": False})
     if parser.linkify is not None:
         parser.linkify.set({"fuzzy_link": False, "fuzzy_email": False})
@@ -31,7 +31,7 @@ def markdown_parser() -> MarkdownIt:
 
 
 def doctest(state: StateBlock, first: int, last: int, silent: bool) -> bool:
-    """Block rule: from >>> to the next empty line it is Python, which would be three bars of a quote."""
+    """Block rule: a doctest, from >>> to the next empty line, is Python code and not three nested quotes."""
     begin = state.bMarks[first] + state.tShift[first]
     if not state.src.startswith(DOCTEST, begin) or state.is_code_block(first):
         return False
@@ -48,7 +48,7 @@ def doctest(state: StateBlock, first: int, last: int, silent: bool) -> bool:
 
 
 def dunder(state: StateInline, silent: bool) -> bool:
-    """Inline rule: a name of Python between double underscores is not set in bold."""
+    """Inline rule: a Python name between double underscores is not bold."""
     found = DUNDER.match(state.src, state.pos)
     if found is None:
         return False
@@ -59,7 +59,7 @@ def dunder(state: StateInline, silent: bool) -> bool:
 
 
 def line_breaks(state: StateCore) -> None:
-    """Core rule: where the model began a line one begins, as far to the right."""
+    """Core rule: keep the model's line breaks, and record the indentation of the lines."""
     for token in state.tokens:
         if token.type == "inline":
             lines = token.content.split("\n")

@@ -1,7 +1,6 @@
-"""The numbers of a reply while it is made and after, in words that fit a line.
+"""The numbers of a reply, during it and afterwards, as short texts.
 
-Knows the engine's Stats, whose definitions hold for every number that is shown anywhere; knows no widgets and asks no
-engine.
+Knows the engine's Stats, whose definitions apply to every number shown; knows no widgets and calls no engine.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from runtime.engine.stats import ELSEWHERE, Stats, Told
 from runtime.speculative.control.explain import Explanation, Pass
 from runtime.speculative.control.reasons import Code, Reason
 
-ALONE = 1.05  # replies in a pass, up to which nothing is said of others
-LEAST = 40  # tokens, below which a ratio says nothing
-FEW = 8  # passes, from which on most of them being plain is worth a sentence
-DISTURBED = 0.15  # share of the time that other programs took, from which on a ratio says nothing
+ALONE = 1.05  # replies per pass, up to which they are not shown
+LEAST = 40  # tokens, below which a ratio is not meaningful
+FEW = 8  # passes, from which on a mostly plain reply is explained in a sentence
+DISTURBED = 0.15  # share of the time taken by other programs, from which on a ratio is not meaningful
 
 
 class ChatNumbers:
-    """What is known of decoding now: the reply that is made or was made last, the controller's latest explanation."""
+    """The current numbers: those of the latest reply, and the controller's latest explanation."""
 
     def __init__(self) -> None:
         self.reply = Stats()
         self.explanation: Explanation | None = None
 
     def add(self, passes: Sequence[Pass], explanation: Explanation | None) -> None:
-        """Counts what came of the reply."""
+        """Add the new passes of the reply."""
         reply = self.reply
         reply.steps += passes
         reply.decode_seconds += sum(each.seconds for each in passes)
@@ -41,30 +40,32 @@ class ChatNumbers:
 
 
 def is_plain(stats: Stats) -> bool:
-    """Were most of enough passes plain?"""
+    """Return whether the reply has enough passes and most of them were plain."""
     return 2 * stats.drafters["none"] > stats.n_passes >= FEW
 
 
 def times(stats: Stats) -> float | None:
-    """Times the tokens per second of plain decode; None after too few tokens, or with other programs in the way."""
+    """Return the speed relative to plain decode; None after too few tokens, or if other programs disturbed the
+    measurement.
+    """
     is_fair = stats.predicted_n >= LEAST and stats.held_up < DISTURBED
     return (stats.times_plain or None) if is_fair else None
 
 
 def guesses_per_pass(stats: Stats) -> float:
-    """Draft tokens of a pass, in the mean over all passes: tokens per pass are 1 and those of them that are right."""
+    """Return the mean number of draft tokens per pass; tokens per pass are 1 plus the accepted ones."""
     return stats.draft_n / stats.n_passes if stats.n_passes else 0.0
 
 
 def source(drafter: str) -> str:
-    """Who guesses, for people; several at once are named by the first."""
+    """Return the label of a drafter for people; the first one's for several combined."""
     name = drafter.partition("+")[0]
     known = find(name)
     return (known and known.label) or name
 
 
 def sources(stats: Stats) -> Counter[str]:
-    """Who guessed -> passes, for people."""
+    """Return the number of passes by drafter label."""
     counts: Counter[str] = Counter()
     for name, n in stats.drafters.items():
         if name not in ("none", ELSEWHERE):
@@ -73,16 +74,16 @@ def sources(stats: Stats) -> Counter[str]:
 
 
 def is_elsewhere(stats: Stats) -> bool:
-    """Does another server make the passes, of which it tells what it likes?"""
+    """Return whether another server runs the passes; it may report only some of the numbers."""
     return bool(stats.told) or stats.drafters[ELSEWHERE] > 0
 
 
 def summary(stats: Stats, n_ctx: int, memory_level: str = "OK") -> list[str]:
-    """Each number in a word or two, the most important first."""
+    """Return each number in a word or two, the most important first."""
     if not stats.predicted_n:
         return []
     told = speed(stats, memory_level)
-    if stats.prompt_n or not is_elsewhere(stats):  # another server may not tell how long the prompt is
+    if stats.prompt_n or not is_elsewhere(stats):  # another server may not report the prompt length
         told.append(f"context {stats.prompt_n + stats.predicted_n}/{n_ctx}")
     if stats.draft_n or not is_elsewhere(stats):
         told.append(f"{stats.tokens_per_target_pass:.1f} tokens/pass")
@@ -94,7 +95,7 @@ def summary(stats: Stats, n_ctx: int, memory_level: str = "OK") -> list[str]:
 
 
 def speed(stats: Stats, memory_level: str = "OK") -> list[str]:
-    """What counts most: how fast, with what to compare it, and whether guesses helped."""
+    """Return the most important numbers: the speed, its ratio to plain decode, and the acceptance rate."""
     told = [f"{stats.predicted_per_second:.0f} tok/s"] + [f"memory {memory_level}"] * (memory_level != "OK")
     if (ratio := times(stats)) is not None:
         told.append(f"{ratio:.2f}× as fast")
@@ -108,12 +109,12 @@ def speed(stats: Stats, memory_level: str = "OK") -> list[str]:
 
 
 def line(stats: Stats) -> str:
-    """The numbers that stay under the reply for good."""
+    """Return the numbers that are kept below the reply."""
     return " · ".join(speed(stats)) if stats.predicted_n else ""
 
 
 def sentence(stats: Stats, engine: SharedEngine | None) -> str:
-    """What must not be overlooked: drafters given up or left out for want of memory, or why there were few guesses."""
+    """Return a warning: drafters dropped for lack of memory, or the reason for few drafts."""
     if engine is not None and engine.given_up:
         return f"memory is {engine.memory_level}: {engine.given_up}"
     if engine is not None and engine.facts.left_out and not stats.steps:
@@ -124,7 +125,7 @@ def sentence(stats: Stats, engine: SharedEngine | None) -> str:
 
 
 def kept(stats: Stats) -> dict[str, Any]:
-    """A reply's numbers as plain data, to be kept with it: passes in a row that were alike as one."""
+    """Return a reply's numbers as JSON data to store with it; consecutive equal passes are run-length encoded."""
     runs = groupby(stats.steps, lambda each: (each.drafters, each.n_drafted, each.n_accepted, each.n_tokens))
     return {
         "prompt_n": stats.prompt_n,
@@ -140,7 +141,7 @@ def kept(stats: Stats) -> dict[str, Any]:
 
 
 def stats_of(facts: Mapping[str, Any]) -> Stats:
-    """The numbers as they were kept with a reply; empty ones where none were. Its passes share the time alike."""
+    """Return the stored numbers of a reply, empty if there are none. Its passes get equal shares of the time."""
     told = facts.get("numbers")
     if not told:
         return Stats()
@@ -164,7 +165,7 @@ def stats_of(facts: Mapping[str, Any]) -> Stats:
 
 
 def fitted(summary: Sequence[str], width: int) -> str:
-    """As many of the numbers, from the first, as have room."""
+    """Return as many of the numbers, from the first on, as fit into `width` characters."""
     line = ""
     for number in summary:
         longer = f"{line} · {number}" if line else number

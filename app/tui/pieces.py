@@ -1,6 +1,6 @@
-"""The text of a reply by who wrote it: the target itself, or a drafter whose guess was accepted.
+"""The text of a reply by its source: the target model, or the drafter of an accepted draft token.
 
-Knows text and how it is kept with a message; knows no widgets and no engine.
+Knows text and its stored form; knows no widgets and no engine.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from itertools import groupby
 from app.chats.store import StoredMessage
 from app.terminal import inert
 
-SEPARATORS = str.maketrans("\u2028\u2029", "\n\n")  # Markdown knows one line separator
+SEPARATORS = str.maketrans("\u2028\u2029", "\n\n")  # Markdown has only one line separator
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text, and the drafter that guessed it; "" where the target wrote it itself."""
+    """Text with the name of its drafter, or "" for the target model's own tokens."""
 
     text: str
     drafter: str = ""
 
 
 def pieces_of(message: StoredMessage) -> list[Piece]:
-    """The text of a kept reply, cut where another drafter's begins."""
+    """Return the text of a stored reply, split where the drafter changes."""
     return list(_cut(message.content, message.facts.get("marks", [])))
 
 
@@ -38,16 +38,16 @@ def _cut(text: str, marks: Sequence[tuple[int, str]]) -> Iterator[Piece]:
 
 
 def marks_of(pieces: Sequence[Piece]) -> list[tuple[int, str]]:
-    """How many characters in a row are whose, to be kept with the message."""
+    """Return (characters, drafter) for each run of text with the same drafter, to store with the message."""
     runs = groupby(pieces, lambda piece: piece.drafter)
     return [(sum(len(piece.text) for piece in run), drafter) for drafter, run in runs]
 
 
 def text_of(pieces: Sequence[Piece]) -> str:
-    """The whole text."""
+    """Return the whole text."""
     return "".join(piece.text for piece in pieces)
 
 
 def clean(text: str) -> str:
-    """Text that can command nothing and whose lines everyone counts alike."""
+    """Return the text with control characters made visible and a single kind of line separator."""
     return inert(text.translate(SEPARATORS))

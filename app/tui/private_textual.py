@@ -1,12 +1,12 @@
-"""What the chat uses of Textual that Textual promises nobody, each behind a name of ours.
+"""Private interfaces of Textual that the chat uses, each behind a function or class of this module.
 
-Written for WRITTEN_FOR; tests/test_private_interfaces.py says what no longer holds. What the chat would do without:
+Written for WRITTEN_FOR; tests/test_private_interfaces.py reports those that have changed. Without them:
 
-- `growing` parts: lay the screen out anew for every word of a reply.
-- blocks of Markdown: a Markdown of Textual's own is right, but paragraphs lose their indentation, columns of tables
-  their alignment, and every word makes the last block anew.
-- `stays_at_end`: `is_anchored` alone, which stays true after one has scrolled up.
-- `notifications`, `forget`: sentences pile up until their time is over.
+- `growing` parts: the screen would be laid out again for every word of a reply.
+- blocks of Markdown: Textual's own Markdown is right, but paragraphs lose their indentation, table columns their
+  alignment, and every word rebuilds the last block.
+- `stays_at_end`: `is_anchored` alone stays true after the person has scrolled up.
+- `notifications`, `forget`: notifications would pile up until they time out.
 - `bound`: keys would overtake one another in a burst.
 """
 
@@ -49,8 +49,8 @@ W = TypeVar("W", bound=Widget)
 
 
 def growing(kind: type[W]) -> type[W]:
-    """Return the widget without scrollbars, from now on with no layout for a new size: it comes of one, in which all
-    that depends on the size was laid out.
+    """Return the widget class, changed to skip the layout after a resize. For widgets without scrollbars: their size
+    results from a layout of all their contents.
     """
 
     def size_updated(self: Widget, size: Size, virtual: Size, container: Size, layout: bool = True) -> bool:
@@ -61,7 +61,7 @@ def growing(kind: type[W]) -> type[W]:
 
 
 def blocks_of(block: MarkdownBlock) -> list[MarkdownBlock]:
-    """Return the blocks in a block that is not on screen yet: the list itself."""
+    """Return the child blocks of a block that is not on screen yet. The list is not a copy."""
     return block._blocks
 
 
@@ -76,17 +76,17 @@ def content_of(block: MarkdownBlock) -> Content:
 
 
 def keep_content(block: MarkdownBlock, content: Content) -> None:
-    """Has that text from now on; does not show it."""
+    """Store the text of a block without showing it."""
     block._content = content
 
 
 async def set_to(block: MarkdownBlock, other: MarkdownBlock) -> None:
-    """Has what another block of its kind has, which is not on screen, where it stands."""
+    """Replace the content of a block in place with that of another block of its kind, which is not on screen."""
     await block._update_from_block(other)
 
 
 def parsed(markdown: Markdown, tokens: Iterable[Token]) -> list[MarkdownBlock]:
-    """Return the blocks of these tokens, which are to be mounted in `markdown`."""
+    """Return the blocks of these tokens, to be mounted in `markdown`."""
     return list(markdown._parse_markdown(tokens))
 
 
@@ -94,7 +94,7 @@ class ReadParagraph(MarkdownParagraph):
     """A paragraph whose text a subclass may change."""
 
     def read(self, token: Token, content: Content) -> Content:
-        """Return what to show for a token, of which Textual makes `content`."""
+        """Return the content to show for a token; `content` is Textual's."""
         return content
 
     def _token_to_content(self, token: Token) -> Content:
@@ -102,49 +102,49 @@ class ReadParagraph(MarkdownParagraph):
 
 
 class RowedCells(MarkdownTableContent):
-    """The cells of a table that tells a subclass of its rows."""
+    """The cells of a table, with a hook for changes of its rows."""
 
     def show_rows(self, rows: list[list[Content]]) -> None:
-        """All rows are these, and on screen."""
+        """Called with all rows once they are on screen."""
 
     def on_mount(self) -> None:
-        """Arranges what is there at once."""
+        """Arrange the initial rows."""
         super().on_mount()
         self.show_rows(self.rows)
 
     async def _update_rows(self, updated_rows: list[list[Content]]) -> None:
         await super()._update_rows(updated_rows)
-        self.show_rows(self.rows[:-1] + updated_rows)  # the last one was made anew
+        self.show_rows(self.rows[:-1] + updated_rows)  # the last row was rebuilt
 
 
 class RowedTable(MarkdownTable):
-    """A table whose cells a subclass makes."""
+    """A table whose cells widget comes from a subclass."""
 
     def cells(self, headers: list[Content], rows: list[list[Content]]) -> RowedCells:
-        """Return the widget that shows them."""
+        """Return the widget for the cells."""
         return RowedCells(headers, rows)
 
     def compose(self) -> ComposeResult:
-        """Its cells."""
+        """Yield the cells."""
         self._headers, self._rows = self._get_headers_and_rows()
         yield self.cells(self._headers, self._rows)
 
 
 def stays_at_end(widget: Widget) -> bool:
-    """Return whether a widget is anchored and was not scrolled away since."""
+    """Return whether a widget is anchored and was not scrolled since."""
     return widget.is_anchored and not widget._anchor_released
 
 
 def bound(widget: Widget, key: str) -> Sequence[Binding]:
-    """Return what a key is bound to in a widget itself."""
+    """Return the bindings of a key in a widget itself."""
     return widget._bindings.key_to_bindings.get(key, ())
 
 
 def notifications(app: App[Any]) -> list[Notification]:
-    """Return what is shown, the oldest first."""
+    """Return the visible notifications, the oldest first."""
     return list(app._notifications)
 
 
 def forget(app: App[Any], notification: Notification) -> None:
-    """Takes one away when the next is shown."""
+    """Remove a notification; it leaves the screen when the next one is shown."""
     app._unnotify(notification, refresh=False)

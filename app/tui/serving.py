@@ -1,4 +1,4 @@
-"""The editor socket beside the chat: the server in a thread, on the engine that the chat has open.
+"""The server for editors: runs in a thread on the chat's engine.
 
 Knows the server; knows no widgets and no chats.
 """
@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 
 
 class LentEngine:
-    """An engine that the server may use and not close."""
+    """The chat's engine for the server, which must not close it."""
 
     def __init__(self, engine: SharedEngine) -> None:
         self._engine = engine
@@ -29,7 +29,7 @@ class LentEngine:
         return getattr(self._engine, name)
 
     def close(self) -> None:
-        """Does nothing: the chat closes its engine itself."""
+        """Do nothing: the chat closes its engine itself."""
 
 
 class Serving:
@@ -45,13 +45,13 @@ class Serving:
         self._thread.start()
 
     def summary(self) -> str:
-        """How many requests were answered, and how many are on their way."""
+        """Return the numbers of answered and of current requests, in words."""
         worker = self._server.worker
         n_now, n_done = worker.is_answering + worker.n_waiting, sum(worker.totals.replies.values())
         return f"serving: {n_done} answered" + f", {n_now} now" * bool(n_now)
 
     def stop(self) -> None:
-        """Ends every request; takes as long as clients need to hear of it."""
+        """End every request and close the sockets; blocks until the clients are notified."""
         self._server.should_exit = True
         self._server.worker.stop()
         self._thread.join()
@@ -59,7 +59,7 @@ class Serving:
 
 
 def addresses_of(argument: str) -> Addresses:
-    """A port, the path of a Unix socket, or "" for the usual port. Raises SettingsError."""
+    """Return the address for a port, the path of a Unix socket, or "" for the default port. Raises SettingsError."""
     if not argument:
         return Addresses(HOST, PORT, None)
     if not argument.isdecimal():

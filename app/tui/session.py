@@ -1,6 +1,6 @@
-"""What one run of the chat has: the pair, the open engine, the store, the settings, the log.
+"""The state of one run of the chat: the pair, the open engine, the store, the settings, the log.
 
-Plain state; knows no widgets. Only EngineHost changes the engine.
+Plain state; knows no widgets. Only the engine host and its threads change the engine.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ if TYPE_CHECKING:  # a web server is slow to import, and most chats serve nobody
 OpenEngine = Callable[[Pair, Options, Callable[[str, float], bool]], Engine]
 
 LOG = 1000  # lines
-RECENT, REMEMBERED = "recent models", 8  # the store's name for what was loaded lately, and how many of them
+RECENT, REMEMBERED = "recent models", 8  # preference name of the recently loaded models, and their number
 
 
 @dataclass(slots=True)
 class Session:
-    """What all screens share."""
+    """The state that all screens share."""
 
     pair: Pair
     options: Options
     settings: ChatSettings
     open_engine: OpenEngine
     keymap: dict[str, str] = field(default_factory=dict)
-    serve: ServerSettings | None = None  # where editors are answered, when they are to be
-    api_key: str = ""  # what editors must know
-    allow_origins: tuple[str, ...] = ()  # apps and pages that may ask without it
+    serve: ServerSettings | None = None  # settings of the server for editors, if there is to be one
+    api_key: str = ""  # required from editors
+    allow_origins: tuple[str, ...] = ()  # apps and pages that need no key
     engine: SharedEngine | None = None  # of `pair`; None before any is open
     serving: Serving | None = None  # once there is an engine
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG))
 
     @property
     def store(self) -> Store:
-        """Where the chats are."""
+        """The store of the chats."""
         return self.settings.store
 
     @property
     def recent(self) -> list[str]:
-        """What was loaded lately: pairs by name, files by path, the latest first."""
+        """The recently loaded models, the latest first: pairs by name, files by path."""
         return [name for name in self.store.preference(RECENT).split("\n") if name]
 
     def take(self, pair: Pair) -> None:
-        """Notes that this pair answers from now on, and for the next starts that it did."""
+        """Record that this pair answers from now on, also for later starts."""
         self.pair = pair
         name = pair.name if pair.context != AS_TRAINED else str(pair.target.absolute())
         self.store.set_preference(
@@ -63,21 +63,21 @@ class Session:
         )
 
     def branch(self, chat: int | None = None) -> ChatBranch:
-        """A chat, or a new one with what holds for new ones. Raises StoreError."""
+        """Return a chat, or a new one with the settings for new chats. Raises StoreError."""
         return ChatBranch(self.store, chat, self.settings.system, self.settings.given)
 
     def note(self, text: str) -> None:
-        """Adds a line to the log."""
+        """Add a line to the log."""
         self.log.append(f"{time.strftime('%H:%M:%S')}  {text}")
 
     def close_engine(self) -> None:
-        """Frees the models."""
+        """Free the models."""
         old, self.engine = self.engine, None
         if old is not None:
             old.close()
 
     def start_serving(self) -> None:
-        """Answers editors from now on, if that is wanted. Raises AddressError, and then it is wanted no more."""
+        """Start the server for editors if it is enabled. Raises AddressError, which also disables it."""
         wanted, self.serve = self.serve, None
         if wanted is not None and self.engine is not None:
             from app.tui.serving import Serving
@@ -86,7 +86,7 @@ class Session:
         self.serve = wanted
 
     def stop_serving(self) -> None:
-        """Ends every request and closes the socket."""
+        """End every request and close the socket."""
         serving, self.serving = self.serving, None
         if serving is not None:
             serving.stop()

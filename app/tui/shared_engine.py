@@ -1,7 +1,6 @@
-"""One engine, asked by the chat and by editors in threads of their own: whoever begins a reply has it until the reply
-ends.
+"""One engine shared by the chat and by editors in threads of their own: a reply has exclusive use of it until it ends.
 
-Knows the engine's door; knows no protocol and no widgets.
+Knows the public engine API; knows no protocol and no widgets.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from runtime.engine.engine import Ask
 from runtime.engine.stats import Stats
 from runtime.engine.threaded import ThreadedReplies
 
-POLL = 0.05  # seconds between two looks at whether somebody who waits still wants to
+POLL = 0.05  # seconds between two checks whether a waiting request was cancelled
 
 
 class SharedEngine(ThreadedReplies):
-    """An engine that several threads may ask.
+    """An engine that several threads may use.
 
-    Everything but replies, embeddings, memory and closing goes to the engine as it is.
+    Everything but replies, embeddings, memory and closing is passed to the engine unchanged.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -42,13 +41,13 @@ class SharedEngine(ThreadedReplies):
         *more: Any,
         **named: Any,
     ) -> Iterator[Chunk]:
-        """Makes a reply as Engine.reply does, after the one that is being made. Raises what that raises."""
+        """Generate a reply like Engine.reply, after the current one has ended. Raises its errors."""
         return self._held(
             cancel, lambda: self._engine.reply(prompt, sampling, max_tokens, stops, cancel, *more, **named)
         )
 
     def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        """Makes a reply as Engine.answer does, after the one that is being made. Raises what that raises."""
+        """Generate a reply like Engine.answer, after the current one has ended. Raises its errors."""
         return self._held(cancel, lambda: self._engine.answer(ask, cancel, on_prefill))
 
     def _held(self, cancel: Callable[[], bool], begin: Callable[[], Iterator[Chunk]]) -> Iterator[Chunk]:
@@ -62,12 +61,12 @@ class SharedEngine(ThreadedReplies):
             raise
 
     def embed(self, tokens: Sequence[int]) -> list[float]:
-        """Embeds tokens as Engine.embed does, after the reply that is being made."""
+        """Embed tokens like Engine.embed, after the current reply."""
         with self._turn:
             return self._engine.embed(tokens)
 
     def tend(self) -> None:
-        """Looks after memory, unless a reply is being made, which does that itself."""
+        """Check memory, unless a reply is being generated, which does so itself."""
         if self._turn.acquire(blocking=False):
             try:
                 self._engine.tend()
@@ -75,14 +74,14 @@ class SharedEngine(ThreadedReplies):
                 self._turn.release()
 
     def close(self) -> None:
-        """Frees the models."""
+        """Free the models."""
         self._engine.close()
 
 
 class HeldReply(Iterator[Chunk]):
-    """A reply that gives the turn back when it ends, or when nobody wants the rest.
+    """A reply that releases the engine when it ends or is closed early.
 
-    Read and left in the thread that began it.
+    Iterate and close it in the thread that began it.
     """
 
     def __init__(self, chunks: Iterator[Chunk], release: Callable[[], None]) -> None:
@@ -92,15 +91,15 @@ class HeldReply(Iterator[Chunk]):
     def __next__(self) -> Chunk:
         try:
             chunk = next(self._chunks)
-        except BaseException:  # the end is one, too
+        except BaseException:  # includes StopIteration
             self.close()
             raise
-        if chunk.finish_reason is not None:  # nobody needs to ask for the end
+        if chunk.finish_reason is not None:  # the caller may stop iterating here
             self.close()
         return chunk
 
     def close(self) -> None:
-        """Gives the turn back; what the reply would still say is left."""
+        """Release the engine and drop the rest of the reply."""
         if self._is_held:
             self._is_held = False
             if isinstance(self._chunks, Generator):

@@ -1,4 +1,4 @@
-"""What benchmarks and tests share: made-up models, worlds and inputs, processes, clocks and rates.
+"""Shared code of benchmarks and tests: synthetic models, worlds and inputs, processes, clocks and rates.
 
-Knows nothing of the tests, and none of the programs beside it.
+Knows nothing of the tests, and none of the benchmark programs.
 """

@@ -1,19 +1,19 @@
-"""A clock that stands still but for what a test lets pass."""
+"""A clock that only advances when a test tells it to."""
 
 from __future__ import annotations
 
 
 class Clock:
-    """Takes the place of `time.perf_counter`."""
+    """A replacement for `time.perf_counter`."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Return the seconds that it shows."""
+        """Return the current time in seconds."""
         return self.now
 
     def advance(self, seconds: float) -> float:
-        """So many seconds pass; returns them."""
+        """Advance the clock by `seconds`, and return them."""
         self.now += seconds
         return seconds

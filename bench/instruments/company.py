@@ -1,4 +1,4 @@
-"""Replies that are made together: they come, are given up and end by chance, and what they said is compared."""
+"""Concurrent replies that start, are cancelled and end at random, and the comparison of their texts."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from dataclasses import dataclass, field
 from runtime.engine import Chunk, Engine, Grammar, Ids, Message, Sampling
 from runtime.engine.engine import Ask
 
-Case = tuple[str | Ids, Sampling, Grammar | None]  # prompt, settings, the form of the reply
+Case = tuple[str | Ids, Sampling, Grammar | None]  # prompt, sampling, grammar of the reply
 
 
 @dataclass
 class Told:
-    """What a reply said, and whether it could end."""
+    """The tokens of a reply, and its state."""
 
     tokens: list[int] = field(default_factory=list)
     is_whole: bool = True
-    n_guessed: int = 0  # of its tokens, that were drafted before the target said them
-    n_pieces: int = 0  # of its prompt, that were told
-    last: Chunk | None = None  # with its numbers
+    n_guessed: int = 0  # accepted draft tokens among its tokens
+    n_pieces: int = 0  # reported pieces of its prompt
+    last: Chunk | None = None  # has its numbers
     error: Exception | None = None
 
     @property
     def is_over(self) -> bool:
-        """Will nothing more be said?"""
+        """Whether the reply has ended or failed."""
         return self.last is not None or self.error is not None
 
     def take(self, came: Chunk | Exception) -> None:
-        """Takes in what came."""
+        """Add a chunk, or the error."""
         if isinstance(came, Exception):
             self.error = came
             return
@@ -41,13 +41,13 @@ class Told:
 
 
 class Together:
-    """Replies of one engine, made step by step."""
+    """Concurrent replies of one engine, generated step by step."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self.told = engine, dict[int, Told]()
 
     def add(self, case: Case, max_tokens: int) -> Told:
-        """Have a reply begin. Return what it will be told."""
+        """Start a reply. Return the object that collects it."""
         prompt, sampling, grammar = case
         asked = prompt if isinstance(prompt, Ids) else [Message("user", prompt)]
         number = self._engine.add(Ask(asked, sampling, max_tokens, grammar=grammar))
@@ -55,38 +55,38 @@ class Together:
         return self.told[number]
 
     def step(self) -> None:
-        """Make a step."""
+        """Run one step of the engine."""
         for number, came in self._engine.step():
             if number in self.told:
                 self.told[number].take(came)
 
     def until(self, is_so: Callable[[], object]) -> None:
-        """Make steps until that is so."""
+        """Run steps until `is_so` returns a true value."""
         while not is_so():
             self.step()
 
     @property
     def live(self) -> list[Told]:
-        """Those that are not over."""
+        """The replies that are not over."""
         return [each for each in self.told.values() if not each.is_over]
 
     def leave(self, told: Told) -> None:
-        """Nobody wants the rest of a reply."""
+        """Cancel a reply."""
         number = next(number for number, each in self.told.items() if each is told)
         self._engine.end(number)
         del self.told[number]
         told.is_whole = told.is_over
 
     def leave_all(self) -> None:
-        """Nobody wants any more."""
+        """Cancel all live replies."""
         for each in self.live:
             self.leave(each)
 
 
 def in_company(engine: Engine, cases: Sequence[Case], max_tokens: int, most: int, seed: int) -> dict[int, Told]:
-    """What each case was told, up to `most` at once; one in five is given up on the way."""
+    """Return the reply to each case, with up to `most` at a time; one in five is cancelled early."""
     chance, waiting, together = random.Random(seed), list(range(len(cases)))[::-1], Together(engine)
-    found, n_left = dict[int, Told](), dict[int, float]()  # steps after which it is given up
+    found, n_left = dict[int, Told](), dict[int, float]()  # steps until each is cancelled
     while waiting or together.live:
         if waiting and len(together.live) < most and (not together.live or chance.random() < 0.2):
             number = waiting.pop()
@@ -101,7 +101,7 @@ def in_company(engine: Engine, cases: Sequence[Case], max_tokens: int, most: int
 
 
 def alone(engine: Engine, cases: Sequence[Case], max_tokens: int) -> list[list[int]]:
-    """What each case is told by itself."""
+    """Return the tokens of each case, generated one at a time."""
     found = list[list[int]]()
     for case in cases:
         together = Together(engine)
@@ -114,7 +114,7 @@ def alone(engine: Engine, cases: Sequence[Case], max_tokens: int) -> list[list[i
 
 
 def n_different(together: dict[int, Told], whole: Sequence[Sequence[int]]) -> int:
-    """How many said anything else, as far as they came."""
+    """Return the number of replies that differ from `whole`, as far as they were generated."""
     return sum(
         told.tokens != list(whole[number])[: None if told.is_whole else len(told.tokens)]
         for number, told in together.items()

@@ -1,4 +1,4 @@
-"""What a step of a reply costs more where the models are in a process of their own, apart from their passes."""
+"""The additional cost of a step with the models in a process of their own, without the pass itself."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from runtime.process.host import Host
 from runtime.process.messages import Call, as_output, receive, receive_all, send
 from runtime.speculative.control.explain import Pass
 
-REPLY = 1  # its number
+REPLY = 1  # number of the reply
 
 
 class Reading:
-    """Stands for a loaded engine: each step reads as many bytes as a pass; the last one says how many microseconds came
-    between two of them, in the mean.
+    """Stands for a loaded engine: each step reads as many bytes as a pass.
+
+    The last chunk has the mean time between two steps, in microseconds.
     """
 
     holds_one, n_held, memory_level, given_up, learning = False, 0, "OK", "", ""
@@ -33,20 +34,20 @@ class Reading:
         self._between, self._left = 0.0, 0.0
 
     def prepare(self) -> None:
-        """Has no template."""
+        """Do nothing: there is no template."""
 
     def cancel(self, number: int) -> None:
-        """Nobody wants that."""
+        """Do nothing: no reply is cancelled."""
 
     def close(self) -> None:
-        """Has nothing."""
+        """Do nothing: there are no models."""
 
     def add(self, n_steps: int, number: int) -> None:
-        """A reply of so many steps."""
+        """Start a reply of `n_steps` steps."""
         self._n_steps, self.core.is_idle = n_steps, False
 
     def step(self) -> list[Output]:
-        """The next one."""
+        """Run the next step."""
         if self._number:
             self._between += time.perf_counter() - self._left
         if self._number == self._n_steps:
@@ -60,12 +61,12 @@ class Reading:
 
 
 def serve(pipes: list[Connection], n_read: int) -> None:
-    """What the other process does."""
-    Host(*pipes).serve(Reading(n_read))  # type: ignore[arg-type]  # it has what a host asks of an engine, and no more
+    """Run the host in the other process."""
+    Host(*pipes).serve(Reading(n_read))  # type: ignore[arg-type]  # it has all that a host uses of an engine
 
 
 def microseconds_per_crossing(n_read: int, n_steps: int) -> float:
-    """Mean over some steps of a reply that is alone and whose reader keeps up."""
+    """Return the mean over some steps of a single reply whose reader keeps up."""
     pairs = [Pipe() for _ in range(3)]
     process = get_context("spawn").Process(target=serve, args=([their for _, their in pairs], n_read))
     process.start()
@@ -79,7 +80,7 @@ def microseconds_per_crossing(n_read: int, n_steps: int) -> float:
 
 
 def read(commands: Connection) -> Chunk:
-    """The last chunk of the reply."""
+    """Return the last chunk of the reply."""
     while True:
         for output in map(as_output, receive_all(commands)):
             if output and isinstance(output.came, Chunk) and output.came.finish_reason:

@@ -1,4 +1,4 @@
-"""A process of its own for one question: what it loads and takes is gone with the answer."""
+"""Runs a function in a process of its own, which releases all its memory and libraries."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from typing import Any
 
 
 def elsewhere(function: Callable[..., Any], *arguments: object) -> Any:
-    """What the function returns when a fresh process calls it."""
+    """Return the result of the function in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()

@@ -1,4 +1,4 @@
-"""What an engine that is none says of its model."""
+"""The facts of a stand-in engine."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ USUAL = EngineFacts(
 
 
 def facts(**changes: object) -> EngineFacts:
-    """The usual ones with some changed."""
+    """Return the usual facts with some changed."""
     return replace(USUAL, **changes)  # type: ignore[arg-type]

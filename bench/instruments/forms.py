@@ -1,6 +1,6 @@
-"""A form that replies are bound to, and a validator that owes nothing to the library that sees to it.
+"""A JSON schema for replies, and a validator that is independent of the grammar library.
 
-Used by tests and the long proof.
+Used by tests and the long test of `bench.prove`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCHEMA = json.dumps(
 
 
 def follows_schema(text: str) -> bool:
-    """Does the text follow SCHEMA?"""
+    """Return whether the text follows SCHEMA."""
     try:
         found = json.loads(text)
     except ValueError:

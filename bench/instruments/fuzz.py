@@ -1,8 +1,6 @@
-"""Inputs that are made up or mutated, against what reads them: GGUF headers and registries; the other readers are in
-fuzzed.py.
+"""Random and mutated GGUF headers and registries for their readers; the other readers are in fuzzed.py.
 
-A reader may refuse with its own error and nothing else; a thousand inputs that take longer than LIMIT end the run with
-a traceback.
+A reader may only refuse with its own error. A thousand inputs that take longer than LIMIT end the run with a traceback.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import parse_header
 from runtime.models.registry import parse_registry
 
-LIMIT = 300.0  # seconds; eight are usual
+LIMIT = 300.0  # maximal seconds for a thousand inputs; eight are usual
 SEED = 11
-FILE = Path("models.toml")  # what errors are to name; nothing is written
+FILE = Path("models.toml")  # the name expected in errors; nothing is written
 EXTREMES = (
     0,
     1,
@@ -83,7 +81,7 @@ LINES = (
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
-    """A few changes: bytes, integers, cuts, repetitions."""
+    """Return the data with a few changes: bytes, integers, cuts, repetitions."""
     found = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
         at, kind = rng.randrange(len(found)), rng.randrange(5)
@@ -102,14 +100,14 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
 
 
 def refused(error: SlipstreamError, file: str) -> str:
-    """In one line that names the file."""
+    """Return the outcome of a refusal, after checking that it is one line that names the file."""
     assert file in str(error)
     assert str(error).isprintable()
     return "refused"
 
 
 def read_header(data: bytes, rng: random.Random) -> str:
-    """What became of one header; its size may be claimed to be larger than it is."""
+    """Return the outcome for one header; the given size may exceed the real one."""
     size = len(data) + rng.choice((0, 0, 0, 0, 1, 2**40))
     try:
         facts = ModelFacts(parse_header(io.BytesIO(data), "x.gguf", size))
@@ -124,7 +122,7 @@ def read_header(data: bytes, rng: random.Random) -> str:
 
 
 def registry(rng: random.Random) -> bytes:
-    """A registry with a few changes: of lines, of words, of bytes."""
+    """Return a registry with a few changes: of lines, of words, of bytes."""
     kind, found = rng.random(), TOML
     for _ in range(rng.choice((1, 1, 2, 4))):
         if kind < 0.5:
@@ -139,7 +137,7 @@ def registry(rng: random.Random) -> bytes:
 
 
 def read_registry(rng: random.Random) -> str:
-    """What became of one registry, which lies over another now and then."""
+    """Return the outcome for one registry, sometimes on top of another one."""
     texts = [(FILE, TOML.encode())] * (rng.random() < 0.1) + [(FILE, registry(rng))]
     try:
         parse_registry(texts)
@@ -149,7 +147,7 @@ def read_registry(rng: random.Random) -> str:
 
 
 def fuzz(read: Callable[[random.Random], str], n: int, seed: int = SEED) -> tuple[Counter[str], float]:
-    """What became of n inputs, and the seconds of the slowest. Anything but a refusal is raised."""
+    """Return the outcomes of n inputs, and the seconds of the slowest. Raises any error that is not a refusal."""
     rng, outcomes, slowest = random.Random(seed), Counter[str](), 0.0
     for i in range(n):
         if i % 1000 == 0:

@@ -1,5 +1,6 @@
-"""What comes from outside, made up and mutated, against what reads it: chat templates, requests, remembered
-measurements, a hub's answers. Each reader says what became of one input; anything but a refusal of ours is raised.
+"""Random and mutated external input for its readers: chat templates, requests, stored measurements, a hub's answers.
+
+Each reader returns the outcome of one input. Raises any error that is not a refusal.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {"x": {"
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 TEXT = {"type": "text", "text": "Hi"}
 TRACE = made_up(LAWS["informed 0.5"], ([2.0, 3.0, 4.0], 1.0, 0.5), 20, 1)
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's certificates, which take a while
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's certificates, which load slowly
 KNOWN = kept(controller_for(TRACE, 2))
 BODIES: dict[type[GenerationRequest], dict[str, Any]] = {
     ChatRequest: {
@@ -104,7 +105,7 @@ BODIES: dict[type[GenerationRequest], dict[str, Any]] = {
 
 
 def expression(rng: random.Random, depth: int = 0) -> str:
-    """One of a template, which may mean nothing."""
+    """Return a random template expression, often an invalid one."""
     found = rng.choice(EXPRESSIONS)
     while rng.random() < 0.5 - 0.1 * depth:
         found += rng.choice(CALLS) if rng.random() < 0.6 else rng.choice(OPERATORS) + expression(rng, depth + 1)
@@ -112,7 +113,7 @@ def expression(rng: random.Random, depth: int = 0) -> str:
 
 
 def template(rng: random.Random, depth: int = 0) -> str:
-    """A chat template, often a broken one."""
+    """Return a random chat template, often a broken one."""
     parts = []
     for _ in range(rng.randrange(1, 4)):
         kind, inner = rng.randrange(7), expression(rng)
@@ -129,7 +130,7 @@ def template(rng: random.Random, depth: int = 0) -> str:
 
 
 def read_template(rng: random.Random) -> str:
-    """What became of one template."""
+    """Return the outcome for one template."""
     try:
         ChatTemplate(template(rng), "<s>", "</s>").render([Message("user", "Hi"), Message("assistant", "x")])
     except TemplateError as error:
@@ -138,7 +139,7 @@ def read_template(rng: random.Random) -> str:
 
 
 def said(sentence: str) -> str:
-    """A refusal in one line."""
+    """Return the outcome of a refusal, after checking that it is one line."""
     assert sentence
     assert len(sentence) < 2000
     assert "\n" not in sentence
@@ -146,7 +147,7 @@ def said(sentence: str) -> str:
 
 
 def odder(value: Any, rng: random.Random) -> Any:
-    """The value with some parts of it replaced, left out or repeated."""
+    """Return the value with some parts of it replaced, left out or repeated."""
     if rng.random() < 0.04:
         return rng.choice(ODD)
     if isinstance(value, dict):
@@ -160,16 +161,16 @@ def odder(value: Any, rng: random.Random) -> Any:
 
 
 class Letters:
-    """What an engine says of text whose tokens are its bytes. Stands in for one as far as requests ask it."""
+    """A stand-in engine for requests, whose tokens are the bytes of the text."""
 
     pair, facts, end_tokens = load_registry()["demo"], facts(n_ctx=512, n_vocab=256, template=CHAT_TEMPLATE), (0,)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
-        """Its bytes."""
+        """Return the bytes of the text."""
         return list(text.encode("utf8", "replace"))
 
     def encode(self, prompt: Any) -> list[int]:
-        """Those of a text or a conversation; ids as they are."""
+        """Return the bytes of a text or a conversation; ids are unchanged."""
         if isinstance(prompt, list):
             prompt = self.render(prompt)
         return list(getattr(prompt, "tokens", ())) or self.tokenize(
@@ -177,20 +178,20 @@ class Letters:
         )
 
     def render(self, messages: Sequence[Message], *more: Any) -> Rendered:
-        """In the bundled template."""
+        """Render the messages with the bundled template."""
         return Rendered(ChatTemplate(CHAT_TEMPLATE).render(messages, *more))
 
     def token_text(self, token: int) -> str:
-        """One letter."""
+        """Return one letter."""
         return chr(token % 256)
 
     def token_bytes(self, token: int) -> bytes:
-        """One byte."""
+        """Return one byte."""
         return bytes([token % 256])
 
 
 def read_request(rng: random.Random) -> str:
-    """What became of one request, up to what the engine would be asked to do and how the answer would begin."""
+    """Return the outcome for one request, up to the engine's tasks and the formatter of the reply."""
     kind = rng.choice(list(BODIES))
     body = json.dumps(odder(BODIES[kind], rng)).encode()
     if rng.random() < 0.1:
@@ -209,7 +210,9 @@ def read_request(rng: random.Random) -> str:
 
 
 def read_measurements(rng: random.Random) -> str:
-    """What became of files of measurements: nothing is refused aloud, and what is taken can be used."""
+    """Return the outcome for files of measurements: invalid ones are ignored without an error, and accepted ones are
+    usable.
+    """
     controller = controller_for(TRACE, 2)
     with TemporaryDirectory() as folder:
         cache = ProfileCache("x", Path(folder))
@@ -228,7 +231,7 @@ def read_measurements(rng: random.Random) -> str:
 
 @contextmanager
 def hub_that_says(answer: bytes) -> Iterator[None]:
-    """The hub's client reads these bytes, whatever it asks, without a network."""
+    """Let the hub's client read these bytes as the answer to every request, without a network."""
     transport = httpx2.HTTPTransport(verify=NO_TLS)
     transport._pool = httpcore2.ConnectionPool(network_backend=httpcore2.MockBackend([answer]))
     set_client_factory(lambda: httpx2.Client(transport=transport, follow_redirects=True, timeout=None))
@@ -239,7 +242,7 @@ def hub_that_says(answer: bytes) -> Iterator[None]:
 
 
 def read_hub(rng: random.Random) -> str:
-    """What became of one hub's answer, through the real client."""
+    """Return the outcome for one answer of a hub, through the real client."""
     usual = {"id": "owner/small", "sha": "a" * 40, "siblings": [{"rfilename": "small.gguf", "size": 5}]}
     body = json.dumps(odder([usual], rng)).encode()
     as_json = b"Content-Type: application/json"

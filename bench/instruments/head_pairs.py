@@ -1,5 +1,7 @@
-"""Pairs whose draft is a head or a drafting layer, for benchmarks: planted ones that are right as often as is dialled,
-and one of chance where none can be planted (DFlash, which guesses several tokens from one state).
+"""Pairs whose draft is a head or a drafting layer, for benchmarks.
+
+Planted ones have a chosen acceptance rate. DFlash heads propose several tokens from one state and cannot be planted, so
+theirs is random.
 """
 
 from __future__ import annotations
@@ -15,17 +17,17 @@ from bench.instruments.shapes import DRAFT_10M, Shape
 from runtime.models.registry import Pair, load_registry
 
 FAMILIES = "qwen35mtp", "glm4moe"
-WIDTH, LAYERS, VOCAB = 512, 12, 32_768  # of planted targets that draft by themselves
+WIDTH, LAYERS, VOCAB = 512, 12, 32_768  # of planted targets with a drafting layer
 
 
 def random_dflash(folder: Path) -> Pair:
-    """The bundled target with a DFlash head that is right by chance only."""
+    """Return the bundled target with a DFlash head that is right only by chance."""
     demo = load_registry()["demo"]
     return replace(demo, draft=write_head(folder / "dflash.gguf", block_head_for(demo.target)), name="random dflash")
 
 
 def planted_heads(folder: Path, shape: Shape, shares: Sequence[float], words: int) -> Iterator[tuple[Pair, int]]:
-    """Each pair, and how many tokens its target has."""
+    """Yield each pair with the vocabulary size of its target."""
     for share in shares:
         pair = plant(folder / f"eagle {share:.0%}", shape, DRAFT_10M, share, words=words)
         yield plant_eagle(pair, shape, share, words), shape.vocab

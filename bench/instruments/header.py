@@ -1,4 +1,4 @@
-"""A small GGUF file, byte by byte, for what reads headers."""
+"""A small GGUF file, byte by byte, for readers of headers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import struct
 
 
 def text(value: str) -> bytes:
-    """A string as the format stores it."""
+    """Return a string as the format stores it."""
     data = value.encode()
     return struct.pack("<Q", len(data)) + data
 
 
-def sample() -> bytes:
-    """A small whole GGUF file with every kind of value."""
+def sample(part: int | None = None) -> bytes:
+    """Return a small complete GGUF file with every kind of value."""
     values = [
         ("general.architecture", 8, text("llama")),
         ("general.alignment", 4, struct.pack("<I", 32)),
@@ -31,6 +31,8 @@ def sample() -> bytes:
             text("{% for m in messages %}{{ m.content }}{% if tools %}{{ tools }}{% endif %}{% endfor %}"),
         ),
     ]
+    if part is not None:
+        values.append(("split.no", 2, struct.pack("<H", part)))
     keys = b"".join(text(name) + struct.pack("<I", kind) + data for name, kind, data in values)
     tensors = (
         text("token_embd.weight")

@@ -1,4 +1,4 @@
-"""EAGLE-3 and DFlash heads with random weights: they go with a target and are never right but by chance."""
+"""EAGLE-3 and DFlash heads with random weights: they fit a target and are right only by chance."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ PROMPT = tuple(range(300, 340))  # ids that tiny targets have
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """What a head is made for, and what of its own it has."""
+    """The shape of a head: its target's sizes, and its own."""
 
-    width: int  # of the target
+    width: int  # of the target's states
     vocab: int
     layers: tuple[int, ...] = (0, 1, 1)
     heads: int = 2
     ffn: int = 64
-    words: int = 0  # tokens that it drafts; 0: all, by the target's output
+    words: int = 0  # tokens that it can propose; 0: all, by the target's output matrix
     own_table: bool = False
-    unknown: int = 0  # added to the highest token that it drafts
+    unknown: int = 0  # added to the highest token that it can propose
     block: int = 0  # tokens of a block, of a DFlash head; 0: an EAGLE-3 head
     depth: int = 1  # layers
-    window: int = 0  # tokens that every other layer looks back; 0: all look at all
-    has_parts: bool = False  # positions have parts, as those of its target
+    window: int = 0  # sliding window of every other layer, in tokens; 0: no windows
+    has_parts: bool = False  # whether positions have several sections, as in the target
     mask: int | None = 1
     extra: str = ""  # the name of a tensor that makes it another kind of head
 
@@ -62,7 +62,7 @@ class HeadShape:
 
     @property
     def norms(self) -> dict[str, int]:
-        """Values by name."""
+        """Numbers of values by name."""
         found = {"output_norm.weight": self.width}
         own = {"attn_q_norm": self.length, "attn_k_norm": self.length} if self.block else {"attn_norm_2": self.width}
         for i in range(self.depth):
@@ -72,7 +72,7 @@ class HeadShape:
 
 
 def head_for(target: Path, words: int = 0, **more: int) -> HeadShape:
-    """The shape that fits the target in that file."""
+    """Return the shape of a head for the target in that file."""
     facts = ModelFacts(read_model_header(target))
     n = facts.n_trunk_layers
     layers = (min(1, n - 1), n // 2, n - 1)
@@ -80,12 +80,12 @@ def head_for(target: Path, words: int = 0, **more: int) -> HeadShape:
 
 
 def block_head_for(target: Path, words: int = 0, **more: int) -> HeadShape:
-    """The shape of a DFlash head of two layers."""
+    """Return the shape of a DFlash head of two layers."""
     return head_for(target, words, block=6, depth=2, **more)
 
 
 def write_head(path: Path, shape: HeadShape, seed: int = 0) -> Path:
-    """Writes one without a vocabulary's words."""
+    """Write a head without the words of a vocabulary."""
     rng = np.random.default_rng(seed)
     writer = begin_head(path, shape)
     if shape.words:
@@ -101,7 +101,7 @@ def write_head(path: Path, shape: HeadShape, seed: int = 0) -> Path:
 
 
 def begin_head(path: Path, shape: HeadShape, kv_heads: int = 1) -> GGUFWriter:
-    """A writer that knows the metadata."""
+    """Return a writer with the metadata."""
     writer = GGUFWriter(str(path), "dflash" if shape.block else "eagle3")
     writer.add_context_length(2048)
     writer.add_embedding_length(shape.width)
@@ -120,12 +120,12 @@ def begin_head(path: Path, shape: HeadShape, kv_heads: int = 1) -> GGUFWriter:
 
 
 def add_width(writer: GGUFWriter, shape: HeadShape) -> None:
-    """What only an EAGLE-3 head says."""
+    """Add the metadata of an EAGLE-3 head."""
     writer.add_uint32("eagle3.target_hidden_size", shape.width)
 
 
 def add_block(writer: GGUFWriter, shape: HeadShape) -> None:
-    """What only a DFlash head says."""
+    """Add the metadata of a DFlash head."""
     writer.add_uint32("dflash.block_size", shape.block)
     writer.add_key_length(shape.length)
     writer.add_value_length(shape.length)
@@ -139,7 +139,9 @@ def add_block(writer: GGUFWriter, shape: HeadShape) -> None:
 
 
 def said_both_ways(pair: Pair, drafter: str, sampling: Sampling, slots: int) -> tuple[list[tuple[int, ...]], int]:
-    """What the pair says to PROMPT without drafts and with three of that drafter in each pass, and how many it made."""
+    """Return the replies to PROMPT without drafts and with three tokens of that drafter per pass, and the number of
+    draft tokens.
+    """
     options = Options(512, fixed_k=3, threads=1, slots=slots)
     said, n_drafted = list[tuple[int, ...]](), 0
     for drafters in ((), (drafter,)):

@@ -1,4 +1,4 @@
-"""What each heuristic of the controller is worth: the same worlds once more without it.
+"""The benefit of each heuristic of the controller: the same worlds with and without it.
 
 All times are the traces' own. Knows no model and no clock.
 """
@@ -16,7 +16,7 @@ from bench.instruments.worlds import made_up_worlds, times_plain, together, worl
 from runtime.speculative.control.tuning import TUNING
 
 NEVER = 10**9  # steps, passes or tokens
-# By what it is called: the numbers of `Tuning` with which it does nothing
+# By description: the numbers of `Tuning` that disable the heuristic
 HEURISTICS: dict[str, Mapping[str, float]] = {
     "plain passes amid drafts": {
         "first_plain_run": NEVER,
@@ -45,12 +45,12 @@ HEURISTICS: dict[str, Mapping[str, float]] = {
 }
 
 
-Seconds = tuple[dict[str, float], dict[str, float]]  # of worlds of one text, and of several at once, by name
+Seconds = tuple[dict[str, float], dict[str, float]]  # of worlds of one text, and of concurrent texts, by name
 
 
 class Worth(NamedTuple):
-    """Times as fast as with other numbers: the mean over worlds of one text and of several at once, and the
-    worlds where the difference is most and least.
+    """Speed relative to other numbers: the mean over worlds of one text and of concurrent texts, and the worlds with
+    the largest and smallest ratio.
     """
 
     alone: float
@@ -61,7 +61,7 @@ class Worth(NamedTuple):
 
 @contextmanager
 def tuned(changes: Mapping[str, float]) -> Iterator[None]:
-    """Other numbers while the block runs."""
+    """Change numbers of `Tuning` inside the block."""
     before = {name: getattr(TUNING, name) for name in changes}
     try:
         for name, value in changes.items():
@@ -73,13 +73,13 @@ def tuned(changes: Mapping[str, float]) -> Iterator[None]:
 
 
 def recorded_seconds(traces: Sequence[Trace]) -> Seconds:
-    """Return the seconds of each recorded text by itself, and of four like it at once."""
+    """Return the seconds of each recorded text by itself, and of four concurrent copies of it."""
     alone = {trace.name: World(trace.name, [trace]).lived() for trace in traces}
     return alone, {f"4 times {trace.name}": 1 / times_plain([trace] * 4) for trace in traces}
 
 
 def made_up_seconds(n_tokens: int, n_seeds: int) -> Seconds:
-    """Return the seconds of each world of one text, and of several at once, over its seeds."""
+    """Return the seconds of each synthetic world of one text, and of concurrent texts, summed over its seeds."""
     alone, joint = dict[str, float](), dict[str, float]()
     for seed in range(n_seeds):
         for world in (*made_up_worlds(n_tokens, seed), *worlds(n_tokens, seed)):
@@ -90,7 +90,7 @@ def made_up_seconds(n_tokens: int, n_seeds: int) -> Seconds:
 
 
 def halved_and_doubled(value: float) -> tuple[float, float]:
-    """Return both; whole numbers stay whole and above 0. Of a share above a half, what it lacks is doubled and
+    """Return both; whole numbers stay whole and above 0. For a share above a half, its distance to 1 is doubled and
     halved.
     """
     if isinstance(value, int):
@@ -99,7 +99,7 @@ def halved_and_doubled(value: float) -> tuple[float, float]:
 
 
 def worth(changes: Mapping[str, float], base: Seconds, measure: Callable[[], Seconds]) -> Worth:
-    """Return what the numbers of the `base` are worth beside these."""
+    """Return the speed with the numbers of the `base` relative to that with `changes`."""
     with tuned(changes):
         without = measure()
     alone, joint = (

@@ -1,4 +1,4 @@
-"""A draft that is never right: a real one whose weights are strewn, with the same words. Knows GGUF files."""
+"""A draft model that is never right: a real one with shuffled weights and the same vocabulary. Knows GGUF files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gguf import GGUFReader
 
 
 def hopeless(draft: Path, path: Path, seed: int = 1) -> Path:
-    """Writes a copy of `draft` whose matrices have their rows in another order."""
+    """Write a copy of `draft` with shuffled rows in its matrices."""
     shutil.copyfile(draft, path)
     rng = np.random.default_rng(seed)
     for tensor in GGUFReader(path, "r+").tensors:

@@ -1,4 +1,4 @@
-"""Tiny models of every family whose header contradicts the layers: one thing is changed, and the file written."""
+"""Tiny models of every family whose headers contradict their layers: one thing is changed, and the file written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAYER = re.compile(r"^blk\.\d+\.")
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One thing that is changed: a piece of metadata, or a kind of tensor that is left out."""
+    """A change: a value of the metadata, or a missing kind of tensor."""
 
     key: str = ""
     value: Value = 0
@@ -27,7 +27,7 @@ class Mutation:
 
 
 def mutations(family: Family, tensors: Tensors) -> Iterator[Mutation]:
-    """Everything that is tried with a family."""
+    """Yield all mutations of a family."""
     for key, value in family.metadata.items():
         yield from (Mutation(key, changed) for changed in others(value))
     kinds = {LAYER.sub("", name) for name in tensors if LAYER.match(name)}
@@ -36,7 +36,7 @@ def mutations(family: Family, tensors: Tensors) -> Iterator[Mutation]:
 
 
 def others(value: Value) -> list[Value]:
-    """What an integer is changed to, the last one of a list; nothing for other values."""
+    """Return other values for an integer, or for the last integer of a list; nothing for other types."""
     if isinstance(value, list):
         *before, last = value
         return [[*before, each] for each in (0, last + 1, HUGE)] if type(last) is int else []
@@ -44,7 +44,7 @@ def others(value: Value) -> list[Value]:
 
 
 def mutated(path: Path, name: str, family: Family, tensors: Tensors, mutation: Mutation) -> Path:
-    """Writes the family's file with that change. A tensor of layers is missing in the last one that has it."""
+    """Write the family's file with that change. A layer's tensor is missing in the last layer that has it."""
     if mutation.key:
         family = replace(family, metadata={**family.metadata, mutation.key: mutation.value})
     without = [each for each in tensors if mutation.tensor and LAYER.sub("", each) == mutation.tensor][-1:]

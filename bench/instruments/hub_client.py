@@ -1,5 +1,7 @@
-"""What is changed in the hub's client for tests and benchmarks: the one place that names its inner modules, as
-huggingface_hub 2.4.0 has them. Where one is gone, look where `http_backoff` sleeps, and what pages through lists.
+"""Changes of the hub's client for tests and benchmarks: the one place that names its private modules, as of
+huggingface_hub 2.4.0.
+
+If one is gone, find where `http_backoff` sleeps, and the code that pages through lists.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ __all__ = ["ask_once", "default_client_factory", "never_wait"]
 
 
 def never_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the client ask again at once, where it would wait before."""
+    """Remove the waiting times between the client's retries."""
     monkeypatch.setattr(_http, "time", SimpleNamespace(**vars(time) | {"sleep": lambda seconds: None}))
 
 
 def ask_once() -> None:
-    """Has the client not ask for lists again, for the rest of the process."""
+    """Remove the client's retries for lists, for the rest of the process."""
     _pagination.http_backoff = partial(_http.http_backoff, max_retries=0)

@@ -1,4 +1,5 @@
-"""The law of what a loop says, counted over many short replies of the toy model and compared with the exact one.
+"""The distribution of a loop's output, counted over many short replies of the toy model and compared with the exact
+one.
 
 Used by the tests in a quick version and by `python -m bench.prove` in a long one.
 """
@@ -27,10 +28,10 @@ from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
 
 N_VOCAB = 6
-CONTEXT = [1, 2, 1, 5, 1, 2]  # its end stood before, so that n-gram lookup has something to say
+CONTEXT = [1, 2, 1, 5, 1, 2]  # its end occurs twice, so that n-gram lookup proposes something
 SETTINGS = Sampling(temperature=2.5, top_p=0.95)
 Make = Callable[[], list[Drafter]]
-DRAFTERS: dict[str, tuple[Make, int]] = {  # name -> (how to make them, side branches)
+DRAFTERS: dict[str, tuple[Make, int]] = {  # name -> (factory, side branches)
     "good model": (lambda: [ModelDrafter(ToyBackend(blur=0.2), N_VOCAB)], 0),
     "poor model": (lambda: [ModelDrafter(ToyBackend(blur=0.9), N_VOCAB)], 0),
     "ngram": (lambda: [NgramDrafter()], 0),
@@ -47,7 +48,7 @@ DRAFTERS: dict[str, tuple[Make, int]] = {  # name -> (how to make them, side bra
 
 
 def make_loop(drafters: list[Drafter], k: int, branches: int = 0) -> Decoder:
-    """A loop over the toy model that drafts `k` tokens at every step."""
+    """Return a loop over the toy model that drafts `k` tokens at every step."""
     costs = PassCosts()
     costs.set(1, 1.0)
     return Decoder(
@@ -59,7 +60,7 @@ def make_loop(drafters: list[Drafter], k: int, branches: int = 0) -> Decoder:
 
 
 def generate(loop: Decoder, sampler: Sampler, n: int, start: list[int] = CONTEXT) -> list[int]:
-    """The first `n` tokens of a reply, whose drafts may reach past them."""
+    """Return the first `n` tokens of a reply; drafts may reach past them."""
     context = np.array(start, dtype=np.int32)
     while (position := len(context) - len(start)) < n:
         step = one_step(loop, context, sampler, position, 100)
@@ -68,7 +69,7 @@ def generate(loop: Decoder, sampler: Sampler, n: int, start: list[int] = CONTEXT
 
 
 def exact_law(sampling: Sampling = SETTINGS) -> NDArray[np.float64]:
-    """[n_vocab, n_vocab] of the first two tokens after CONTEXT, by enumeration."""
+    """Return the exact distribution [n_vocab, n_vocab] of the first two tokens after CONTEXT, by enumeration."""
     model, law = ToyBackend(), np.zeros((N_VOCAB, N_VOCAB))
     first = distribution(Row(model.row(CONTEXT)), sampling)
     for a, p in zip(first.ids, first.probs, strict=True):
@@ -78,7 +79,7 @@ def exact_law(sampling: Sampling = SETTINGS) -> NDArray[np.float64]:
 
 
 def count(name: str, k: int, n_draws: int, is_coupled: bool) -> NDArray[np.float64]:
-    """[n_vocab, n_vocab] of the first two tokens over replies of either rule."""
+    """Return counts [n_vocab, n_vocab] of the first two tokens over replies of either rule."""
     make, branches = DRAFTERS[name]
     loop, counts = make_loop(make() if k else [], k, branches), np.zeros((N_VOCAB, N_VOCAB))
     for draw in range(n_draws):
@@ -93,7 +94,9 @@ def count(name: str, k: int, n_draws: int, is_coupled: bool) -> NDArray[np.float
 
 
 def p_value(counts: NDArray[np.float64], law: NDArray[np.float64]) -> float:
-    """P(chi-square >= observed) of the pairs that are expected more than five times; 0 when the impossible happened."""
+    """Return P(chi-square >= observed) for the pairs with an expected count above five; 0.0 if an impossible pair
+    occurred.
+    """
     if counts[law == 0].any():
         return 0.0
     expected = counts.sum() * law

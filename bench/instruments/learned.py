@@ -1,5 +1,5 @@
-"""Heads that learn, for benchmarks: one that was planted as if it had been learned from another, and a process that
-computes beside an engine as a training of its head does.
+"""Learning heads for benchmarks: one planted as if it had been learned from another, and a process that computes like a
+training of the head.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from runtime.learning.versions import Measured, Versions
 from runtime.models.registry import Pair
 
 ENDLESS = "from runtime.training.adapting import *\ngive_way(); end_with_parent()\nwhile True: pass"
-IDLE = 0.3  # seconds between two replies, in which a training computes
+IDLE = 0.3  # seconds of training between two replies
 
 
 def plant_learned(pair: Pair, shape: Shape, acceptance: float | tuple[float, float], change: int) -> Pair:
-    """The planted pair, whose target has that shape, with a head that is never right in the draft's place; from that
-    one was learned which is right so often, as `plant` says.
+    """Return the planted pair with a head that is never right instead of the draft model, and a head learned from it
+    with that acceptance, as in `plant`.
+
+    The target must have that shape.
     """
     original = plant_eagle(pair, shape, 0.0)
     found = plant_eagle(pair, shape, acceptance, change=change, name="learned")
@@ -38,9 +40,10 @@ def plant_learned(pair: Pair, shape: Shape, acceptance: float | tuple[float, flo
 
 
 def begin_training(engine: LoadedEngine) -> TrainerProcess:
-    """Has a process that computes without end take the place of trainings; it is held until `rest` and by every reply.
+    """Start a process that computes without end in place of trainings; it is paused until `rest`, and during every
+    reply.
 
-    Raises SystemExit where the engine's head does not learn.
+    Raises SystemExit if the engine's head does not learn.
     """
     if engine._learner is None:
         raise SystemExit(f"The head does not learn here: {engine.learning}.")
@@ -51,7 +54,7 @@ def begin_training(engine: LoadedEngine) -> TrainerProcess:
 
 
 def rest(engine: LoadedEngine, training: TrainerProcess) -> None:
-    """What happens between two replies: what was rejected is kept, and the training computes for a moment."""
+    """Run the work between two replies: store the rejected tokens, and let the training compute for a moment."""
     engine.tend()
     training.go_on()
     time.sleep(IDLE)

@@ -1,12 +1,12 @@
-"""Pairs of models whose agreement is dialled, for tests and benchmarks.
+"""Pairs of models with a chosen acceptance rate, for tests and benchmarks.
 
-Both models hold the same walk, one random cycle over up to 4096 words, as an associative memory: a word's embedding is
-a direction, and the head's row of the word after it points the same way. Embeddings are so long that what the random
-layers add, at full cost, hardly turns them. In a chosen share of places the draft reads another word than stands there,
-and so continues from where the walk is not: acceptance is decided word by word, while the draft is as sure as ever. A
-pair may also agree up to one place of the walk, and hardly after it.
+Both models store the same walk, one random cycle over up to 4096 words, as an associative memory: a word's embedding is
+a direction, and the output matrix's row of the next word points the same way. Embeddings are so long that the output of
+the random layers, at full cost, hardly turns them. In a chosen share of places the draft model reads another word, and
+so continues from a wrong place of the walk: acceptance is decided word by word, while the draft's confidence stays the
+same. A pair may also agree up to one place of the walk, and hardly after it.
 
-Words are text (" bake duzi"), and text is split back into them: a raw prompt that ends in a word goes on from it, any
+Words are text (" bake duzi"), and text is split back into them: a raw prompt that ends in a word continues from it, any
 other from the walk's beginning. The models know nothing but the walk: no language, no chat template, no end of
 generation.
 """
@@ -30,8 +30,8 @@ SYLLABLES = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in 
 FIRST_WORD = N_BASE + 2 * len(SYLLABLES)  # before it: syllables, and syllables after a space
 MAX_WORDS = len(SYLLABLES) ** 2
 N_CTX = 4096
-CERTAIN = 16.0  # the logit of a word of probability 1: far above what a hundred thousand others add up to
-LOUD = 64.0  # an embedding's length over what a layer adds to it
+CERTAIN = 16.0  # the logit of a word of probability 1: far above the sum of a hundred thousand others
+LOUD = 64.0  # an embedding's length relative to the output of a layer
 SIGNS = np.array([-1, 1], dtype=np.float32)
 HADAMARD = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], dtype=np.float32)
 
@@ -53,15 +53,14 @@ def plant(
     seed: int = 0,
     n_ctx: int = N_CTX,
 ) -> Pair:
-    """Writes target.gguf and draft.gguf of these shapes (the vocabulary is the target's) and a file type of llama.h's
-    enum llama_ftype.
+    """Write target.gguf and draft.gguf of these shapes (the vocabulary is the target's) and a file type of llama.h's
+    enum llama_ftype, and return the pair.
 
-    acceptance: share of words after which the draft is right; of two shares, the second holds from `change` words into
-    the walk to its end. likely: probability of the walk's next word at temperature 1; the rest, above 0, is for
-    skipping one word (two thirds of it) or two. hesitation: share of noise in what the draft reads where it is wrong;
-    from 0.5 to 0.8, its confidence tells where it is right. words: at most so many are in the walk, after which it
-    begins again; widths below 192 have no room for thousands. n_ctx: tokens of context that the models are said to be
-    trained on.
+    acceptance: share of words after which the draft is right; of two shares, the second applies from `change` words
+    into the walk to its end. likely: probability of the walk's next word at temperature 1; the rest, above 0, is for
+    skipping one word (two thirds of it) or two. hesitation: share of noise in the draft's input where it is wrong; from
+    0.5 to 0.8, its confidence shows where it is right. words: maximal length of the walk, after which it repeats;
+    widths below 192 have no room for thousands. n_ctx: training context in the models' metadata, in tokens.
     """
     folder.mkdir(parents=True, exist_ok=True)
     order = walk(target.vocab, words, seed)
@@ -83,26 +82,26 @@ def plant(
 
 
 def walk(n_vocab: int, words: int = MAX_WORDS, seed: int = 0) -> Ids:
-    """The walk's token ids [n] in order; n is a multiple of 4."""
+    """Return the walk's token ids [n] in order; n is a multiple of 4."""
     n = min(words, MAX_WORDS, n_vocab - FIRST_WORD) // 4 * 4
     return FIRST_WORD + np.random.default_rng([seed, 0]).permutation(n)
 
 
 def prompts(n_vocab: int, places: Iterable[int], words: int = MAX_WORDS, seed: int = 0) -> list[str]:
-    """Raw prompts after which the walk goes on from these places."""
+    """Return raw prompts after which the walk continues from these places."""
     order = walk(n_vocab, words, seed)
     return [f"Go on after {word(int(order[place % len(order)]))}" for place in places]
 
 
 def word(token: int) -> str:
-    """What a token of the walk says."""
+    """Return the text of a token of the walk."""
     first, second = divmod(token - FIRST_WORD, len(SYLLABLES))
     return SYLLABLES[first] + SYLLABLES[second]
 
 
 def misread(n: int, acceptance: float | tuple[float, float], change: int, rng: np.random.Generator) -> Ids:
-    """For each place of the walk [n] the one that the draft reads: its own, or for a random share another of that
-    share.
+    """Return for each place of the walk [n] the place that the draft reads: its own, or for a random share another of
+    that share.
     """
     first, then = acceptance if isinstance(acceptance, tuple) else (acceptance, acceptance)
     wrong = np.flatnonzero(rng.random(n) >= np.where(np.arange(n) < change, first, then))
@@ -112,8 +111,8 @@ def misread(n: int, acceptance: float | tuple[float, float], change: int, rng: n
 
 
 def directions(n: int, width: int, rng: np.random.Generator) -> Floats:
-    """Random signs [n, width] of which any four in a row are orthogonal, so that close places do not disturb each
-    other.
+    """Return random signs [n, width] of which any four in a row are orthogonal, so that close places do not disturb
+    each other.
     """
     signs = rng.choice(SIGNS, size=(n, width // 4, 1))
     return (signs * HADAMARD[np.arange(n) % 4, None]).reshape(n, width)
@@ -130,7 +129,7 @@ def write(
     rng: np.random.Generator,
     n_ctx: int,
 ) -> Path:
-    """Writes one model; `read` [n] says which place of the walk it takes each for."""
+    """Write one model; it reads each place of the walk as the one in `read` [n]."""
     places = directions(len(order), shape.width, rng)
     source = path.with_suffix(".q8_0")
     writer = begin(source, shape, n_ctx=n_ctx)
@@ -149,7 +148,7 @@ def write(
 
 
 def add_words(writer: GGUFWriter, n_vocab: int) -> None:
-    """Syllables, words of two after a space, and as many unreachable tokens as are missing; in all `n_vocab`."""
+    """Add syllables, words of two after a space, and unreachable tokens up to `n_vocab` in all."""
     pairs = [(first, second) for first in SYLLABLES for second in SYLLABLES][: n_vocab - FIRST_WORD]
     tokens = [
         *SYLLABLES,
@@ -164,7 +163,9 @@ def add_words(writer: GGUFWriter, n_vocab: int) -> None:
 def embeddings(
     n_vocab: int, order: Ids, places: Floats, read: Ids, hesitation: float, rng: np.random.Generator
 ) -> Floats:
-    """[n_vocab, width]: what each word is read as; whatever is no word, as the walk's last, after which it begins."""
+    """Return [n_vocab, width] embeddings: each word as the place that is read; every other token as the walk's last
+    word.
+    """
     noise = rng.choice(SIGNS, size=places.shape)
     share = np.where(read == np.arange(len(read)), 0, hesitation)[:, None]
     rows: Floats = np.tile(places[-1], (n_vocab, 1))
@@ -174,7 +175,9 @@ def embeddings(
 
 
 def head(n_vocab: int, order: Ids, places: Floats, likely: float) -> Floats:
-    """[n_vocab, width]: each word's row points to the three places before it, by the chance of coming from there."""
+    """Return [n_vocab, width]: each word's row points to the three places before it, by the probability of coming from
+    there.
+    """
     rows = np.zeros((n_vocab, places.shape[1]), dtype=np.float32)
     for back, probability in enumerate((likely, (1 - likely) * 2 / 3, (1 - likely) / 3), start=1):
         rows[order] += (CERTAIN + np.log(probability)) * np.roll(places, back, axis=0)
@@ -182,5 +185,5 @@ def head(n_vocab: int, order: Ids, places: Floats, likely: float) -> Floats:
 
 
 def add_rows(writer: GGUFWriter, name: str, rows: Floats) -> None:
-    """One Q8_0 tensor of given values."""
+    """Add one Q8_0 tensor of given values."""
     writer.add_tensor(name, quantize(rows, GGMLQuantizationType.Q8_0), raw_dtype=GGMLQuantizationType.Q8_0)

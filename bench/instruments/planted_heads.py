@@ -1,9 +1,9 @@
-"""Heads for planted targets (see planted.py) that are right as often as is dialled: what a head that pays brings and
-costs, without a training.
+"""Heads for planted targets (see planted.py) with a chosen acceptance rate: benefit and cost of a useful head without a
+training.
 
-A row of the head becomes the direction of its token alone, from which the target's output tells the word after it; in
-the wrong places the head's own table reads another word. Its layers cost what a trained head's cost, and its attention
-looks at its own row only.
+A row of the head becomes the direction of its token alone, from which the target's output matrix derives the next word.
+In the wrong places the head's own table reads another word. Its layers cost as much as a trained head's, and its
+attention attends to its own row only.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from bench.instruments.planted import (
 from bench.instruments.shapes import Shape, finish
 from runtime.models.registry import Pair
 
-LIKELY, CHANGE = 0.7, 256  # as a pair is planted where nothing else is asked for
-SHARP = 2.0  # length of queries and keys over a direction's: a row's own key is far above all others
+LIKELY, CHANGE = 0.7, 256  # the defaults of `plant`
+SHARP = 2.0  # length of queries and keys relative to a direction's: a row's own key dominates all others
 QUIET = 0.02  # size of the feed-forward layer's weights
-WALK = "walk"  # a vocabulary of its words
+WALK = "walk"  # name of the vocabulary with the walk's words
 
 
 def plant_eagle(
@@ -51,8 +51,10 @@ def plant_eagle(
     change: int = CHANGE,
     name: str = "eagle",
 ) -> Pair:
-    """The planted pair, whose target has that shape, with an EAGLE-3 head in the draft model's place, a file of that
-    name beside the target's. It drafts all of the walk's words, and those of as many other tokens.
+    """Return the planted pair with an EAGLE-3 head instead of the draft model, in a file of that name in the target's
+    folder.
+
+    The target must have that shape. The head can propose all of the walk's words, and as many other tokens.
     """
     rng, order, places = walked(shape.vocab, shape.width, words, seed)
     wanted = replace(head_for(pair.target), heads=shape.heads, ffn=shape.ffn)
@@ -61,7 +63,7 @@ def plant_eagle(
     writer = begin_head(path, wanted, kv_heads=shape.heads)
     writer.add_bool("eagle3.norm_before_residual", True)
     same, n = np.eye(shape.width, dtype=np.float32), shape.width
-    own = {"q": SHARP * same, "k": SHARP * same, "v": same}  # of what a row reads, which is its token, then a state
+    own = {"q": SHARP * same, "k": SHARP * same, "v": same}  # applied to a row's input, its token and then a state
     drafted = np.unique(np.append(order, rng.permutation(shape.vocab)[: len(order)]))
     writer.add_tensor("d2t", drafted, raw_dtype=GGMLQuantizationType.I64)
     read = misread(len(order), acceptance, change, rng)
@@ -87,8 +89,9 @@ def plant_mtp(
     words: int = MAX_WORDS,
     seed: int = 0,
 ) -> Pair:
-    """A model of that family, `layers` deep without the one that only drafts, which knows the walk and drafts it. One
-    that is always right has no table of its own.
+    """Return a model of that family, with `layers` layers and one drafting layer, which knows the walk and drafts it.
+
+    With an acceptance rate of 1 it has no embedding table of its own.
     """
     rng, order, places = walked(vocab, width, words, seed)
     own = {"block_count": layers + 1, "embedding_length": width, "feed_forward_length": 3 * width}
@@ -106,7 +109,7 @@ def plant_mtp(
     same, even = np.eye(width, dtype=np.float32), np.full(width, width**-0.5, dtype=np.float32)
     tensors |= {
         "token_embd.weight": embeddings(vocab, order, places, np.arange(len(order)), 0.0, rng),
-        f"{last}.eh_proj.weight": np.hstack([LOUD * same, 0 * same]),  # of a token, and of the state before it
+        f"{last}.eh_proj.weight": np.hstack([LOUD * same, 0 * same]),  # applied to a token and the state before it
         f"{last}.enorm.weight": np.ones(width, dtype=np.float32),
         f"{last}.shared_head_norm.weight": even,
         "output.weight": head(vocab, order, places, LIKELY),
@@ -119,21 +122,21 @@ def plant_mtp(
 
 
 def walked(vocab: int, width: int, words: int, seed: int) -> tuple[np.random.Generator, np.ndarray, Floats]:
-    """Chance for the head; the walk that the target of such a pair knows, and the directions of its words."""
+    """Return a random generator for the head, the walk of such a pair's target, and the directions of its words."""
     order = walk(vocab, words, seed)
     places = directions(len(order), width, np.random.default_rng([seed, 2]))
     return np.random.default_rng([seed, 4]), order, places
 
 
 def feed_forward(layer: str, shape: Shape, rng: np.random.Generator) -> dict[str, Floats]:
-    """Small random weights."""
+    """Return small random weights."""
     n, inner = shape.width, shape.ffn
     shapes = {"ffn_gate": (inner, n), "ffn_up": (inner, n), "ffn_down": (n, inner)}
     return {f"{layer}.{name}": QUIET * rng.standard_normal(each, dtype=np.float32) for name, each in shapes.items()}
 
 
 def add_all(writer: GGUFWriter, tensors: dict[str, Floats], width: int, norms: tuple[str, ...]) -> None:
-    """Matrices in Q8_0, and norms that change nothing but the last."""
+    """Add matrices in Q8_0, and norms; only the last norm changes its input."""
     for name, rows in tensors.items():
         kind = GGMLQuantizationType.Q8_0
         writer.add_tensor(f"{name}.weight", quantize(rows, kind), raw_dtype=kind)

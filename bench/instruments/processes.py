@@ -1,5 +1,5 @@
-"""Ways to answer, each in a process of its own that stays alive: two builds of llama.cpp never meet, and an abort costs
-one way.
+"""Configurations, each in a process of its own that stays alive: two builds of llama.cpp never share a process, and an
+abort costs one configuration.
 
 Also a process that keeps a core busy. Knows processes, pipes and rates; knows no model library.
 """
@@ -17,27 +17,27 @@ from multiprocessing.process import BaseProcess
 from bench.instruments.ways import Answer, Job, Prompt, Way, WayError
 
 SPAWN = get_context("spawn")  # a fork would take one library's locks and threads into another's process
-ROUND_SECONDS = 30.0  # a way that takes longer over the prompts of a round leaves the rest of them out
-PATIENCE = 900.0  # seconds to load, and for one answer
+ROUND_SECONDS = 30.0  # after these seconds the remaining prompts of a round are left out
+PATIENCE = 900.0  # maximal seconds to load, and for one answer
 OPENED = Answer("", 0, 0)
 
 
 class Peer:
-    """A way in its own process: started when first asked, alive until closed.
+    """A configuration in its own process: started by the first request, alive until closed.
 
-    One that fails once is not asked again.
+    After its first failure it gets no more requests.
     """
 
     def __init__(self, job: Job, way: Way, is_kept: bool = True) -> None:
         self.job, self.way, self.is_kept = job, way, is_kept
         self.failure = ""
-        self.texts: dict[str, set[str]] = {}  # what was said to each question, in all rounds
+        self.texts: dict[str, set[str]] = {}  # replies by question, in all rounds
         self.drafted = self.accepted = self.tokens = 0
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
 
     def rate(self, prompts: Sequence[Prompt]) -> float:
-        """Tokens per second of one round; not a number when the way has failed."""
+        """Return the tokens per second of one round; NaN if the configuration has failed."""
         try:
             return math.nan if self.failure else self._round(prompts)
         except WayError as error:
@@ -48,7 +48,7 @@ class Peer:
                 self.close()
 
     def forget(self) -> None:
-        """What was said and counted so far."""
+        """Clear the texts and counts so far."""
         self.texts.clear()
         self.drafted = self.accepted = self.tokens = 0
 
@@ -69,7 +69,7 @@ class Peer:
             self._pipe, theirs = SPAWN.Pipe()
             self._process = SPAWN.Process(target=serve, args=(theirs, self.job, self.way), daemon=True)
             self._process.start()
-            theirs.close()  # or the end of the process would not be seen here
+            theirs.close()  # otherwise the end of the process is not detected here
             self._exchange(None)
 
     def _ask(self, prompt: Prompt) -> Answer:
@@ -80,7 +80,7 @@ class Peer:
         return answer
 
     def _exchange(self, prompt: Prompt | None) -> Answer:
-        """Sends the prompt, if there is one, and waits for what comes."""
+        """Send the prompt, if there is one, and wait for the answer."""
         assert self._process is not None
         assert self._pipe is not None
         try:
@@ -97,7 +97,7 @@ class Peer:
         return came
 
     def close(self) -> None:
-        """Ends the process; may be called twice."""
+        """End the process; may be called twice."""
         if self._process is not None and self._pipe is not None:
             self._pipe.close()
             self._process.join(5)
@@ -107,9 +107,9 @@ class Peer:
 
 
 def serve(pipe: Connection, job: Job, way: Way) -> None:
-    """A peer's process: opens the way, then answers until the other end is closed.
+    """Run a peer's process: open the configuration, then answer until the other end is closed.
 
-    A text instead of an answer says what went wrong.
+    A string instead of an answer is an error.
     """
     try:
         answer = way.opens(job, way)
@@ -118,12 +118,12 @@ def serve(pipe: Connection, job: Job, way: Way) -> None:
             pipe.send(answer(pipe.recv()))
     except (EOFError, KeyboardInterrupt):
         pass
-    except Exception as error:  # whatever a peer's library raises costs its row only
+    except Exception as error:  # any error of a peer's library costs its row only
         pipe.send(f"{type(error).__name__}: {error}")
 
 
 def spin() -> None:
-    """Keeps a core busy as long as there is someone to do it for."""
+    """Keep a core busy until the parent process ends."""
     parent = parent_process()
     while parent is not None and parent.is_alive():
         sum(range(100_000))
@@ -131,7 +131,7 @@ def spin() -> None:
 
 @contextmanager
 def busy_core() -> Iterator[None]:
-    """One core is busy inside."""
+    """Keep one core busy inside the block."""
     process = SPAWN.Process(target=spin, daemon=True)
     process.start()
     try:

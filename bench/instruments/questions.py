@@ -1,4 +1,4 @@
-"""What is asked: the bundled pair, about its whole corpus; other models, for a few sentences of prose."""
+"""Questions for benchmarks: about the bundled pair's whole corpus, and for other models a few for prose."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ PROSE = (
 
 
 def questions(n: int = 30) -> list[str]:
-    """Return so many questions over the whole corpus, or a few more."""
+    """Return `n` questions over the whole corpus, or a few more."""
     entries = load(CORPUS)
     return [f"What does {entry.name} do?" for entry in entries[:: len(entries) // n]]

@@ -1,4 +1,4 @@
-"""What public models are asked in `bench.real`: six kinds of text, as instructions and as texts that go on.
+"""The prompts of `bench.real`: six kinds of text, as instructions and as beginnings for continuation.
 
 Plain data; knows no model.
 """
@@ -14,14 +14,14 @@ from bench.instruments.edits import edits
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """An instruction; how its reply begins, for a model that only goes on with texts; the JSON schema of the reply."""
+    """An instruction; the beginning of its reply, for a model without a chat template; the JSON schema of the reply."""
 
     instruction: str
     beginning: str
     form: str = ""
 
     def text(self, is_raw: bool) -> str:
-        """What is said to a model with a chat template, or what one without goes on with."""
+        """Return the prompt for a model with a chat template, or for one that only continues texts."""
         return f"{self.instruction}\n\n{self.beginning}" if is_raw else self.instruction
 
 

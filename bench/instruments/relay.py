@@ -1,6 +1,6 @@
-"""A relay that delays what goes through it, in each direction, as a network would.
+"""A relay that delays traffic in each direction, as a network would.
 
-Bandwidth is not limited: what is sent at once arrives at once, later. Knows sockets and the clock.
+Bandwidth is not limited: bytes sent together arrive together. Knows sockets and the clock.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from queue import SimpleQueue
 
-SIZE = 2**18  # bytes that are read at once
-Late = tuple[float, bytes]  # when it is due, and what; b"": the end
+SIZE = 2**18  # maximal bytes per read
+Late = tuple[float, bytes]  # time of sending (time.perf_counter), and data; b"": the end
 
 
 def relay(listening: socket.socket, port: int, seconds: float) -> None:
-    """Passes every connection on to that port of this machine, until the process is ended."""
+    """Forward every connection to that port of this machine, until the process is ended."""
     while True:
         here, _ = listening.accept()
         there = socket.create_connection(("127.0.0.1", port))
@@ -30,7 +30,7 @@ def relay(listening: socket.socket, port: int, seconds: float) -> None:
 
 
 def take(source: socket.socket, late: SimpleQueue[Late], seconds: float) -> None:
-    """Notes what comes and when it is due."""
+    """Receive data and queue it with its time of sending."""
     data = b"more"
     while data:
         try:
@@ -41,7 +41,7 @@ def take(source: socket.socket, late: SimpleQueue[Late], seconds: float) -> None
 
 
 def give(sink: socket.socket, late: SimpleQueue[Late]) -> None:
-    """Sends it then; the end too."""
+    """Send the queued data at its time, and then the end."""
     while True:
         due, data = late.get()
         time.sleep(max(0.0, due - time.perf_counter()))
@@ -55,7 +55,7 @@ def give(sink: socket.socket, late: SimpleQueue[Late]) -> None:
 
 @contextmanager
 def delayed(port: int, seconds: float) -> Iterator[int]:
-    """The port of a relay to that port, in a process of its own; without a delay there is none."""
+    """Yield the port of a relay to that port, in a process of its own; without a delay, the port itself."""
     if not seconds:
         yield port
         return

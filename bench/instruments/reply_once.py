@@ -1,7 +1,8 @@
-"""One reply in a process of its own, as a command makes it: `python -m bench.instruments.reply_once JOB`.
+"""One reply in a process of its own, as a command generates it.
 
-JOB is a JSON object. Prints the seconds of the reply, prompt included, up to the first chunk that reaches each of MARKS
-tokens, and of the whole; and what it did in its slowest passes. Knows the engine; compares nothing.
+Usage: `python -m bench.instruments.reply_once JOB`, where JOB is a JSON object. Prints the seconds per token of the
+reply, prompt included, up to the first chunk that reaches each of MARKS tokens, and of the whole; and its slowest
+passes. Knows the engine; compares nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ WHOLE = 0  # the mark of the whole reply
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is asked of which pair; without drafters it is plain decode."""
+    """A question and a pair; without drafters it is plain decode."""
 
     target: str
     draft: str | None
@@ -38,10 +39,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What a reply took."""
+    """The timings of a reply."""
 
-    seconds: dict[int, float]  # a token, up to each mark that was reached, and of the whole
-    own: dict[int, float]  # of them, those for which the replying thread had a core
+    seconds: dict[int, float]  # per token, up to each reached mark, and of the whole
+    own: dict[int, float]  # the same in CPU time of the replying thread
     n: int
     text: str  # a checksum
     drafted: int
@@ -50,7 +51,7 @@ class Timed:
 
 
 def timed(engine: LoadedEngine, job: Job) -> Timed:
-    """Makes the reply."""
+    """Generate the reply and return its timings."""
     asked = job.question if job.is_raw else [Message("user", job.question)]
     marks, seconds, own, n, text = list(MARKS), dict[int, float](), dict[int, float](), 0, ""
     began, worked = time.perf_counter(), time.thread_time()
@@ -67,7 +68,7 @@ def timed(engine: LoadedEngine, job: Job) -> Timed:
 
 
 def main() -> None:
-    """Loads, answers once, prints."""
+    """Load, generate one reply, print."""
     job = Job(**json.loads(sys.argv[1]))
     drafters = tuple(usual() if job.drafters is None else job.drafters)
     pair = Pair("first", Path(job.target), Path(job.draft) if job.draft else None, context=2048, drafters=drafters)

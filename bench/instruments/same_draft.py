@@ -1,6 +1,6 @@
-"""llama.cpp's server with the same draft model, head or drafting layer as ours: what it makes of several draft lengths.
+"""llama.cpp's server with the same draft model, head or drafting layer as ours, at several draft lengths.
 
-Each way is in a process of its own. Knows the server's settings and rates; the comparison is the caller's.
+Each configuration is in a process of its own. Knows the server's settings and rates; the caller compares.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.instruments.ways import Job, Way, draft_lengths, examine_server, open
 from runtime.engine import Message
 from runtime.models.registry import Pair
 
-LENGTHS = 1, 2, 3, 5, 8  # draft tokens at most
+LENGTHS = 1, 2, 3, 5, 8  # maximal draft tokens
 PLAIN = "server, plain"
 Asked = str | Sequence[Message]  # a raw prompt, or a question
 
@@ -25,7 +25,9 @@ Asked = str | Sequence[Message]  # a raw prompt, or a question
 def server_rows(
     pair: Pair, prompts: Sequence[Asked], most: int, threads: int | None, runs: int, ours: float
 ) -> Iterator[tuple[list[str], float]]:
-    """A row of the table of drafters for each way, and how many times its rate `ours` is, in tokens per second."""
+    """Yield a row of the table of drafters for each configuration, and the ratio of `ours` (tokens per second) to its
+    rate.
+    """
     is_raw = isinstance(prompts[0], str)
     texts = [each if isinstance(each, str) else each[0].content for each in prompts]
     found = of_server(pair, texts, is_raw, most, threads, runs)
@@ -39,7 +41,7 @@ def server_rows(
 def of_server(
     pair: Pair, asked: Sequence[str], is_raw: bool, most: int, threads: int | None, runs: int
 ) -> dict[str, tuple[list[float], int, int]]:
-    """By the way's name: tokens per second of decoding in each round, tokens drafted and accepted."""
+    """Return by configuration: tokens per second of decoding in each round, draft tokens proposed and accepted."""
     job, counted, prompts, _ = elsewhere(prepare, Job(pair, most, is_raw), asked)
     server = elsewhere(examine_server)
     settings: dict[str, dict[str, Any]] = {"plain": {}} | draft_lengths(pair, server, LENGTHS, 0.0)

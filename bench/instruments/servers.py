@@ -1,4 +1,4 @@
-"""Servers in processes of their own: a port to serve at, and `slipstream serve` until the block ends."""
+"""Servers in processes of their own: a free port, and `slipstream serve` until the block ends."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tempfile import TemporaryFile
 
 import httpx2
 
-LOADING = 120  # seconds at most
+LOADING = 120  # maximal seconds to load
 
 
 def free_port() -> int:
-    """Return one on which nobody listens."""
+    """Return an unused port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 
 
 @contextmanager
 def serving(pair: str, more: list[str]) -> Iterator[str]:
-    """The address of a server of its own."""
+    """Yield the address of a server of its own."""
     port = free_port()
     command = [sys.executable, "-m", "app.cli", "serve", pair, "--port", str(port), "--quiet", *more]
-    # A pipe that nobody reads would be full one day, and the server would wait for it
+    # An unread pipe would fill up and block the server
     with TemporaryFile("w+") as said, subprocess.Popen(command, stderr=said, text=True) as server:
         try:
             wait_until_loaded(f"http://127.0.0.1:{port}", server)
@@ -40,9 +40,9 @@ def serving(pair: str, more: list[str]) -> Iterator[str]:
 
 
 def wait_until_loaded(url: str, server: subprocess.Popen[str]) -> None:
-    """Raises SystemExit when it ends, or takes too long."""
+    """Wait until the server is loaded. Raises SystemExit if it ends or takes too long."""
     end = time.monotonic() + LOADING
-    with httpx2.Client() as client:  # one, as making them keeps a core busy while the server times its passes
+    with httpx2.Client() as client:  # only one, as creating clients keeps a core busy while the server times its passes
         while server.poll() is None and time.monotonic() < end:
             with suppress(httpx2.HTTPError):
                 if client.get(f"{url}/health").status_code == 200:

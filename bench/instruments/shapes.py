@@ -1,4 +1,4 @@
-"""Random-weight GGUFs of real shapes: they cost what the real ones cost and say nothing.
+"""Random-weight GGUF files of real shapes: they cost as much as the real models, and their text is meaningless.
 
 Used by benchmarks and tests.
 """
@@ -37,7 +37,7 @@ class Shape:
 
     @property
     def n_weights(self) -> int:
-        """Those that a token reads: all layers' and the head's."""
+        """The number of weights read per token: all layers' and the output matrix's."""
         kv = self.width // self.heads * self.kv_heads
         return self.layers * self.width * (2 * self.width + 2 * kv + 3 * self.ffn) + self.vocab * self.width
 
@@ -46,9 +46,9 @@ SMOL_135M = Shape(width=576, layers=30, heads=9, kv_heads=3, ffn=1536, vocab=49_
 # Its vocabulary is smaller than the real one's 128k
 LLAMA_1B = Shape(width=2048, layers=16, heads=32, kv_heads=8, ffn=8192, vocab=32_768)
 LLAMA_3B = Shape(width=3072, layers=28, heads=24, kv_heads=8, ffn=8192, vocab=32_768)
-# Weights that a token reads, the head included
+# 10M weights read per token, the output matrix included
 DRAFT_10M = Shape(width=192, layers=4, heads=3, kv_heads=3, ffn=512, vocab=49_152)
-# The least that K-quants' blocks of 256 fit
+# The smallest shape for K-quants' blocks of 256
 K_QUANTS = Shape(width=256, layers=2, heads=4, kv_heads=2, ffn=512, vocab=512)
 TINY = Shape(width=64, layers=2, heads=2, kv_heads=1, ffn=128, vocab=512)
 LLAMA_8B = Shape(width=4096, layers=32, heads=32, kv_heads=8, ffn=14336, vocab=32_768)
@@ -57,8 +57,9 @@ SHAPES = {"tiny": TINY, "10m": DRAFT_10M, "135m": SMOL_135M, "1b": LLAMA_1B, "3b
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A quantization: the weights and bytes of a block, and at which byte its half-precision scales are, with their
-    values for random weights of about 1; a minimum's scale puts their mean at 0.
+    """A quantization: weights and bytes of a block, and the byte offsets of its half-precision scales.
+
+    Each scale has its value for random weights of about 1; a minimum's scale puts their mean at 0.
     """
 
     kind: GGMLQuantizationType
@@ -73,7 +74,7 @@ Q6_K = Blocks(GGMLQuantizationType.Q6_K, 256, 210, ((208, 1 / 1367),))
 
 
 def random_blocks(rows: int, columns: int, rng: np.random.Generator, blocks: Blocks = Q8_0) -> NDArray[np.uint8]:
-    """[rows, bytes] of weights of about 1 / sqrt(columns)."""
+    """Return [rows, bytes] of weights of about 1 / sqrt(columns)."""
     found = rng.integers(0, 256, size=(rows, columns // blocks.weights, blocks.n_bytes), dtype=np.uint8)
     for at, value in blocks.scales:
         scale = np.float16(value / columns**0.5)
@@ -82,7 +83,7 @@ def random_blocks(rows: int, columns: int, rng: np.random.Generator, blocks: Blo
 
 
 def byte_alphabet() -> list[str]:
-    """GPT-2's printable stand-ins for the 256 bytes."""
+    """Return GPT-2's printable stand-ins for the 256 bytes."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in shown]
     return [chr(byte) for byte in shown] + [chr(256 + i) for i in range(len(hidden))]
@@ -91,8 +92,10 @@ def byte_alphabet() -> list[str]:
 def write_random(
     path: Path, shape: Shape, architecture: str = "llama", spelled: str = "w", seed: int = 0, *, k_quants: bool = False
 ) -> Path:
-    """Writes a model; `spelled` is how its vocabulary's words begin, so that two vocabularies can differ. With
-    `k_quants` it is mixed as Q4_K_M is, without the minutes that quantizing a large one takes; else it is Q8_0.
+    """Write a model; the words of its vocabulary begin with `spelled`, so that two vocabularies can differ.
+
+    With `k_quants` it is mixed like Q4_K_M, without the minutes that quantizing a large model takes; otherwise it is
+    Q8_0.
     """
     rng = np.random.default_rng(seed)
     writer = begin(path, shape, architecture)
@@ -104,7 +107,7 @@ def write_random(
 
 
 def begin(path: Path, shape: Shape, architecture: str = "llama", n_ctx: int = 2048) -> GGUFWriter:
-    """A writer that knows the hyperparameters."""
+    """Return a writer with the hyperparameters."""
     writer = GGUFWriter(str(path), architecture)
     writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
     writer.add_context_length(n_ctx)
@@ -118,7 +121,7 @@ def begin(path: Path, shape: Shape, architecture: str = "llama", n_ctx: int = 20
 
 
 def blocks_of(name: str, layer: int, n_layers: int) -> Blocks:
-    """The quantization of a layer's matrix in Q4_K_M, which gives some of the values and of the feed-forward's last
+    """Return the quantization of a layer's matrix in Q4_K_M, which gives some of the value and feed-forward down
     matrices more bits.
     """
     eighth = n_layers // 8
@@ -127,7 +130,7 @@ def blocks_of(name: str, layer: int, n_layers: int) -> Blocks:
 
 
 def add_layers(writer: GGUFWriter, shape: Shape, rng: np.random.Generator, k_quants: bool = False) -> None:
-    """Random weights of all layers."""
+    """Add random weights of all layers."""
     s, kv = shape, shape.width // shape.heads * shape.kv_heads
     matrices = {
         "attn_q": (s.width, s.width),
@@ -145,7 +148,7 @@ def add_layers(writer: GGUFWriter, shape: Shape, rng: np.random.Generator, k_qua
 
 
 def finish(writer: GGUFWriter, path: Path) -> Path:
-    """Writes what was added."""
+    """Write the file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -154,7 +157,7 @@ def finish(writer: GGUFWriter, path: Path) -> Path:
 
 
 def requantize(source: Path, file_type: int, path: Path) -> Path:
-    """Writes a model in another quantization (a value of llama.h's enum llama_ftype)."""
+    """Write a model in another quantization (a value of llama.h's enum llama_ftype). Raises RuntimeError."""
     params = lib.llama_model_quantize_default_params()
     params.ftype, params.allow_requantize, params.nthread = file_type, True, 1
     if lib.llama_model_quantize(str(source).encode(), str(path).encode(), ctypes.byref(params)):
@@ -165,12 +168,12 @@ def requantize(source: Path, file_type: int, path: Path) -> Path:
 def add_matrix(
     writer: GGUFWriter, name: str, rows: int, columns: int, rng: np.random.Generator, blocks: Blocks = Q8_0
 ) -> None:
-    """One random tensor."""
+    """Add one random tensor."""
     writer.add_tensor(name, random_blocks(rows, columns, rng, blocks), raw_dtype=blocks.kind)
 
 
 def add_vocabulary(writer: GGUFWriter, words: list[str], merges: list[str]) -> None:
-    """A byte-level vocabulary: bytes, an end mark, and words, of which text is split into those that merges make."""
+    """Add a byte-level vocabulary: bytes, an end token, and words; text is split into those that `merges` produce."""
     tokens = [*byte_alphabet(), "<|end|>", *words]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")

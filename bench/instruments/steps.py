@@ -1,4 +1,4 @@
-"""Steps of one sequence at a time, as tests and benchmarks of a decoder make them."""
+"""Single steps of one sequence, for tests and benchmarks of a decoder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATES: WeakKeyDictionary[Decoder, DraftingState] = WeakKeyDictionary()
 
 
 def state_of(decoder: Decoder) -> DraftingState:
-    """Return the state of the last sequence, else of one for which all drafters draft."""
+    """Return the state of the last sequence, or else of one for which all drafters are enabled."""
     return decoder.preparation.current or STATES.setdefault(
         decoder, DraftingState(drafters={each.name for each in decoder.lineup.drafters})
     )
@@ -23,7 +23,7 @@ def state_of(decoder: Decoder) -> DraftingState:
 def one_step(
     decoder: Decoder, context: Tokens, sampler: Sampler, position: int, most: int, state: DraftingState | None = None
 ) -> Step:
-    """Return one step after `context` [n]. Raises what the step raises."""
+    """Return one step after `context` [n]. Raises the step's error."""
     state = state or state_of(decoder)
     state.rule = rule_of(sampler)
     (made,) = decoder.step([StepInput(state, context, sampler, position, most)])

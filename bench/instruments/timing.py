@@ -1,4 +1,4 @@
-"""Interleaved runs, medians, a table and a JSON line: what every benchmark here shares."""
+"""Interleaved runs, medians, a table and a JSON line: shared by every benchmark here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median of several runs, the least and the most."""
+    """The median, minimum and maximum of several runs."""
 
     median: float
     least: float
@@ -27,13 +27,14 @@ class Spread:
 
 
 def spread(values: list[float]) -> Spread:
-    """Of some runs."""
+    """Return the spread of some values."""
     return Spread(statistics.median(values), min(values), max(values))
 
 
 def interleaved(cases: dict[str, Callable[[], float]], runs: int = 7) -> dict[str, list[float]]:
-    """Each case once per round, so that a busy moment hits all alike, and each round from another case on; the first
-    only warms up.
+    """Run each case once per round, so that other load affects all alike, and each round from another case on.
+
+    The first round only warms up.
     """
     results: dict[str, list[float]] = {name: [] for name in cases}
     names = list(cases)
@@ -47,12 +48,12 @@ def interleaved(cases: dict[str, Callable[[], float]], runs: int = 7) -> dict[st
 
 
 def ratios(over: list[float], under: list[float]) -> Spread:
-    """Of runs made in the same rounds."""
+    """Return the spread of the ratios of runs in the same rounds."""
     return spread([a / b for a, b in zip(over, under, strict=True)])
 
 
 def machine() -> str:
-    """The processor's name and the cores that may be used."""
+    """Return the processor's name and the number of usable cores."""
     info = Path("/proc/cpuinfo")
     names = (
         [line.split(": ")[1] for line in info.read_text().splitlines() if line.startswith("model name")]
@@ -64,7 +65,7 @@ def machine() -> str:
 
 
 def report(title: str, columns: list[str], rows: list[list[str]], summary: dict[str, object]) -> None:
-    """Prints the table, then `summary` as one JSON line."""
+    """Print the table, then `summary` as one JSON line."""
     table = Table(*columns, title=f"{title} ({machine()})")
     for row in rows:
         table.add_row(*row)

@@ -1,6 +1,7 @@
-"""A model without weights: logits are a function of the last tokens alone, so that its law can be enumerated.
+"""A model without weights: logits are a function of the last tokens alone, so that its distribution can be enumerated.
 
-Honest semantics: `forward` answers for exactly the tokens it is given, trees included, and refuses what does not fit.
+Strict semantics: `forward` answers for exactly the given tokens, trees included. Raises ContextError for a context that
+is too long.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from runtime.core.errors import ContextError
 
 
 class ToyBackend:
-    """Logits for (token before, last token) from a table; `blur` mixes in another table, for a draft that is often
-    wrong.
+    """Logits for (token before, last token) from a table; `blur` mixes in another table, for a draft model that is
+    often wrong.
     """
 
     can_branch = True
@@ -26,7 +27,7 @@ class ToyBackend:
         self.n_rewindable = n_ctx
 
     def row(self, path: list[int]) -> Logits:
-        """Logits [n_vocab] after these tokens."""
+        """Return logits [n_vocab] after these tokens."""
         return self.table[path[-2] if len(path) > 1 else 0, path[-1]]
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:

@@ -1,7 +1,7 @@
-"""Made-up traces of acceptance and their replay through the controller, without a model or a clock.
+"""Synthetic traces of acceptance and their replay through the controller, without a model or a clock.
 
-A trace says for every place in a text how sure the drafter would be of its token there and whether the target agrees.
-All times are the trace's own. Used by tests and by the simulation.
+A trace has for every position of a text the drafter's confidence in its token there and whether the target agrees. All
+times are the trace's own. Used by tests and by the simulation.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ NAME = "model"
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Places in a text, and what passes and drafts cost there, in seconds."""
+    """Positions in a text, and the costs of passes and drafts there, in seconds."""
 
     name: str
     confidences: Sequence[float]
-    # Of acceptance, where they are known; else estimated from the outcomes of alike confidences
+    # Probabilities of acceptance, if known; otherwise estimated from the outcomes of similar confidences
     chances: Sequence[float]
     agrees: Sequence[bool]
     passes: Sequence[float]  # by width - 1
@@ -39,29 +39,29 @@ class Trace:
     rest: float
 
     def run(self, place: int, most: int = MAX_K) -> int:
-        """How many tokens from `place` on the target would accept."""
+        """Return the number of tokens from `place` on that the target would accept."""
         return next(
             (k for k, agrees in enumerate(self.agrees[place : place + most]) if not agrees),
             min(most, len(self.agrees) - place),
         )
 
     def draft_seconds(self, n_thought: int) -> float:
-        """Of so many draft tokens, the declined included."""
+        """Return the seconds of `n_thought` draft tokens, the declined included."""
         return self.first + (n_thought - 1) * self.rest if n_thought else 0.0
 
     def pass_seconds(self, width: int) -> float:
-        """Of a pass over so many rows, also of several replies."""
+        """Return the seconds of a pass of `width` rows, also for several replies."""
         wider = max(0, width - len(self.passes))
         return self.passes[width - wider - 1] + wider * (self.passes[-1] - self.passes[0]) / (len(self.passes) - 1)
 
     @property
     def plain_seconds(self) -> float:
-        """Of the whole text without drafts."""
+        """Seconds of the whole text without drafts."""
         return len(self.agrees) * self.passes[0]
 
 
 class Proposed(NamedTuple):
-    """What the drafter said at a place, and how much of it is verified."""
+    """The drafter's confidences at a position, and the number of tokens to verify."""
 
     said: Sequence[float]  # confidences
     k: int
@@ -70,7 +70,7 @@ class Proposed(NamedTuple):
 
 
 def propose(controller: Controller, trace: Trace, place: int, room: int = MAX_K) -> Proposed:
-    """What the controller has drafted there after it began a step."""
+    """Return the controller's proposal at a position, after it has begun a step."""
     most, k = min(controller.max_k, room, len(trace.agrees) - place - 1), 0
     choice = controller.choose(NAME) if most > 0 else Choice(Decision.SKIP)
     clock = controller.passes.clock = Clock()
@@ -85,7 +85,7 @@ def propose(controller: Controller, trace: Trace, place: int, room: int = MAX_K)
 
 
 def learn(controller: Controller, trace: Trace, place: int, proposed: Proposed, draft: float, verify: float) -> int:
-    """Tells the controller what came of that, and how long it took; returns how many tokens came."""
+    """Report the outcome and its times to the controller; return the number of generated tokens."""
     said, k, is_asked, _ = proposed
     right, n_rest = min(k, trace.run(place)), max(0, len(said) - 1)
     rest = draft * n_rest * trace.rest / max(trace.draft_seconds(len(said)), 1e-12)
@@ -98,7 +98,7 @@ def learn(controller: Controller, trace: Trace, place: int, proposed: Proposed, 
 
 
 def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
-    """One step of the controller at a place: (tokens that came, seconds)."""
+    """Run one step of the controller at a position; return (generated tokens, seconds)."""
     controller.begin(0)
     proposed = propose(controller, trace, place)
     draft, verify = trace.draft_seconds(len(proposed.said)), trace.passes[proposed.k]
@@ -109,7 +109,7 @@ def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
 
 
 def controller_for(trace: Trace, max_k: int = MAX_K) -> Controller:
-    """As after loading: costs are measured, nothing else is known."""
+    """Return a controller as after loading: costs are measured, nothing else is known."""
     costs = PassCosts()
     for width, seconds in enumerate(trace.passes[: max_k + 1], start=1):
         costs.set(width, seconds)
@@ -117,7 +117,7 @@ def controller_for(trace: Trace, max_k: int = MAX_K) -> Controller:
 
 
 def adaptive(trace: Trace, controller: Controller | None = None) -> float:
-    """Seconds of the whole text."""
+    """Return the seconds of the whole text."""
     controller, place, total = controller or controller_for(trace), 0, 0.0
     while place < len(trace.agrees):
         came, seconds = step(controller, trace, place)
@@ -126,7 +126,7 @@ def adaptive(trace: Trace, controller: Controller | None = None) -> float:
 
 
 def fixed(trace: Trace, k: int) -> float:
-    """Seconds with always `k` drafted tokens."""
+    """Return the seconds with always `k` draft tokens."""
     place, total = 0, 0.0
     while place < len(trace.agrees):
         total += trace.draft_seconds(k) + trace.passes[k]
@@ -136,14 +136,14 @@ def fixed(trace: Trace, k: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Texts that come one after the other; where it `restarts`, each in a process that knows what the last has left."""
+    """Successive texts; if it `restarts`, each in a process that loads the state stored by the last one."""
 
     name: str
     traces: Sequence[Trace]
     restarts: bool = False
 
     def lived(self) -> float:
-        """Seconds of all of them as the controller decides."""
+        """Return the seconds of all texts under the controller."""
         controller, total = controller_for(self.traces[0]), 0.0
         for trace in self.traces:
             if self.restarts:
@@ -157,12 +157,12 @@ Law = Callable[[int, np.random.Generator], tuple[np.ndarray, np.ndarray]]  # len
 
 
 def unsure(chance: float) -> Law:
-    """A drafter whose confidence says nothing."""
+    """Return a law for a drafter whose confidence is uninformative."""
     return lambda n, rng: (np.full(n, 0.85), np.full(n, chance))
 
 
 def informed(mean: float, noise: float = 0.05) -> Law:
-    """Confidence is about the chance, which comes in stretches."""
+    """Return a law with confidence near the probability of acceptance, which is constant over stretches."""
 
     def law(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         levels = rng.beta(3 * mean, 3 * (1 - mean), size=n // 6 + 1).repeat(6)[:n]
@@ -172,7 +172,7 @@ def informed(mean: float, noise: float = 0.05) -> Law:
 
 
 def collapsing(before: float, after: float) -> Law:
-    """Acceptance changes in mid-text, confidence does not."""
+    """Return a law in which the acceptance rate changes within the text, but the confidence does not."""
     return lambda n, rng: (np.full(n, 0.85), np.concatenate([np.full(n // 2, before), np.full(n - n // 2, after)]))
 
 
@@ -182,7 +182,7 @@ LAWS |= {"0.9, then 0.1": collapsing(0.9, 0.1), "0.1, then 0.9": collapsing(0.1,
 
 
 def made_up(law: Law, costs: tuple[Sequence[float], float, float], n: int, seed: int, name: str = "") -> Trace:
-    """`n` places by a law, at the costs (milliseconds) of a machine."""
+    """Return a trace of `n` positions by a law, with the costs (milliseconds) of a machine."""
     rng = np.random.default_rng(seed)
     confidences, chances = law(n, rng)
     passes, first, rest = costs

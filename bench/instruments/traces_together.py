@@ -1,4 +1,4 @@
-"""Texts that are made at once, whose steps share passes: their replay through the controller, by scripted times."""
+"""Replay of concurrent texts, whose steps share passes, through the controller, with scripted times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bench.instruments.traces import MAX_K, Proposed, Trace, controller_for, learn, propose, step
 from runtime.speculative.control.controller import Controller
 
-FURTHER = 0.1  # of a draft pass, for each further reply that has a row in it
+FURTHER = 0.1  # relative cost of each further reply with a row in a draft pass
 
 
 class Together:
@@ -19,11 +19,11 @@ class Together:
         self.seconds, self.n_drafted = 0.0, 0
 
     def live(self) -> list[int]:
-        """Texts that have not ended."""
+        """Return the texts that have not ended."""
         return [i for i, trace in enumerate(self.traces) if self.places[i] < len(trace.agrees)]
 
     def run(self) -> float:
-        """Seconds until the last has ended; each has a step in its turn."""
+        """Return the seconds until the last text has ended; each takes its turn."""
         while live := self.live():
             for i in live:
                 if self.controller.n_worth(len(live)) == 1:
@@ -36,7 +36,7 @@ class Together:
         return self.seconds
 
     def _step(self, live: Sequence[int]) -> None:
-        """One pass for all of them."""
+        """Run one pass for all of them."""
         controller, first = self.controller, self.traces[0]
         proposed = {i: self._propose(i, len(live), MAX_K // len(live) or (i == live[0])) for i in live}
         width = len(live) + sum(each.k for each in proposed.values())
@@ -57,7 +57,7 @@ class Together:
         return propose(self.controller, self.traces[i], self.places[i], room)
 
     def _draft_seconds(self, proposed: Sequence[Proposed]) -> float:
-        """Of passes that have a token of each reply that goes on."""
+        """Return the seconds of the draft passes, each with a token of every reply whose draft continues."""
         first, seconds = self.traces[0], 0.0
         for depth in range(max(len(each.said) for each in proposed)):
             n = sum(len(each.said) > depth for each in proposed)
@@ -66,6 +66,6 @@ class Together:
 
 
 def plain_together(traces: Sequence[Trace]) -> float:
-    """Seconds without drafts, in passes that all share which have not ended."""
+    """Return the seconds without drafts, in passes shared by all texts that have not ended."""
     lengths = sorted((len(trace.agrees) for trace in traces), reverse=True)
     return sum(traces[0].pass_seconds(sum(length > place for length in lengths)) for place in range(lengths[0]))

@@ -1,8 +1,8 @@
-"""The ways to answer that `bench.peers` compares: our engine, llama.cpp's own server, llama-cpp-python's prompt lookup.
+"""The configurations that `bench.peers` compares: our engine, llama.cpp's own server, llama-cpp-python's prompt lookup.
 
-The server is the one that the wheel `xllamacpp` packages. Each `open_*` runs in a process of its own, because two
-builds of llama.cpp would meet in one; so nothing here imports either at its top. Knows each side's settings and clock,
-and which settings are worth a row.
+The server is the one in the wheel `xllamacpp`. Each `open_*` runs in a process of its own, because a process must not
+load two builds of llama.cpp; so this module imports neither at its top. Knows each side's settings and clock, and the
+settings that get a row.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from runtime.models.mtp import has_mtp
 from runtime.models.registry import Pair
 
 OWN_THREADS = ", own threads"
-Q8_0 = 8  # ggml.h, enum ggml_type: what our contexts use on a CPU
-# By the drafter that a pair's draft is for
+Q8_0 = 8  # ggml.h, enum ggml_type: the cache type of our contexts on a CPU
+# By the name of the pair's drafter
 DRAFT_TYPES = {"model": "DRAFT_SIMPLE", "eagle": "DRAFT_EAGLE3", "dflash": "DRAFT_DFLASH", "mtp": "DRAFT_MTP"}
-SEED = 7  # where replies are sampled
+SEED = 7  # for sampled replies
 SHORT = {"size_n": 3, "size_m": 8}  # n-gram lengths that a short reply can match; the defaults are 12 and 48
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A question, and the ids that it is in the model's chat template; the reply's temperature and JSON schema."""
+    """A question, and its ids in the model's chat template; the reply's temperature and JSON schema."""
 
     question: str
     ids: list[int]
@@ -41,10 +41,10 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came, and what it cost without the prefill."""
+    """A reply, and its cost without the prefill."""
 
     text: str
-    tokens: float  # made in those seconds
+    tokens: float  # generated in those seconds
     seconds: float
     drafted: int = 0
     accepted: int = 0
@@ -52,41 +52,41 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all ways have in common."""
+    """The common settings of all configurations."""
 
     pair: Pair
     max_tokens: int
-    is_raw: bool = False  # no chat template
+    is_raw: bool = False  # whether to use no chat template
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to answer: `opens(job, way)` runs in the way's own process and returns a function that answers."""
+    """A configuration: `opens(job, way)` runs in its own process and returns a function that answers."""
 
     name: str
     opens: Callable[[Job, Way], Callable[[Prompt], Answer]]
-    plain: str  # the way that its speed and text are compared with
-    threads: int | None = None  # None: what the side takes by itself
+    plain: str  # name of the configuration that its speed and text are compared with
+    threads: int | None = None  # None: the side's own choice
     settings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What the packaged server offers."""
+    """The capabilities of the packaged server."""
 
     types: dict[str, int]  # kinds of speculation
-    sized: tuple[str, ...]  # those of them whose n-gram lengths can be set
+    sized: tuple[str, ...]  # those with configurable n-gram lengths
     n_max: int
     p_min: float
     build: str
 
 
 class WayError(Exception):
-    """Why a way gives no answer."""
+    """The reason why a configuration gives no answer."""
 
 
 def open_ours(job: Job, way: Way) -> Callable[[Prompt], Answer]:
-    """Our engine; the settings are Options."""
+    """Open our engine; the settings are Options."""
     from runtime.engine import Grammar, Message, Options, Sampling
     from runtime.engine.loaded import LoadedEngine
 
@@ -106,7 +106,7 @@ def open_ours(job: Job, way: Way) -> Callable[[Prompt], Answer]:
 
 
 def common_params(settings: Mapping[str, Any]) -> Any:
-    """llama.cpp's parameters, with these by dotted name."""
+    """Return llama.cpp's parameters, set by dotted name."""
     import xllamacpp  # type: ignore[import-untyped]
 
     params = xllamacpp.CommonParams()
@@ -117,7 +117,7 @@ def common_params(settings: Mapping[str, Any]) -> Any:
 
 
 def open_server(job: Job, way: Way) -> Callable[[Prompt], Answer]:
-    """llama.cpp's server inside this process; the settings are its parameters by dotted name."""
+    """Open llama.cpp's server in this process; the settings are its parameters by dotted name."""
     import xllamacpp
 
     settings: dict[str, Any] = {
@@ -150,7 +150,7 @@ def open_server(job: Job, way: Way) -> Callable[[Prompt], Answer]:
 
 
 def open_lookup(job: Job, way: Way) -> Callable[[Prompt], Answer]:
-    """llama-cpp-python's `Llama`; the settings are those of its prompt lookup, none for plain decode."""
+    """Open llama-cpp-python's `Llama`; the settings are those of its prompt lookup, none for plain decode."""
     import llama_cpp
     from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
@@ -175,7 +175,7 @@ def open_lookup(job: Job, way: Way) -> Callable[[Prompt], Answer]:
 
 
 def examine_server() -> Server:
-    """Asks the wheel, in a process of its own, what it offers."""
+    """Return the capabilities of the wheel's server. Run in a process of its own."""
     import xllamacpp
 
     speculative = xllamacpp.CommonParams().speculative
@@ -188,8 +188,10 @@ def examine_server() -> Server:
 
 
 def prepare(job: Job, questions: Sequence[str]) -> tuple[Job, int, list[Prompt], str]:
-    """Asks our engine, in a process of its own: the job in a context that the model can fill, threads for one row, the
-    prompts, its build.
+    """Return the job with a context that the model can fill, the threads for one row, the prompts, and our build of
+    llama.cpp.
+
+    Run in a process of its own.
     """
     import llama_cpp.llama_cpp as lib
 
@@ -210,20 +212,18 @@ def prepare(job: Job, questions: Sequence[str]) -> tuple[Job, int, list[Prompt],
 
 
 def end(threads: int | None) -> str:
-    """How a way's name ends: with a remark where the side takes the threads that it takes by itself, by measurement or
-    by default.
-    """
+    """Return the end of a configuration's name: a remark if the side itself chooses its threads."""
     return "" if threads else OWN_THREADS
 
 
 def ours(threads: int | None) -> list[Way]:
-    """Our ways."""
+    """Return our configurations."""
     plain = Way(f"ours, plain{end(threads)}", open_ours, f"ours, plain{end(threads)}", threads, {"drafters": ()})
     return [plain, Way(f"ours, adaptive{end(threads)}", open_ours, plain.name, threads)]
 
 
 def server_basics(pair: Pair, server: Server, threads: int | None) -> list[Way]:
-    """Plain, and with the draft model at the server's defaults."""
+    """Return the server's configurations: plain, and with the draft model at its defaults."""
     plain = Way(f"server, plain{end(threads)}", open_server, f"ours, plain{end(threads)}", threads)
     if not drafts_by(pair):
         return [plain]
@@ -234,7 +234,7 @@ def server_basics(pair: Pair, server: Server, threads: int | None) -> list[Way]:
 
 
 def drafts_by(pair: Pair) -> str:
-    """The drafter that a pair's draft, or layers of its target's own file, are for; "" where it has none."""
+    """Return the drafter for a pair's draft, or for drafting layers in its target's file; "" if it has none."""
     if pair.draft is not None:
         return begins_for(pair.draft) or "model"
     try:
@@ -244,13 +244,13 @@ def drafts_by(pair: Pair) -> str:
 
 
 def draft_settings(pair: Pair, server: Server) -> dict[str, Any]:
-    """A draft model, or a head, is loaded for its path, but used only where the type is named too."""
+    """Return the settings for the pair's draft: its path loads it, but it is used only if the type is set too."""
     file = {"speculative.draft.mparams.path": str(pair.draft)} if pair.draft else {}
     return file | {"speculative.types": [server.types[DRAFT_TYPES[drafts_by(pair)]]]}
 
 
 def draft_lengths(pair: Pair, server: Server, lengths: Iterable[int], p_min: float) -> dict[str, dict[str, Any]]:
-    """The server's settings by name, for drafts of so many tokens at most."""
+    """Return the server's settings by name, for drafts of at most each of these lengths."""
     return {
         f"draft n_max {n_max}, p_min {p_min:g}": draft_settings(pair, server)
         | {"speculative.draft.n_max": n_max, "speculative.draft.p_min": p_min}
@@ -259,7 +259,7 @@ def draft_lengths(pair: Pair, server: Server, lengths: Iterable[int], p_min: flo
 
 
 def server_settings(pair: Pair, server: Server, threads: int) -> list[Way]:
-    """Everything else that a person could try to make the server faster."""
+    """Return all other settings that could make the server faster."""
     settings: dict[str, dict[str, Any]] = {"plain, Q8_0 cache": {"cache_type_k": Q8_0, "cache_type_v": Q8_0}}
     for p_min in (0.0, 0.75) if drafts_by(pair) else ():
         lengths = [n for n in range(1, 9) if (n, p_min) != (server.n_max, server.p_min)]
@@ -273,7 +273,7 @@ def server_settings(pair: Pair, server: Server, threads: int) -> list[Way]:
 
 
 def lookups(threads: int) -> list[Way]:
-    """llama-cpp-python: plain, and prompt lookup as its authors advise for CPUs and by default."""
+    """Return llama-cpp-python's configurations: plain, and prompt lookup as recommended for CPUs and by default."""
     plain = Way("llama-cpp-python, plain", open_lookup, "ours, plain", threads)
     return [
         plain,

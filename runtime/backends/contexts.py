@@ -1,4 +1,4 @@
-"""Which kind of context a model gets. Knows the kinds; how each goes back in its text is its own."""
+"""Chooses the kind of context for a model. Knows the kinds; does not know how each one rewinds."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def open_backend(
     is_frugal: bool = False,
     n_seats: int = 1,
 ) -> LlamaBackend:
-    """The context that the model's architecture needs; a frugal one keeps little to go back with. Several seats are for
-    conversations that share passes, where the architecture allows that and no trees are wanted.
+    """Open the context that the model's architecture needs; a frugal one keeps little to rewind with.
 
-    Trees need a cache that can be cut anywhere; elsewhere `can_branch` asks in vain. Raises ModelError.
+    Several seats are for conversations that share passes, where the architecture allows it and no trees are used. Trees
+    need a cache that can be truncated anywhere; elsewhere `can_branch` has no effect. Raises ModelError.
     """
     if model.is_recurrent:
         return RecurrentBackend(model, n_ctx, n_rows, n_batch, 0 if is_frugal else n_rows - 1)

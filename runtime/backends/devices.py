@@ -1,4 +1,4 @@
-"""What llama.cpp was compiled for and what it can compute on. Asks the library; knows no model."""
+"""The features llama.cpp was compiled with, and the devices it can compute on. Queries the library; knows no model."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from runtime.backends.private_llama import ggml
 
 
 def cpu_features() -> list[str]:
-    """Instruction sets and options of the CPU's kernels, as the library names them."""
+    """Return the instruction sets and options of the CPU's kernels, as the library names them."""
     library.start()
     text = lib.llama_print_system_info().decode()
     return [part.split("=")[0].split(":")[-1].strip() for part in text.split("|") if part.split("=")[-1].strip() == "1"]
 
 
 def backends() -> list[str]:
-    """What the library was compiled for, whether or not there is a device."""
+    """Return the backends that the library was compiled with, whether or not there is a device."""
     library.start()
     found = map(ggml.ggml_backend_reg_get, range(ggml.ggml_backend_reg_count()))
     return [ggml.ggml_backend_reg_name(registered).decode() for registered in found]
 
 
 def devices() -> list[tuple[str, str, int, int]]:
-    """What computes: backend, name, free and total bytes of memory."""
+    """Return the devices: backend, name, free and total bytes of memory."""
     return [_device(handle) for handle in library.device_handles()]
 
 

@@ -1,7 +1,7 @@
-"""DFlash (Chen et al., arXiv 2602.06036): a head of a few layers in a file of its own, which guesses a block at once.
+"""DFlash (Chen et al., arXiv 2602.06036): a head of a few layers in its own file, which drafts a block in one pass.
 
-The target's states become cells of its cache as they are, without tokens. A block is the newest token and masks behind
-it, which all see one another.
+The target's states become cells of its cache directly, without tokens. A block is the newest token followed by mask
+tokens, all of which attend to one another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runtime.models.heads import HEAD_ROWS, BlockShape
 
 
 class DflashBackend(HeadBackend):
-    """A DFlash head. `forward` returns a row of logits for each token of a block, at most `room` of them."""
+    """A DFlash head. `forward` returns a row of logits for each drafted token of a block, at most `room` of them."""
 
     lag = 0
 
@@ -35,8 +35,9 @@ class DflashBackend(HeadBackend):
         target.shown.show(shape.layers, self.hear)
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
-        """Logits [block, n_vocab]: row i is a guess of token i after `context`, whatever comes between. Valid until the
-        next call.
+        """Return logits [block, n_vocab]: row i predicts token i after `context`, independent of the tokens between.
+
+        They are valid until the next call.
         """
         trail, last = self._trail(context), len(context) - 1
         self._use(trail)
@@ -53,12 +54,12 @@ class DflashBackend(HeadBackend):
         return self._logits()[1:]
 
     def _add_cells(self, trail: Trail, tokens: Tokens, waiting: Rows) -> list[HeadStep]:
-        """No row is a step: what was guessed is not gone on from."""
+        """Turn the target's states into cells; return no steps, because a block is not continued."""
         n = len(waiting)
         self._make_room(trail, trail.n_cells, n)
         self._fill(trail, trail.n_cells, None, waiting)
         self._flag(self._unflagged)
-        if self._has_parts:  # of positions, one after another; the last is no part
+        if self._has_parts:  # M-RoPE takes four sections of positions, one after another; the last is 0
             place = self._positions[trail.n_cells : trail.n_cells + n]
             self._parts = np.concatenate([place, place, place, np.zeros_like(place)])
             self._batch.pos = ctypes.cast(self._parts.ctypes.data, INT32_P)

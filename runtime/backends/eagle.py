@@ -1,6 +1,6 @@
 """EAGLE-3 (Li et al., arXiv 2503.01840): a head of one layer in a file of its own.
 
-Its encoder makes one state of the inputs of three of the target's layers.
+Its encoder combines the inputs of three of the target's layers into one state.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""LayerSkip inside a target's own context (Elhoushi et al., arXiv 2404.16710): drafts from its first layers, its
-weights, its cache.
+"""LayerSkip inside a target's own context (Elhoushi et al., arXiv 2404.16710): drafts with its first layers and cache.
 
 An early pass computes the first layers of a row and then the head. Its keys and values stay in the cache and its hidden
-row is kept, so that the pass which verifies needs only the layers above. Knows tokens, rows and the cache memo; how
-nodes are skipped is nodes.py's.
+row is kept, so that the verifying pass needs only the layers above. Knows tokens, rows and the cache; nodes.py skips
+the nodes.
 
-Positions [0, _n_held) are in the cache with all layers, as in LlamaBackend; the _n_low after them with the first layers
-only. Every other pass drops those first, so no layer ever attends to what is not there.
+Positions [0, _n_held) are in the cache with all layers, as in LlamaBackend; the next _n_low positions with the first
+layers only. Every other pass drops those first, so no layer ever attends to missing cells.
 """
 
 from __future__ import annotations
@@ -28,16 +27,14 @@ from runtime.backends.tree import MAIN
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.core.errors import ContextError, ModelError
 
-Steer = Callable[[Run, Rows, Cells], object]  # makes a pass of a kind, keeping rows and cells
+Steer = Callable[[Run, Rows, Cells], object]  # runs one kind of pass and stores rows and cells
 CHECKED = 16  # tokens before the rows that are compared
 SEED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ExitCheck:
-    """What the check at load found: why nothing may be drafted this way ("": all is well), and whether hidden rows can
-    be used again.
-    """
+    """Result of the check at load: why early exit cannot draft ("": it can), and whether hidden rows can be reused."""
 
     problem: str = ""
     reuses: bool = False
@@ -46,7 +43,7 @@ class ExitCheck:
 class EarlyExitBackend(LlamaBackend):
     """A target whose first `exit_layer` layers also draft, through `early`.
 
-    Raises EarlyExitError where that cannot be.
+    Raises EarlyExitError where that is impossible.
     """
 
     takes_padding = False
@@ -69,8 +66,8 @@ class EarlyExitBackend(LlamaBackend):
         self._rows = np.empty((self.n_rows, self.nodes.width), dtype=np.float32)
         self._cells = np.empty((self.nodes.n_cells, self.n_rows), dtype=np.int64)
         self.early = EarlyExit(self)
-        self.reuses = False  # until it was checked
-        self.n_reused = 0  # hidden rows that were used again
+        self.reuses = False  # until it is checked
+        self.n_reused = 0  # hidden rows that were reused
 
     def _params(self, n_ctx: int) -> lib.llama_context_params:
         params = super()._params(n_ctx)
@@ -78,9 +75,9 @@ class EarlyExitBackend(LlamaBackend):
         return params
 
     def exit_at(self, layer: int) -> None:
-        """Drafts from the first `layer` layers from now on.
+        """Draft with the first `layer` layers from now on.
 
-        Raises ModelError when that is none, or all that the model has.
+        Raises ModelError when that is none or all of the model's layers.
         """
         if not 0 < layer < self.n_layers:
             name, most = self.model.path.name, self.n_layers - 1
@@ -92,7 +89,7 @@ class EarlyExitBackend(LlamaBackend):
         self.exit_layer = layer
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
-        """As LlamaBackend's; of a draft that was decoded early only the layers above are computed."""
+        """Return logits as LlamaBackend does; of a draft that was decoded early only the layers above are computed."""
         if not self._was_early(context, draft):
             return super().forward(context, draft)
         self._n_asked = len(context)
@@ -103,7 +100,7 @@ class EarlyExitBackend(LlamaBackend):
             return super().forward(context, draft)
 
     def _verify(self, draft: Draft) -> Logits:
-        """Logits that follow the token at position `_n_held` and each draft token, from what was kept of them."""
+        """Return the logits that follow the token at position `_n_held` and each draft token, from their kept rows."""
         start, rows = self._n_held, 1 + len(draft)
         if self._n_low < rows:
             self._held[start + rows - 1] = draft.tokens[-1]
@@ -115,9 +112,9 @@ class EarlyExitBackend(LlamaBackend):
         return self._logits(rows)
 
     def _was_early(self, context: Tokens, draft: Draft) -> bool:
-        """Are all rows of that pass, but perhaps the last, kept?
+        """Return whether all rows of that pass, except perhaps the last, are kept.
 
-        A draft that is empty is not worth it: the controller wants to see what a plain pass costs.
+        False for an empty draft, because the controller measures the cost of plain passes.
         """
         start, k = self._n_held, len(draft)
         if (
@@ -137,9 +134,9 @@ class EarlyExitBackend(LlamaBackend):
         )
 
     def forward_early(self, context: Tokens, draft: Draft = NO_DRAFT, steer: Steer | None = None) -> Logits:
-        """Early logits [1 + len(draft), n_vocab] that follow `context` and each draft token.
+        """Return early logits [1 + len(draft), n_vocab] that follow `context` and each draft token.
 
-        What is missing of `context` before its last token is decoded with all layers, as a prompt is.
+        Missing tokens of `context` before its last one are decoded with all layers, as a prompt is.
         """
         n, rows = len(context), 1 + len(draft)
         if n + rows - 1 > self.n_ctx:
@@ -164,13 +161,13 @@ class EarlyExitBackend(LlamaBackend):
         return logits
 
     def n_cached_early(self, context: Tokens) -> int:
-        """How many of the first tokens of `context` need no decoding before an early pass."""
+        """Return the number of leading tokens of `context` that need no decoding before an early pass."""
         start = self._n_shared(context)
         n_low = self._n_low if start == self._n_held else 0
         return start + common_prefix(self._held[start : start + n_low], context[start:-1])
 
     def _decode_low(self, rows: int, steer: Steer) -> None:
-        """Decodes the next positions of `_held` with the first layers, and keeps what they give."""
+        """Decode the next positions of `_held` with the first layers, and keep their output."""
         low, start = self._n_low, self._n_held + self._n_low
         kept, cells = self._rows[low : low + rows], self._cells[:, low : low + rows]
         with self._cleared_on_error():
@@ -178,7 +175,7 @@ class EarlyExitBackend(LlamaBackend):
             self._n_low += rows
 
     def _pass(self, start: int, rows: int, n_held: int) -> None:
-        """A pass over positions from `start` on, all with logits; after it `n_held` tokens are held with all layers."""
+        """Run a pass with all logits from position `start` on; then `n_held` tokens are cached with all layers."""
         super()._run(self._window(start, rows, rows), start, n_held)
 
     def _run(self, batch: lib.llama_batch, start: int, n_held: int) -> None:
@@ -194,7 +191,7 @@ class EarlyExitBackend(LlamaBackend):
         super()._save()
 
     def _drop_low(self, kept: int) -> None:
-        """Drops all but the first `kept` positions that only have the first layers."""
+        """Drop all but the first `kept` positions that only have the first layers."""
         if kept < self._n_low:
             if not lib.llama_memory_seq_rm(self.memory, MAIN, self._n_held + kept, -1):
                 self._clear()
@@ -206,7 +203,7 @@ class EarlyExitBackend(LlamaBackend):
 
     @contextmanager
     def _cleared_on_error(self) -> Iterator[None]:
-        """A pass that went wrong leaves nothing behind that could be trusted."""
+        """Clear the cache if a pass fails, because its content cannot be trusted."""
         try:
             yield
         except BaseException:
@@ -214,8 +211,9 @@ class EarlyExitBackend(LlamaBackend):
             raise
 
     def check(self) -> ExitCheck:
-        """Compares early passes that skip layers with some that do not, and full passes before and after; takes a few
-        of each.
+        """Compare early passes that skip layers with some that do not, and full passes before and after them.
+
+        Runs a few passes of each kind.
         """
         k = self.n_rows - 1
         tokens = self._sample(k)
@@ -236,8 +234,9 @@ class EarlyExitBackend(LlamaBackend):
         )
 
     def narrow(self, n_words: int) -> None:
-        """Early passes compute the first `n_words` only from now on, and make the others as good as impossible; 0: all
-        again. Raises EarlyExitError where that does not give the same for those words.
+        """Compute only the first `n_words` in early passes from now on; the others become practically impossible.
+
+        With 0, compute all words again. Raises EarlyExitError where the logits of those words would change.
         """
         self.nodes.head, k = None, self.n_rows - 1
         if not n_words:
@@ -256,13 +255,14 @@ class EarlyExitBackend(LlamaBackend):
             raise EarlyExitError("its head cannot be made narrower with this build of llama.cpp")
 
     def _sample(self, k: int) -> Tokens:
-        """Tokens by which passes are compared, the last `k` and one as drafts."""
+        """Return tokens for comparing passes: a context, `k` draft tokens and one more."""
         n = min(CHECKED, self.n_ctx - k - 1)
         return np.random.default_rng(SEED).integers(0, self.n_vocab, n + k + 1).astype(np.int32)
 
     def _around(self, tokens: Tokens, k: int, steer: Steer | None) -> Logits:
-        """Logits of `k` early passes, if they are to be steered, then of the last `k` of `tokens` as a draft, and after
-        them.
+        """Return the logits of `k` early passes, if there is a `steer`, then of the draft, and of a pass after it.
+
+        The draft is `k` of the `tokens`, all but the last.
         """
         n = len(tokens) - k - 1
         self._clear()
@@ -293,13 +293,13 @@ class EarlyExit:
         return self.backend.n_cached_early(context)
 
     def set_slots(self, n: int) -> None:
-        """The first layers have no slots of their own: those are the target's."""
+        """Do nothing: the first layers have no slots of their own, but use the target's."""
 
     def resume(self, context: Tokens) -> None:
-        """The first layers share the target's cache, which resumes by itself."""
+        """Do nothing: the first layers share the target's cache, which resumes by itself."""
 
     def set_threads(self, one: int, many: int) -> None:
-        """Threads are set for the target as a whole."""
+        """Do nothing: threads are set for the target as a whole."""
 
     def close(self) -> None:
-        """The target may go on without it."""
+        """Do nothing: the target may continue without it."""

@@ -1,6 +1,6 @@
-"""Embeddings of text from a model that writes: what its last layer makes of the tokens, pooled over them.
+"""Embeddings of text from a generating model: the outputs of its last layer, pooled over the tokens.
 
-A context of its own, made when it is first asked for. Knows tokens and rows; knows no text.
+It has a context of its own. Knows tokens and rows; knows no text.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from runtime.backends.llama import GGML_TYPES
 from runtime.backends.model import LlamaModel
 from runtime.core.errors import ContextError, ModelError
 
-BATCH = 64  # rows at a time: each also takes a row of logits
+BATCH = 64  # rows of a pass: each also takes a row of logits
 LAST = 3  # llama.h: LLAMA_POOLING_TYPE_LAST
-Vector = NDArray[np.float32]  # [width], of length 1
+Vector = NDArray[np.float32]  # [width], normalized to length 1
 
 
 class Embedder:
-    """Tokens to vectors. Pools as the file says, else by the mean."""
+    """Converts tokens to vectors; pools as the file specifies, else by the mean."""
 
     def __init__(self, model: LlamaModel, n_ctx: int, threads: int) -> None:
         self.model, self.n_ctx, self.width = model, n_ctx, model.n_embd
@@ -47,7 +47,7 @@ class Embedder:
             )
 
     def embed(self, tokens: list[int]) -> Vector:
-        """The tokens' vector. Raises ContextError for more than fit, or none."""
+        """Return the embedding of the tokens. Raises ContextError for more than fit, or none."""
         if not 0 < len(tokens) <= self.n_ctx:
             raise ContextError(
                 f"input has {len(tokens)} tokens: it must have from 1 to {self.n_ctx}. Split it, or raise `--context`."
@@ -59,7 +59,7 @@ class Embedder:
         return vector
 
     def _rows(self, tokens: list[int]) -> Vector:
-        """Decodes the next tokens; returns their rows [n, width]."""
+        """Decode the next tokens; return their rows [n, width]."""
         ids = (ctypes.c_int32 * len(tokens))(*tokens)
         if code := lib.llama_decode(self.handle, lib.llama_batch_get_one(ids, len(tokens))):
             raise ModelError(f"llama.cpp could not embed {len(tokens)} tokens (code {code}). Try a smaller input.")
@@ -68,7 +68,7 @@ class Embedder:
         return np.ctypeslib.as_array(array).reshape(len(tokens), self.width).copy()
 
     def close(self) -> None:
-        """Frees the context; the model stays."""
+        """Free the context; the model stays."""
         if self.handle:
             lib.llama_free(self.handle)
             self.handle = None

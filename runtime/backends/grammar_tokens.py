@@ -1,4 +1,4 @@
-"""A vocabulary as grammars need it: what is text, what is a control token, and what ends a turn."""
+"""A vocabulary as grammars need it: its text tokens, its control tokens, and the tokens that end a turn."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     from runtime.backends.vocab import Vocab
 
-NO_TEXT = b"\xff"  # llguidance: a token that no text spells, with its name
-USUAL = 64  # bytes of text that a token stands for; longer ones take two calls
+NO_TEXT = b"\xff"  # llguidance: prefix of the name of a token that no text spells
+USUAL = 64  # bytes of text of most tokens; longer ones take two calls
 
 
 def grammar_tokenizer(vocab: Vocab) -> LLTokenizer:
-    """Return the vocabulary as llguidance wants it.
+    """Return the vocabulary in llguidance's form.
 
-    A token is text where the reply shows it as text, whatever its type; llguidance's own function for llama.cpp, whose
-    interface this uses, takes user-defined tokens for none.
+    A token is text where the reply shows it as text, whatever its type. llguidance's own function for llama.cpp, whose
+    interface this uses, does not treat user-defined tokens as text.
     """
     from llguidance import LLTokenizer
 
@@ -46,7 +46,7 @@ def texts(vocab: Vocab) -> list[bytes]:
 
 
 def control_tokens(vocab: Vocab) -> ControlTokens:
-    """Return the control tokens that a grammar may name, and what ends a turn."""
+    """Return the control tokens that a grammar may name, and those that end a turn."""
 
     def find(name: str) -> int | None:
         ids = vocab.encode(name, special=True)

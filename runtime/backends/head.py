@@ -1,8 +1,8 @@
 """A head: layers that draft from the target's own hidden states.
 
-Each of its rows takes a state and the token after it. Behind what the target has decoded, the head's own states stand
-for the target's. HeadBackend is a Backend over that, so that whatever drives a draft model drives a head. Knows the
-library; what is known of a conversation is trail.py's, where states come from a subclass's.
+Each of its rows takes a state and the token after it. After the target's last decoded position, the head uses its own
+states instead of the target's. HeadBackend implements Backend, so the same code drives a draft model and a head. Knows
+the library; trail.py keeps each conversation's record, and subclasses choose the states.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from runtime.models.heads import HEAD_ROWS
 class HeadBackend:
     """A head's context beside a target's: implements Backend, for one row at a time.
 
-    Hears of every pass of the target. `forward` is right for contexts that it `knows`; of others it guesses from
-    nothing. Close it before the target.
+    Receives the states of every pass of the target. `forward` uses them for contexts that it `knows`, and starts from
+    zero states for others. Close it before the target.
     """
 
     can_branch = False
     offset = 0  # of a row's position from that of its state
-    lag = 1  # of a row's token after its state
-    few_rows = HEAD_ROWS  # of a pass for which logits are made: of more, the last one follows by itself
+    lag = 1  # positions from a row's state to its token
+    few_rows = HEAD_ROWS  # most rows of a pass with logits; of more rows, the last one follows in a pass of its own
     context_type = lib.LLAMA_CONTEXT_TYPE_DEFAULT
 
     def __init__(self, weights: LlamaModel, target: LlamaBackend, n_states: int, n_trails: int, room: int) -> None:
@@ -48,7 +48,7 @@ class HeadBackend:
             raise ModelError(f"no context could be made for the head in {weights.path.name} ({why})")
         staging.show_hidden(self.handle, masked=True)
         self.memory = lib.llama_get_memory(self.handle)
-        self._trails = [Trail(i, self.n_ctx, n_states, self.lag) for i in range(n_trails)]  # the one used last is last
+        self._trails = [Trail(i, self.n_ctx, n_states, self.lag) for i in range(n_trails)]  # least recently used first
         self._latest: Trail | None = None  # whose last step was the last pass
         self._prepare_batch(n_trails)
 
@@ -60,11 +60,11 @@ class HeadBackend:
         params.n_outputs_max, params.n_outputs_max_per_seq = max(self.few_rows, n_trails), self.few_rows
         params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.type_k, params.type_v = (GGML_TYPES[kind] for kind in self.weights.cache_types)
-        params.no_perf, params.ctx_other = True, self.target.handle  # whose tables it uses where it has none
+        params.no_perf, params.ctx_other = True, self.target.handle  # provides the tables that the head lacks
         return params
 
     def _prepare_batch(self, n_trails: int) -> None:
-        """Every row of a pass is flagged, or none: the library gives rows to the flagged ones in the order of all."""
+        """Allocate the arrays of batches. A pass flags all of its rows or none: the library orders outputs by row."""
         self._positions = np.arange(self.n_ctx + 1, dtype=np.int32)
         self._ones: NDArray[np.int32] = np.ones(HEAD_ROWS, dtype=np.int32)
         self._flags, self._unflagged = np.ones(HEAD_ROWS, dtype=np.int8), np.zeros(HEAD_ROWS, dtype=np.int8)
@@ -76,21 +76,21 @@ class HeadBackend:
         self._flag(self._flags)
 
     def _flag(self, flags: NDArray[np.int8]) -> None:
-        """Which rows logits are wanted of."""
+        """Set the flags of the rows that get logits."""
         self._batch.logits = ctypes.cast(flags.ctypes.data, INT8_P)
 
     def set_threads(self, one: int, many: int) -> None:
-        """Threads for passes of one row and of several."""
+        """Set the threads for passes of one row and of several rows."""
         lib.llama_set_n_threads(self.handle, one, many)
 
     def set_slots(self, n: int) -> None:
-        """It follows as many conversations as the target's passes can have."""
+        """Do nothing: a head follows as many conversations as the target's passes can have."""
 
     def resume(self, context: Tokens) -> None:
-        """Nothing is to be made ready."""
+        """Do nothing: a head needs no preparation."""
 
     def hear(self, tokens: Tokens, start: int, states: Rows) -> None:
-        """The target decoded the last of `tokens` [n], from `start` on, with these states [n - start, width]."""
+        """Record the states [n - start, width] of `tokens` [n] from `start` on, which the target decoded."""
         n_shared, source = max(
             ((each.shared(tokens), each) for each in reversed(self._trails)), key=lambda each: each[0]
         )
@@ -105,20 +105,20 @@ class HeadBackend:
         trail.hear(tokens, start, states, n_shared)
 
     def rest(self, n_passes: int) -> None:
-        """Hears nothing of the target's next `n_passes`, and may begin anew after them."""
+        """Ignore the target's next `n_passes`; the head may have to start again after them."""
         self.target.shown.rest(n_passes)
 
     def knows(self, context: Tokens) -> bool:
-        """Are the target's states known for all of `context` but its last token?"""
+        """Return whether the target's states are known for all of `context` but its last token."""
         return self._trail(context).n_true(context) == len(context) - 1
 
     def n_cached(self, context: Tokens) -> int:
-        """How many of the first tokens of `context` need no decoding; what it knows nothing of it does not read."""
+        """Return the number of tokens of `context` that need no decoding; tokens without states are not decoded."""
         trail = self._trail(context)
         return len(context) - max(1, trail.n_true(context) - trail.n_cells)
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
-        """Logits [1, n_vocab] that follow `context`, which holds until the next call; -inf for what it cannot draft."""
+        """Return logits [1, n_vocab] that follow `context`, valid until the next call; -inf for undraftable tokens."""
         trail = self._trail(context)
         self._use(trail)
         if (n_shared := trail.shared(context)) < min(trail.n_tokens, len(context)):
@@ -141,7 +141,7 @@ class HeadBackend:
         self._trails.append(trail)
 
     def _take_in(self, trail: Trail, context: Tokens) -> None:
-        """Makes cells of the states that wait, up to the last token of `context`."""
+        """Turn waiting states into cells, up to the last token of `context`."""
         n_shared = trail.shared(context)
         trail.tokens[n_shared : len(context)] = context[n_shared:]
         trail.n_tokens = max(trail.n_tokens, len(context))
@@ -154,13 +154,13 @@ class HeadBackend:
             trail.waiting.drop(n)
 
     def _add_cells(self, trail: Trail, tokens: Tokens, waiting: Rows) -> list[HeadStep]:
-        """Makes cells of the target's states, which may be more for a row than it takes; returns the last row."""
+        """Turn the target's states, which may be wider than a row's input, into cells; return the last row."""
         states = self._taken(trail, waiting)
         self._decode(trail, trail.n_cells, tokens, states)
         return [HeadStep(int(tokens[-1]), states[-1:].copy())]
 
     def _go_on(self, trail: Trail, tokens: Tokens) -> None:
-        """Decodes what stands behind the cells, with the head's own states; what was there before is not made again."""
+        """Decode the tokens behind the cells with the head's own states; rows that were decoded already are reused."""
         drafted = np.array([step.token for step in trail.steps[1:]], dtype=np.int32)
         n = common_prefix(drafted, tokens)
         if self._latest is not trail or n < len(drafted):
@@ -175,28 +175,28 @@ class HeadBackend:
         trail.steps.append(HeadStep(token, state))
 
     def _taken(self, trail: Trail, states: Rows) -> Rows:
-        """The target's states as they go into a row [n, width]."""
+        """Return the target's states as the input of rows [n, width]."""
         return states
 
     def _decode(self, trail: Trail, position: int, tokens: Tokens, states: Rows) -> None:
-        """Decodes pairs of a token and a state from `position` on, behind which nothing is kept."""
+        """Decode pairs of a token and a state from `position` on; earlier cells from there on are dropped."""
         self._make_room(trail, position, len(tokens))
         self._fill(trail, position, tokens, states)
         self._run(trail)
 
     def _run(self, trail: Trail) -> None:
-        """Decodes the batch, which is the trail's."""
+        """Decode the batch, which belongs to the trail."""
         self._latest = None
         if code := lib.llama_decode(self.handle, self._batch):
             raise self._error("decode", code)
         self._latest, self._n_rows = trail, self._batch.n_tokens
 
     def _fill(self, trail: Trail, position: int, tokens: Tokens | None, states: Rows | None) -> None:
-        """Points the batch at rows of tokens, of states, or of both."""
+        """Point the batch at rows of tokens, of states, or of both."""
         batch = self._batch
         tokens = None if tokens is None else np.ascontiguousarray(tokens)
         states = None if states is None else np.ascontiguousarray(states)
-        self._kept = tokens, states  # as long as the batch points at them
+        self._kept = tokens, states  # kept alive while the batch points at them
         batch.n_tokens = max(0 if rows is None else len(rows) for rows in self._kept)
         batch.token = None if tokens is None else ctypes.cast(tokens.ctypes.data, INT32_P)
         batch.embd = None if states is None else ctypes.cast(states.ctypes.data, FLOAT_P)
@@ -204,7 +204,7 @@ class HeadBackend:
         batch.seq_id = ctypes.cast(self._rows[trail.sequence].ctypes.data, ctypes.POINTER(INT32_P))
 
     def _make_room(self, trail: Trail, position: int, n: int) -> None:
-        """Drops the trail's cells from `position` on; where cells are short, those that were used longest ago."""
+        """Drop the trail's cells from `position` on; if cells are short, also those of least recently used trails."""
         first = -1 if position == trail.begin else position + self.offset
         lib.llama_memory_seq_rm(self.memory, trail.sequence, first, -1)
         for other in self._trails[:-1]:
@@ -215,7 +215,7 @@ class HeadBackend:
             lib.llama_memory_seq_rm(self.memory, other.sequence, -1, -1)
 
     def _logits(self) -> Logits:
-        """Those of all rows of the last pass."""
+        """Return the logits of all rows of the last pass."""
         return np.ctypeslib.as_array(lib.llama_get_logits(self.handle), (self._n_rows, self.n_vocab))
 
     def _error(self, what: str, code: int) -> ModelError:
@@ -223,7 +223,7 @@ class HeadBackend:
         return ModelError(f"{self.weights.path.name} could not {what} (code {code}): {why}")
 
     def close(self) -> None:
-        """Frees the context; the weights stay."""
+        """Free the context; the weights stay."""
         if self.handle:
             self.target.shown.hush()
             lib.llama_free(self.handle)

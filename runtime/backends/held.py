@@ -1,6 +1,6 @@
-"""The conversations that a context holds: which one goes on, which are put away, and copies of them.
+"""The conversations cached for one context: the current one, the saved copies, and switching between them.
 
-Knows tokens and states; passes are the backends'.
+Knows tokens and states; the backends run the passes.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from runtime.backends.saved_states import NEGLIGIBLE, HeldConversation, SavedSta
 from runtime.backends.tree import MAIN, TreeCache
 from runtime.core.draft import Tokens, common_prefix, usable
 
-# Kernels take rows in tiles, and what is left over otherwise. Where the two round differently, a text that only begins
-# as one that is held is read from a multiple of this on, so that its rows are in the tiles that they have by themselves
+# Tokens. Kernels process rows in tiles and the remainder separately. Where the two round differently, a prompt that
+# shares only its beginning with a cached one is read from a multiple of this on, so its rows fall into the usual tiles
 TILE = 32
-POINTS = 4  # at which a copy of a conversation with windows can be cut
+POINTS = 4  # checkpoints in a copy of a conversation with sliding windows
 
 
 class HeldConversations:
-    """One conversation in the context and others beside it.
+    """One conversation in the context, and others kept as copies.
 
-    Of layers with windows the library copies only what the next token looks at. So such a conversation comes back as a
-    whole, or at a point for which that was copied as well, and then the context cannot be cut before it.
+    Of layers with sliding windows, llama.cpp copies only the cells that the next token attends to. So such a
+    conversation is restored whole or at a checkpoint, and then the context cannot be truncated before that point.
     """
 
     model: LlamaModel
@@ -35,60 +35,63 @@ class HeldConversations:
     saved: SavedStates
     _held: Tokens
     _n_held: int
-    _n_asked = 0  # tokens held that were asked for; those behind are drafts that may have been rejected
-    _n_whole = 0  # tokens that came back together, before the last of which the context cannot be cut
+    _n_asked = 0  # leading cached tokens that a request contained; later ones are drafts that may have been rejected
+    _n_whole = 0  # tokens that were restored together; the context cannot be truncated to fewer
 
     @property
     def n_spare(self) -> int:
-        """A sequence that nothing is decoded in."""
+        """Id of a sequence in which nothing is decoded."""
         raise NotImplementedError
 
     @property
     def _number(self) -> int:
-        """The sequence of the conversation that goes on."""
+        """Sequence id of the current conversation."""
         return MAIN
 
     def _n_shared(self, context: Tokens) -> int:
-        """How many of the first tokens of `context[:-1]` the main sequence holds and may keep."""
+        """Return the number of leading tokens of `context[:-1]` that the main sequence has cached and may keep."""
         n = usable(common_prefix(self._held[: self._n_held], context[:-1]), self._n_asked, self.saved.grain)
         return n if n >= self._n_whole else 0
 
     def _taken(self, context: Tokens, n_shared: int) -> list[int]:
-        """The nodes of the last tree along which `context[:-1]` goes on."""
+        """Return the nodes of the last tree that `context[:-1]` follows."""
         has_tree = bool(self.tree.draft.tokens)
         return self.tree.taken(context[:-1]) if has_tree and n_shared == self._n_held else []
 
     def _n_kept(self, context: Tokens) -> int:
-        """How many of the first tokens of `context[:-1]` the context need not decode again."""
+        """Return the number of leading tokens of `context[:-1]` in the cache, those of the last tree included."""
         n = self._n_shared(context)
         return min(n + len(self._taken(context, n)), len(context) - 1)
 
     def n_cached(self, context: Tokens) -> int:
-        """How many of the first tokens of `context` need no decoding; its last one always does."""
+        """Return the number of leading tokens of `context` that are cached; the last token is always decoded."""
         here = self._n_kept(context)
         saved = self.saved.n_shared(context)
         return saved if saved > here + NEGLIGIBLE else here
 
     @property
     def slots(self) -> int:
-        """Conversations that may be held, the one in the context included."""
+        """Maximum number of cached conversations, including the one in the context."""
         return 1 + self.saved.most
 
     @property
     def n_held(self) -> int:
-        """Conversations that need not be read again."""
+        """Number of cached conversations, including the one in the context."""
         return 1 + len(self.saved)
 
     def set_slots(self, n: int) -> None:
-        """Holds up to `n` conversations from now on, the one in the context included."""
+        """Keep up to `n` conversations from now on, including the one in the context."""
         self.saved.limit(n - 1)
 
     def read_in_tiles(self) -> None:
-        """Reads texts in such pieces from now on that they round alike whatever is held, where width matters."""
+        """Reuse cached prefixes only in multiples of TILE from now on, so that rounding does not depend on the cache.
+
+        Needed where rounding depends on the width of a pass.
+        """
         self.saved.grain = TILE
 
     def resume(self, context: Tokens) -> None:
-        """Brings back what is held of the conversation that `context` continues, and loses no other; see Backend."""
+        """Restore the cached conversation that `context` continues, without losing another; see Backend."""
         if not self.saved.most and not self.saved.fetched:
             return
         shared = self._n_shared(context)
@@ -103,16 +106,16 @@ class HeldConversations:
             self._take_back(better, context)
 
     def _take_back(self, state: SavedState, context: Tokens) -> None:
-        """Put a saved conversation in place of what the context holds, as far as `context` goes on with it."""
+        """Replace the conversation in the context by a saved one that begins like `context`."""
         n = state.n_shared(context)
         self._restore(state)
         if self.model.window and self._n_held and state.checkpoints:
             self._cut(state.checkpoints, n)
         if n < len(state.tokens) - NEGLIGIBLE:
-            self.saved.add(state)  # another conversation, which only begins alike
+            self.saved.add(state)  # a different conversation that only has the same beginning
 
     def _cut(self, points: tuple[Checkpoint, ...], n: int) -> None:
-        """Cut what came back at one of its points, that of `n` tokens."""
+        """Truncate the restored conversation at its checkpoint of `n` tokens, if it has one."""
         point = next((each for each in points if each.n == n < self._n_held), None)
         if point is not None:
             self._n_whole = 0
@@ -122,7 +125,7 @@ class HeldConversations:
                 self._drop(0)
 
     def _restore(self, state: SavedState) -> None:
-        """Put a saved conversation in place of what the context holds."""
+        """Replace the conversation in the context by a saved one."""
         self._clear(wipes=False)
         if self.saved.restore(state):
             self._n_held, self._n_asked = len(state.tokens), state.n_asked
@@ -132,13 +135,13 @@ class HeldConversations:
             self._clear()
 
     def _save(self) -> None:
-        """Keeps a copy of the conversation in the context."""
+        """Save a copy of the conversation in the context."""
         self.tree.settle([])
-        self._drop(min(self._n_held, self._n_asked))  # not what was only guessed
+        self._drop(min(self._n_held, self._n_asked))  # without draft tokens
         self.saved.add(self._copy())
 
     def _copy(self, point: int = 0) -> SavedState | None:
-        """Copy what the context holds of the current conversation, so that it can be cut at that point."""
+        """Return a copy of the current conversation that can be truncated at `point`; None where llama.cpp cannot."""
         if self.tree.draft.tokens:
             self.tree.settle([])
         if self.model.window:
@@ -147,7 +150,7 @@ class HeldConversations:
         return self.saved.copy(tokens, self._n_asked, self._number, self._points(tokens, point))
 
     def _points(self, tokens: Tokens, point: int = 0) -> tuple[Checkpoint, ...] | None:
-        """Copy what is needed to cut a conversation: after messages, and at a `point`. None: it can be cut anywhere."""
+        """Return checkpoints at `point` and after messages; None for a conversation that can be truncated anywhere."""
         if not self.model.window:
             return None
         ends = message_ends(tokens, self.model.vocab.ends)
@@ -158,18 +161,18 @@ class HeldConversations:
         return tuple(each for each in found if each is not None)
 
     def conversations(self) -> list[HeldConversation]:
-        """Return what is held, in the context and beside it."""
+        """Return the conversation in the context, followed by the saved ones."""
         here = HeldConversation(self._held[: min(self._n_held, self._n_asked)].copy(), self._copy, self._clear)
         return [here, *self._put_away()]
 
     def _put_away(self) -> list[HeldConversation]:
-        """The conversations beside the context, the last one first."""
+        """Return the saved conversations, newest first."""
         remove = self.saved.remove
         found = [HeldConversation(each.tokens, partial(copied, each), partial(remove, each)) for each in self.saved]
         return found[::-1]
 
     def _drop(self, start: int) -> int:
-        """Drops positions from `start` on; returns how many are left."""
+        """Remove positions from `start` on; return the number of positions left."""
         if not lib.llama_memory_seq_rm(self.memory, MAIN, start, -1):
             self._clear()
             return 0
@@ -179,7 +182,7 @@ class HeldConversations:
         return start
 
     def _clear(self, wipes: bool = True) -> None:
-        """Empties the cache."""
+        """Empty the cache."""
         lib.llama_memory_clear(self.memory, wipes)
         self.tree.clear()
         self._n_held = self._n_asked = self._n_whole = 0

@@ -1,4 +1,4 @@
-"""A batch with rows of several conversations, written into arrays that are made once. Knows seats; decodes nothing."""
+"""A batch with rows of several conversations, in arrays that are allocated once. Knows seats; decodes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.backends.pointers import INT8_P, INT32_P
 from runtime.backends.seats import Seat
 from runtime.core.draft import Draft, Tokens
 
-Ask = tuple[Tokens, Draft]  # a context and the tokens guessed to follow it
+Ask = tuple[Tokens, Draft]  # a context and its draft
 
 
 class JointBatch:
@@ -24,7 +24,7 @@ class JointBatch:
         self._tokens: NDArray[np.int32] = np.empty(n, dtype=np.int32)
         self._positions: NDArray[np.int32] = np.empty(n, dtype=np.int32)
         self._flags: NDArray[np.int8] = np.empty(n, dtype=np.int8)
-        self._seats: NDArray[np.uintp] = np.empty(n, dtype=np.uintp)  # addresses of their numbers
+        self._seats: NDArray[np.uintp] = np.empty(n, dtype=np.uintp)  # address of each row's sequence id
         self._counts: NDArray[np.int32] = np.ones(n, dtype=np.int32)
         self._batch = lib.llama_batch()
         self._batch.embd = None
@@ -35,7 +35,7 @@ class JointBatch:
         self._batch.logits = ctypes.cast(self._flags.ctypes.data, INT8_P)
 
     def fill(self, seats: Sequence[Seat], asked: Sequence[Ask]) -> lib.llama_batch:
-        """What each seat lacks of its context, and the draft, with logits for the last token and the draft's."""
+        """Return a batch of each seat's missing tokens and draft, with logits for the last token and the draft."""
         at, numbers = 0, ctypes.addressof(self._numbers)
         for seat, (context, draft) in zip(seats, asked, strict=True):
             start, n, end = seat.n_held, len(context), len(context) + len(draft.tokens)

@@ -1,5 +1,4 @@
-"""llama.cpp's shared library, loaded once and kept quiet: its log goes to a short memory from which errors are
-explained.
+"""llama.cpp's shared library, loaded once and kept quiet: the last lines of its log are kept to explain errors.
 
 Knows llama-cpp-python's low-level API; knows no model.
 """
@@ -20,7 +19,7 @@ try:
     import llama_cpp.llama_cpp as lib
 
     from runtime.backends.private_llama import ggml
-except (RuntimeError, OSError) as error:  # what it raises for a library that is not there, or for which is no memory
+except (RuntimeError, OSError) as error:  # raised for a missing library, or too little memory for it
     raise ModelError(
         f"llama.cpp could not be loaded ({str(error).rpartition(': ')[2]}). Close other programs, if memory is short, "
         "or install Slipstream again."
@@ -38,31 +37,32 @@ def _remember(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
         _complaints.append(text.decode("utf8", "replace").strip())
 
 
-_on_log = lib.llama_log_callback(_remember)  # kept alive: the library calls it as long as it is loaded
+_on_log = lib.llama_log_callback(_remember)  # kept alive, because the library calls it as long as it is loaded
 
 
 def prefer_exact() -> None:
-    """Switches tiled matrix kernels off, which sum in another order than those for one row; only before the first pass
-    of the process.
+    """Switch tiled matrix kernels off, which sum in another order than those for one row.
+
+    Has an effect only before the first pass of the process.
     """
     os.environ["GGML_CPU_TILED_MM"] = "0"
 
 
 @cache
 def are_tiled() -> bool:
-    """Are tiled matrix kernels used? As it is when the first context is made, it stays for the process."""
+    """Return whether tiled matrix kernels are used, which the first context fixes for the process."""
     return os.environ.get("GGML_CPU_TILED_MM") != "0"
 
 
 @cache
 def start() -> None:
-    """Initialises the library and takes over its log."""
+    """Initialize the library and redirect its log."""
     lib.llama_log_set(_on_log, ctypes.c_void_p(0))
     lib.llama_backend_init()
 
 
 def leave_gpus() -> None:
-    """Computes on the processor alone from now on; only before the first model of the process."""
+    """Compute on the processor alone from now on; only before the first model of the process."""
     start()
     gpus = [device for device in device_handles() if not is_processor(device)]
     for registered in set(map(ggml.ggml_backend_dev_backend_reg, gpus)):
@@ -70,32 +70,33 @@ def leave_gpus() -> None:
 
 
 def complaints() -> list[str]:
-    """What the library complained about since the last call, oldest first, without the names of its functions."""
+    """Return the library's warnings and errors since the last call, oldest first, without names of its functions."""
     lines = [line.split(": ", 1)[-1] for line in _complaints]
     _complaints.clear()
     return lines
 
 
 def release() -> str:
-    """The number of llama-cpp-python."""
+    """Return the version of llama-cpp-python."""
     return str(llama_cpp.__version__)
 
 
 def version() -> str:
-    """The library's own description of how it was built and what it uses."""
+    """Return the library's own description of its build and of the features that it uses."""
     return f"{release()} {lib.llama_print_system_info().decode()}"
 
 
 def has_amx() -> bool:
-    """Was the library compiled for processors with AMX?"""
+    """Return whether the library was compiled for processors with AMX."""
     return "AMX_INT8 = 1" in version()
 
 
 @cache
 def halves_at_once() -> int:
-    """Values of F16 that flash attention adds at once (ggml-cpu/simd-mappings.h, GGML_F16_STEP); a rest, one by one.
+    """Return the number of F16 values that flash attention adds in one step (ggml-cpu/simd-mappings.h, GGML_F16_STEP).
 
-    Whether it was compiled to compute with F16 itself it does not say: compilers do for x86 processors that can.
+    A remainder is added one by one. The library does not report whether it was compiled to compute with F16 itself:
+    compilers do so for x86 processors that can.
     """
     flags = FLAGS.read_text().split() if FLAGS.exists() else ()
     if "avx512_fp16" in flags and "AVX512_BF16 = 1" in version():
@@ -104,23 +105,24 @@ def halves_at_once() -> int:
 
 
 def device_handles() -> list[int]:
-    """All devices that the library knows now, as pointers."""
+    """Return all devices that the library knows now, as pointers."""
     start()
     return [ggml.ggml_backend_dev_get(i) for i in range(ggml.ggml_backend_dev_count())]
 
 
 def note_processors(handles: Iterable[int]) -> None:
-    """These are processors of other machines, which the library takes for GPUs."""
+    """Record these devices as processors of other machines, which the library reports as GPUs."""
     _far_processors.update(handles)
 
 
 def is_processor(device: int) -> bool:
-    """Does that device compute on a processor and its memory?"""
+    """Return whether that device computes on a processor and its memory."""
     return device in _far_processors or ggml.ggml_backend_dev_type(device) in PROCESSORS
 
 
 def has_gpu() -> bool:
-    """Is there a device that is no processor, here or on a worker? Where there is none, a library with RPC would say
-    all the same that it can offload.
+    """Return whether there is a device other than processors, here or on a worker.
+
+    Without one, a library with RPC would still report that it can offload.
     """
     return not all(map(is_processor, device_handles()))

@@ -1,7 +1,6 @@
 """GGUF models through llama.cpp's low-level API: LlamaBackend runs one over a cached context.
 
-The only place, with tree.py, that knows of a KV cache. Every batch is a window onto arrays made once, so that a step
-costs Python microseconds.
+Every batch is a window onto arrays that are allocated once, so that Python's part of a step takes microseconds.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError, ModelError, NoMemoryError, StoppedError
 
 GGML_TYPES = {"F16": int(lib.GGML_TYPE_F16), "BF16": 30, "Q8_0": int(lib.GGML_TYPE_Q8_0)}
-GARBAGE_CELLS = 512  # cells for branches that lost, before the cache is built anew
+GARBAGE_CELLS = 512  # cells for rejected branches, before the cache is rebuilt
 
 
 class LlamaBackend(HeldConversations):
     """One context of a model: implements Backend.
 
-    `n_rows` is the widest draft it must take, plus one; `can_branch` asks for trees.
+    `n_rows` is the length of the longest draft, plus one; `can_branch` allows trees.
     """
 
     takes_trees = takes_padding = True
@@ -54,15 +53,18 @@ class LlamaBackend(HeldConversations):
         self.n_ctx: int = min(n_ctx, self._n_cells)
         self.n_rewindable = self.n_ctx
         self.n_decoded = 0  # rows decoded since the start
-        self.pass_rows = 1  # that a pass has at least
+        self.pass_rows = 1  # minimum rows of a pass
         self.shown = ShownStates(self.handle, model.n_embd)
-        self._held: Tokens = np.zeros(self.n_ctx, dtype=np.int32)  # what the cache holds, by position
+        self._held: Tokens = np.zeros(self.n_ctx, dtype=np.int32)  # cached tokens by position
         self._n_held = 0
         self._views: dict[tuple[int, int], Logits] = {}
         self._prepare_batch()
 
     def _params(self, n_ctx: int) -> lib.llama_context_params:
-        """On a CPU, flash attention with such a cache rounds alike for every batch width; GPUs have no such setting."""
+        """Return the context's parameters.
+
+        On a CPU, flash attention with such a cache rounds alike for every batch width; GPUs have no such setting.
+        """
         params = lib.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = (
             n_ctx + GARBAGE_CELLS * self.can_branch,
@@ -77,7 +79,7 @@ class LlamaBackend(HeldConversations):
         return params
 
     def _prepare_batch(self) -> None:
-        """The arrays that batches point into: tokens are `_held` itself, `_flags` ends with n_rows ones."""
+        """Allocate the arrays that batches point into: tokens are `_held` itself, `_flags` ends with n_rows ones."""
         n = self.n_batch
         self._positions = np.arange(self.n_ctx, dtype=np.int32)
         self._flags = np.concatenate([np.zeros(n, dtype=np.int8), np.ones(self.n_rows, dtype=np.int8)])
@@ -92,31 +94,33 @@ class LlamaBackend(HeldConversations):
 
     @property
     def n_spare(self) -> int:
-        """A sequence that nothing is decoded in, where layers have windows."""
+        """Id of a sequence in which nothing is decoded, where layers have sliding windows."""
         return self.n_rows + FIRST_BRANCH if self.can_branch else 1
 
     @property
     def n_cells(self) -> int:
-        """Tokens for which the cache has room."""
+        """Number of tokens for which the cache has room."""
         return self._n_cells
 
     @property
     def n_before(self) -> int:
-        """Cells of others in front of where this conversation goes on."""
+        """Number of cells of other conversations in front of this conversation's next cell."""
         return 0
 
     def set_threads(self, one: int, many: int) -> None:
-        """Threads for passes of one row and of several rows."""
+        """Set the threads for passes of one row and of several rows."""
         lib.llama_set_n_threads(self.handle, one, many)
 
     def pad(self, rows: int) -> None:
-        """Passes over the last token and a draft have so many rows at least from now on, up to `n_rows`: others follow
-        theirs whose logits nobody reads, and leave nothing. Kernels that are chosen by width are then the same for all.
+        """Give passes over the last token and a draft at least `rows` rows from now on, up to `n_rows`.
+
+        Padding rows follow whose logits are not read and whose cells are removed. Kernels that are chosen by width are
+        then the same for all these passes.
         """
         self.pass_rows = rows
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
-        """Logits [1 + len(draft), n_vocab] that follow `context` and each draft token; see Backend."""
+        """Return logits [1 + len(draft), n_vocab] that follow `context` and each draft token; see Backend."""
         n, k = len(context), len(draft.tokens)
         if n + k > self.n_ctx:
             raise ContextError(
@@ -132,7 +136,7 @@ class LlamaBackend(HeldConversations):
         return logits
 
     def _decode_asked(self, start: int, context: Tokens, draft: Draft) -> Logits:
-        """Decodes `context` from position `start` on, and the draft; returns the logits of the last token and of it."""
+        """Decode `context` from position `start` on and the draft; return the logits of its last token and the draft."""
         n, k = len(context), len(draft.tokens)
         if draft.parents is not None:
             self._decode_chain(start, n - 1, 0)
@@ -143,11 +147,11 @@ class LlamaBackend(HeldConversations):
         return self._decode_last(start, n - 1, n + k)
 
     def _padded_end(self, start: int, end: int) -> int:
-        """Where a pass over positions [start, end) ends with the rows that make it as wide as all are."""
+        """Return the end of a pass over positions [start, end), including its padding rows."""
         return min(max(end, start + self.pass_rows), self.n_ctx)
 
     def _decode_last(self, start: int, first: int, end: int) -> Logits:
-        """Decodes positions [start, end) of `_held`; returns the logits from `first` on."""
+        """Decode positions [start, end) of `_held`; return the logits from `first` on."""
         if self.pass_rows == 1:
             self._decode_chain(start, end, end - first)
             return self._logits(end - first)
@@ -160,14 +164,14 @@ class LlamaBackend(HeldConversations):
         return self._logits(end - padded)[first - padded :]
 
     def _with_room(self, start: int, end: int) -> int:
-        """Sees to it that there are cells for positions up to `end`; returns how many are held then."""
+        """Make room for positions up to `end`; return the number of tokens cached afterwards."""
         if end + len(self.tree.garbage) <= self._n_cells:
             return start
         self._clear()
         return 0
 
     def _rewind(self, context: Tokens) -> int:
-        """Drops what the cache holds beyond its common prefix with context[:-1]; returns that prefix's length."""
+        """Truncate the cache to its common prefix with context[:-1]; return that prefix's length."""
         self.resume(context)
         start = self._n_shared(context)
         if self.tree.draft.tokens:
@@ -179,7 +183,7 @@ class LlamaBackend(HeldConversations):
         return self._drop(start) if start < self._n_held else start
 
     def _decode_chain(self, start: int, end: int, n_outputs: int) -> None:
-        """Decodes positions [start, end) of `_held`, with logits for the last `n_outputs`, which are of one batch."""
+        """Decode positions [start, end) of `_held`, with logits for the last `n_outputs`, which are in one batch."""
         while start < end:
             rows = end - start
             if rows > self.n_batch:
@@ -188,7 +192,7 @@ class LlamaBackend(HeldConversations):
             start += rows
 
     def _window(self, start: int, rows: int, n_outputs: int) -> lib.llama_batch:
-        """The batch that shows positions [start, start + rows) of `_held`, with logits for the last `n_outputs`."""
+        """Return a batch over positions [start, start + rows) of `_held`, with logits for the last `n_outputs`."""
         tokens, positions, ones = self._addresses
         batch, cast = self._batch, ctypes.cast
         batch.n_tokens = rows
@@ -198,7 +202,7 @@ class LlamaBackend(HeldConversations):
         return batch
 
     def _run(self, batch: lib.llama_batch, start: int, n_held: int) -> None:
-        """Decodes a batch that begins at position `start`; after it the main sequence holds `n_held` tokens."""
+        """Decode a batch that begins at position `start`; after it the main sequence has `n_held` tokens."""
         try:
             self._decode(batch)
         except StoppedError:
@@ -209,11 +213,11 @@ class LlamaBackend(HeldConversations):
             self.shown.tell(self._held[:n_held], start, 0)
 
     def _decode(self, batch: lib.llama_batch) -> None:
-        """Raises StoppedError; ModelError and interrupts leave an empty cache."""
+        """Decode a batch. Raises StoppedError; ModelError and interrupts leave an empty cache."""
         self.n_decoded += batch.n_tokens
         try:
             code = lib.llama_decode(self.handle, batch)
-        except BaseException:  # an interrupt: what the cache holds is not known
+        except BaseException:  # an interrupt: the content of the cache is unknown
             self._clear()
             raise
         if code == StopFlag.STOPPED:
@@ -224,7 +228,7 @@ class LlamaBackend(HeldConversations):
             raise ModelError(f"llama.cpp could not decode {batch.n_tokens} tokens (code {code}): {why}")
 
     def _logits(self, rows: int) -> Logits:
-        """The library's own buffer as [rows, n_vocab]."""
+        """Return the library's own buffer as [rows, n_vocab]."""
         address = ctypes.addressof(lib.llama_get_logits(self.handle).contents)
         view = self._views.get((address, rows))
         if view is None:
@@ -233,7 +237,7 @@ class LlamaBackend(HeldConversations):
         return view
 
     def close(self) -> None:
-        """Frees the context; the model stays."""
+        """Free the context; the model stays."""
         if self.handle:
             self._views.clear()
             self.set_slots(1)

@@ -1,8 +1,8 @@
-"""Where a long text may be cut so that its parts have the tokens of the whole.
+"""Splits a long text where its parts have the same tokens as the whole.
 
-The library looks for a vocabulary's special tokens before everything else, in a time that grows with the square of how
-many it finds: 20,000 messages took it 6 s. Cut before some of these tokens, a text takes a time that grows with its
-length. Knows the spelling of tokens; knows no ids.
+The library first searches a text for special tokens, in a time quadratic in the number found: 20,000 messages took it
+6 s. If the text is split before some of these tokens, the time is linear in its length. Knows the spelling of tokens;
+knows no ids.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-BLOCK = 2**14  # characters of a part, at least
+BLOCK = 2**14  # minimum characters of a part
 
 
 class Cutter:
-    """Cuts before one of `marks`, which the library looks for; those in `eager` take in what stands before them."""
+    """Splits text before one of `marks`, the special tokens, unless it is in `eager` and absorbs the text before it."""
 
     def __init__(self, marks: Collection[str], eager: Collection[str] = ()) -> None:
         self._marks, self._eager = sorted(filter(None, marks), key=len, reverse=True), frozenset(eager)
         self._any = re.compile("|".join(map(re.escape, self._marks))) if self._marks else None
 
     def parts(self, text: str) -> Iterator[str]:
-        """All of the text, in order."""
+        """Yield the parts of the text in order."""
         start = 0
         while len(text) - start > BLOCK and (end := self._border(text, start + BLOCK)) is not None:
             yield text[start:end]
@@ -29,12 +29,12 @@ class Cutter:
         yield text[start:]
 
     def _border(self, text: str, start: int) -> int | None:
-        """The first place from `start` on where it may be cut."""
+        """Return the first place from `start` on where the text may be split; None if there is none."""
         for found in self._any.finditer(text, start) if self._any else ():
             if found[0] not in self._eager and not self._is_inside(text, found.start()):
                 return found.start()
         return None
 
     def _is_inside(self, text: str, place: int) -> bool:
-        """Could a mark lie across the place?"""
+        """Return whether a mark could span the place."""
         return any(text.find(mark, max(0, place - len(mark) + 1), place + len(mark) - 1) >= 0 for mark in self._marks)

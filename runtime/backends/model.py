@@ -1,4 +1,4 @@
-"""GGUF files through llama.cpp: LlamaModel is one in memory, and what cannot be used is refused in a sentence."""
+"""GGUF files through llama.cpp: LlamaModel is one in memory. Unusable files are rejected with a one-sentence error."""
 
 from __future__ import annotations
 
@@ -21,31 +21,33 @@ from runtime.models.library_limits import DRAFT_HEADS
 from runtime.models.mtp import HeaderValues, unkept_promises
 from runtime.models.plain_file import require_plain
 from runtime.models.soundness import contradiction
+from runtime.models.split import check_shards
 
-UNKNOWN = "unknown model architecture"  # as the library says it
-NO_ROOM_FAR = re.compile(r"unable to allocate RPC\d+\[([^\]]*)\]")  # what the library says of a worker without memory
-OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> go on?
+UNKNOWN = "unknown model architecture"  # in the library's error message
+NO_ROOM_FAR = re.compile(r"unable to allocate RPC\d+\[([^\]]*)\]")  # the library's message for a worker without memory
+OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> whether to continue
 
 
 @dataclass(frozen=True, slots=True)
 class IdsOnly:
-    """A vocabulary of ids without words, whose tables take more memory than a small model's layers: what a draft model
-    needs of one.
+    """A vocabulary of ids without words, which is all that a draft model needs.
+
+    The tables of the words take more memory than a small model's layers.
     """
 
-    architecture: str  # the file's own
+    architecture: str  # of the file
     n_vocab: int
 
     def values(self) -> HeaderValues:
-        """What the library is to read in the header instead."""
+        """Return the header values that the library reads instead of the file's."""
         return {"tokenizer.ggml.model": "no_vocab", f"{self.architecture}.vocab_size": self.n_vocab}
 
 
 class LlamaModel:
     """The weights and vocabulary of one GGUF file, shared by its contexts. Raises ModelError when it cannot be used.
 
-    `ids` is there where no words are wanted, `facts` where the header has been read already; `is_head` allows
-    one that only drafts; `workers` may take layers, others that are registered may not.
+    `ids` is given where no words are needed, `facts` where the header was read already. `is_head` allows a model that
+    only drafts. `workers` may hold layers; other registered workers may not.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class LlamaModel:
         library.start()
         params = lib.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
-        # Repacked K-quants round otherwise for wider passes
+        # Repacked K-quants round differently in wider passes
         params.use_extra_bufts = not exact and not library.has_amx()
         placed = repacked_by_name(facts) if not exact and library.has_amx() else None
         params.tensor_buft_overrides = ctypes.addressof(placed) if placed else None
@@ -89,7 +91,7 @@ class LlamaModel:
         self.n_embd: int = lib.llama_model_n_embd(self.handle)
         self.size: int = lib.llama_model_size(self.handle)  # bytes of weights
         self.is_recurrent = bool(lib.llama_model_is_recurrent(self.handle) or lib.llama_model_is_hybrid(self.handle))
-        self.window: int = lib.llama_model_n_swa(self.handle)  # tokens that some layers look back; 0: all look at all
+        self.window: int = lib.llama_model_n_swa(self.handle)  # tokens of the layers' sliding window; 0: none has one
         self.template = (lib.llama_model_chat_template(self.handle, None) or b"").decode("utf8", "replace")
         self.is_embedder = self.metadata(f"{self.metadata('general.architecture')}.pooling_type") not in ("", "0")
         if problem := "" if is_head else self._unsupported():
@@ -97,7 +99,7 @@ class LlamaModel:
             raise ModelError(f"{path.name} is {problem}: Slipstream runs models that write text. Choose another GGUF.")
 
     def _unsupported(self) -> str:
-        """What kind of model this is, if not one that generates text from left to right."""
+        """Return the kind of model if it does not generate text from left to right, else ""."""
         if self.metadata("general.architecture") in DRAFT_HEADS:
             return "the drafting part of another model"
         if lib.llama_model_has_encoder(self.handle) or not lib.llama_model_has_decoder(self.handle):
@@ -109,7 +111,7 @@ class LlamaModel:
         return "" if self.vocab.n_vocab else "a model without a vocabulary"
 
     def metadata(self, key: str) -> str:
-        """A metadata value as text; "" when the file has none."""
+        """Return a metadata value as text; "" if the file has none."""
         buffer = ctypes.create_string_buffer(4096)
         return (
             buffer.value.decode("utf8", "replace")
@@ -118,15 +120,15 @@ class LlamaModel:
         )
 
     def close(self) -> None:
-        """Frees the weights; every context on them must be closed before."""
+        """Free the weights; every context on them must be closed before."""
         if self.handle:
             lib.llama_model_free(self.handle)
             self.handle = None
 
 
 def overrides(values: HeaderValues) -> Any:
-    """Header values that the library reads instead of the file's."""
-    found = (lib.llama_model_kv_override * (1 + len(values)))()  # the last one, without a key, ends it
+    """Return header values that the library reads instead of the file's, in its own structure."""
+    found = (lib.llama_model_kv_override * (1 + len(values)))()  # an entry without a key ends the list
     for each, (key, value) in zip(found, values.items(), strict=False):
         each.key = key.encode()
         if isinstance(value, str):
@@ -137,7 +139,7 @@ def overrides(values: HeaderValues) -> Any:
 
 
 def readable_facts(path: Path) -> ModelFacts | None:
-    """What the header tells; None where it cannot be read, and the library says more."""
+    """Return the facts in the header; None if it cannot be read, because the library's error is more precise."""
     try:
         return ModelFacts(read_model_header(path))
     except (ModelError, OSError):
@@ -145,12 +147,12 @@ def readable_facts(path: Path) -> ModelFacts | None:
 
 
 def repacked_by_name(facts: ModelFacts | None) -> Any:
-    """Where the library is told to put the weights that it does not repack by itself; None where there are none."""
+    """Return buffer overrides for the weights that the library does not repack by itself; None where there are none."""
     return None if facts is None or library.has_gpu() else repacking.overrides(facts.header.tensors)
 
 
 def check_file(path: Path) -> None:
-    """Raises ModelError for what can be seen without the library."""
+    """Check a file as far as possible without the library. Raises ModelError."""
     if not path.exists():
         raise ModelError(f"There is no file {path}. Check the path, or name a pair from models.toml.")
     try:
@@ -161,10 +163,11 @@ def check_file(path: Path) -> None:
         raise ModelError(f"{path} cannot be read ({error.strerror}). Name a GGUF file that you may read.") from error
     if head != b"GGUF":
         raise ModelError(f"{path.name} is not a GGUF file. Convert the model to GGUF, or download a GGUF of it.")
+    check_shards(path)
 
 
 def check_header(path: Path, facts: ModelFacts | None) -> None:
-    """Raises ModelError for a header that contradicts itself, over which the library would end the process."""
+    """Check that a header does not contradict itself, or the library would end the process. Raises ModelError."""
     if facts and (clause := contradiction(facts)):
         raise ModelError(
             f"{path.name} is damaged or was converted wrongly: {clause}. Download it again, or choose another file of "
@@ -173,7 +176,7 @@ def check_header(path: Path, facts: ModelFacts | None) -> None:
 
 
 def load_error(path: Path, complaints: list[str]) -> ModelError:
-    """What to raise when the library failed to load `path`: NoMemoryError where memory ran out on the way."""
+    """Return the error for a failed load of `path`: NoMemoryError if memory ran out, UnknownKindError for its kind."""
     text = explain_load(path, complaints)
     if any(UNKNOWN in line for line in complaints):
         return UnknownKindError(text)
@@ -181,7 +184,7 @@ def load_error(path: Path, complaints: list[str]) -> ModelError:
 
 
 def explain_load(path: Path, complaints: list[str]) -> str:
-    """One sentence from what the library logged while it failed to load `path`."""
+    """Return one sentence that explains, from the library's log, why it failed to load `path`."""
     text = " ".join(complaints)
     if UNKNOWN in text:
         kind = text.split(f"{UNKNOWN}: ")[1].split("'")[1]

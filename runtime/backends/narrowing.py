@@ -1,7 +1,7 @@
-"""A head that computes the first words only, in one pass of a context's graph: NarrowHead.
+"""NarrowHead: an output head that computes only the first words, in one pass of a context's graph.
 
-The first rows of a matrix are a matrix too, where they lie, so nothing is copied. Knows ggml's tensors; when a pass is
-to be narrow is said by nodes.py.
+The first rows of a matrix are themselves a matrix in the same place, so nothing is copied. Knows ggml's tensors;
+nodes.py decides when a pass is narrow.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ NEVER = np.float32(-1e30)
 
 
 class NarrowHead:
-    """The node at that address of a graph, which multiplies by a matrix with a row for each word; it is given `few`,
-    which describes the first rows of that matrix, between `narrow` and `widen`.
+    """The node at `address` of a graph that multiplies by the output matrix, which has a row for each word.
+
+    Between `narrow` and `widen`, it uses `few`, which describes the first rows of that matrix.
     """
 
     def __init__(self, address: int, node: Tensor, few: Tensor, n_words: int) -> None:
@@ -31,7 +32,7 @@ class NarrowHead:
         few.nb[2] = few.nb[3] = few.nb[1] * n_words
 
     def narrow(self) -> bool:
-        """Before it is computed. Raises RuntimeError for a node that is not what it was."""
+        """Narrow the head before it is computed; return True. Raises RuntimeError if the node has changed."""
         if (self._node.src[0], self._node.ne[0]) != (self._whole, self._n_vocab):
             raise RuntimeError("the head of llama.cpp's graph is another by now")
         self._node.src[0], self._node.ne[0] = ctypes.addressof(self._few), self.n_words
@@ -39,7 +40,7 @@ class NarrowHead:
         return True
 
     def widen(self) -> bool:
-        """After that, and before the library takes the logits: it reads as many as there are words. Else nothing."""
+        """Restore a narrow head before the library reads the logits of all words; return True."""
         if self._is_narrow:
             self._node.src[0], self._node.ne[0] = self._whole, self._n_vocab
             self._is_narrow = False

@@ -1,9 +1,8 @@
-"""The nodes of a context's compute graph, as llama.cpp's scheduler asks about them in a pass: which to skip, what to
-read and to write.
+"""Skips, reads and writes nodes of a context's compute graph, through the callback of llama.cpp's scheduler.
 
-Knows the fields of ggml's tensors and what they mean; knows no tokens and no cache. Node addresses stay the same from
-pass to pass, because every graph of a context is built into the same memory in the same order; each pass checks that
-before it relies on it.
+Knows the fields of ggml's tensors and their meaning; knows no tokens and no cache. Node addresses are the same in all
+passes, because every graph of a context is built into the same memory in the same order; each pass checks that before
+it relies on it.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from runtime.core.errors import ModelError
 
 
 class EarlyExitError(ModelError):
-    """Why a model cannot exit early here."""
+    """A model cannot exit early here."""
 
 
 class NodeAnswers(dict[int, bool]):
-    """Answers the scheduler's question about each node; Python only runs for those that are not in it."""
+    """The answers to the scheduler's callback for each node; Python code runs only for nodes that are not in it."""
 
     def __init__(self, visit: Callable[[int], bool]) -> None:
         super().__init__()
@@ -39,41 +38,41 @@ class NodeAnswers(dict[int, bool]):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """Where layers end, and what can be skipped on either side."""
+    """The end of the kept layers, and the nodes that can be skipped on either side."""
 
     end: int  # address of the last kept layer's output
     last: int  # address of the last layer's output
-    lower: NDArray[np.int64]  # where the flags are of the nodes that only lead to `end`
-    upper: NDArray[np.int64]  # and of those that only lead from there to `last`
+    lower: NDArray[np.int64]  # places of the flags of the nodes that only lead to `end`
+    upper: NDArray[np.int64]  # places of the flags of the nodes that only lead from `end` to `last`
 
 
-Rows = NDArray[np.float32]  # [n, width] what a layer gave
-Cells = NDArray[np.int64]  # [n_cells, n] where the cache took the keys and values of those rows
-Run = Callable[[], object]  # makes one pass
+Rows = NDArray[np.float32]  # [n, width] a layer's output
+Cells = NDArray[np.int64]  # [n_cells, n] cache cells with the keys and values of those rows
+Run = Callable[[], object]  # runs one pass
 Step = tuple[
     int, Callable[[], bool]
-]  # at the node of that address: what to do; the answer is the scheduler's: stop here first, or go on
+]  # (node address, action); the result answers the scheduler: compute up to here first, or continue
 
 
 class Nodes:
-    """The graph of one context: learned in one pass, then steered in others.
+    """The graph of one context: recorded in one pass, then controlled in others.
 
-    `callback` belongs into the context's parameters.
+    `callback` belongs in the context's parameters.
     """
 
     def __init__(self) -> None:
         self._watch = NodeAnswers(self._visit)
         self.callback = ASK(self._watch.__getitem__)
         self._addresses: list[int] = []  # in order
-        self._nodes: dict[int, Tensor] = {}  # as they were in the pass that was learned from
+        self._nodes: dict[int, Tensor] = {}  # as they were in the recorded pass
         self._script = deque[Step]()
         self._skipped: NDArray[np.int64] | None = None
         self._error: BaseException | None = None
         self._scheduler: int | None = None
-        self.head: NarrowHead | None = None  # what early passes end with, if not with all words
+        self.head: NarrowHead | None = None  # narrow head of early passes; None: all words
 
     def learn(self, context: Any, run: Run) -> None:
-        """Takes the graph down during a pass over several rows, all of them outputs. Raises EarlyExitError."""
+        """Record the graph during a pass over several rows, all of them outputs. Raises EarlyExitError."""
         if not knows_tensors():
             raise EarlyExitError("this version of llama.cpp lays its tensors out otherwise")
         self._watch.clear()
@@ -101,13 +100,13 @@ class Nodes:
             raise EarlyExitError("llama.cpp does not tell which cells of the cache it fills")
 
     def _places(self, addresses: list[int], offset: int) -> NDArray[np.int64]:
-        """Where a field of these nodes is in `_memory`."""
+        """Return the places of a field of these nodes in `_memory`."""
         return (np.array(addresses, dtype=np.int64) - self._base + offset) // 4
 
     def exit_after(self, layers: int, n_layers: int) -> None:
-        """Passes may from now on end, or begin, after that many layers.
+        """Let passes end or begin after the first `layers` layers from now on.
 
-        Raises EarlyExitError where the graph does not name their outputs.
+        Raises EarlyExitError where the graph does not name their outputs, or they are not rows of 32-bit floats.
         """
         try:
             end, last = (self._addresses.index(self._named[layer_output(layer - 1)]) for layer in (layers, n_layers))
@@ -126,7 +125,7 @@ class Nodes:
         self.width, self.n_cells = int(outputs[0].ne[0]), len(self._indices)
 
     def head_of(self, n_words: int) -> NarrowHead:
-        """The head, for the first `n_words`. Raises EarlyExitError where the graph has none that can be told."""
+        """Return the head for the first `n_words`. Raises EarlyExitError where the graph has no recognizable head."""
         for address, tensor in reversed(self._nodes.items()):
             if ggml.ggml_op_name(tensor.op) == b"MUL_MAT" and Tensor.from_address(tensor.src[0]).name in HEADS:
                 few = Tensor.from_buffer_copy(Tensor.from_address(tensor.src[0]))
@@ -134,7 +133,7 @@ class Nodes:
         raise EarlyExitError("its head is not told in llama.cpp's graph")
 
     def _leading_to(self, start: int, end: int) -> list[int]:
-        """The nodes after node number `start`, up to `end`, that nothing needs but through `end`."""
+        """Return the numbers of the nodes after node `start`, up to `end`, that are needed only through `end`."""
         numbers = {address: i for i, address in enumerate(self._addresses)}
         needed, waiting = set[int](), list(range(end + 1, len(self._addresses)))
         while waiting:
@@ -145,13 +144,14 @@ class Nodes:
         return [i for i in range(start + 1, end + 1) if i not in needed]
 
     def rest(self) -> None:
-        """The next pass is an ordinary one: the scheduler need not ask, where that can be arranged."""
+        """Make the next pass an ordinary one, without the scheduler's callback where it can be removed."""
         if self._scheduler:
             ggml.ggml_backend_sched_set_eval_callback(self._scheduler, None, None)
 
     def early(self, run: Run, rows: Rows, cells: Cells, skips: bool = True) -> None:
-        """A pass from the first layers straight to the logits, whose output and cells it keeps; without `skips` the
-        others run in vain.
+        """Run a pass from the first layers directly to the logits, and store the first layers' output and cells.
+
+        Without `skips`, the other layers are computed, but not used.
         """
         end, last, upper = self._exit.end, self._exit.last, self._exit.upper
         first: list[Step] = [(end, yes), (end, lambda: self._read(rows, cells) and (not skips or self._skip(upper)))]
@@ -161,12 +161,13 @@ class Nodes:
         self._steer(run, len(rows), first + steps)
 
     def lower(self, run: Run, rows: Rows, cells: Cells) -> None:
-        """A pass over the first layers that ends there; its logits mean nothing."""
+        """Run a pass over the first layers only, and store their output and cells; its logits are meaningless."""
         self._steer(run, len(rows), [(self._exit.end, yes), (self._exit.end, lambda: not self._read(rows, cells))])
 
     def upper(self, run: Run, rows: Rows, cells: Cells) -> bool:
-        """A pass that begins with the first layers' output; a full one, and False, where it would fill other cells than
-        those did.
+        """Run a pass that begins with the first layers' output; return True.
+
+        Where it would fill other cells than the first layers did, run a full pass and return False.
         """
         end, lower = self._exit.end, self._exit.lower
         return self._steer(
@@ -174,9 +175,9 @@ class Nodes:
         )
 
     def _steer(self, run: Run, n_rows: int, steps: list[Step], cells: Cells | None = None) -> bool:
-        """Makes a pass in which the steps are done in order; False if it was left as it is.
+        """Run a pass in which the steps are done in order; return False if the pass was left unchanged.
 
-        Raises ModelError where they could not be done.
+        Raises ModelError where the steps could not be done.
         """
         self._error, self._was_left = None, False
         self._script = deque([(self._addresses[0], lambda: self._check(n_rows, cells)), *steps])
@@ -196,7 +197,7 @@ class Nodes:
         return not self._was_left
 
     def _visit(self, address: int) -> bool:
-        """The scheduler asks about a node that is watched, or has not been seen. Must not raise."""
+        """Answer the scheduler's callback for a node that is watched or was never seen. Must not raise."""
         if not self._script or self._script[0][0] != address:
             self._watch[address] = False
             return False
@@ -208,8 +209,9 @@ class Nodes:
             return False
 
     def _check(self, n_rows: int, cells: Cells | None) -> bool:
-        """Is this the graph that was learned, for so many rows? Where its cells are not `cells`, nothing else is done
-        in this pass.
+        """Check that this is the recorded graph with `n_rows` rows; return False, the scheduler's answer.
+
+        Where its cells are not `cells`, nothing else is done in this pass. Raises ModelError for another graph.
         """
         addresses = self._exit.end, self._exit.last
         ends = [(self._named.get(tensor.name), *tensor.ne) for tensor in map(Tensor.from_address, addresses)]
@@ -225,20 +227,20 @@ class Nodes:
         return False
 
     def _filled(self, n_rows: int) -> Cells:
-        """The cache cells that this pass fills."""
+        """Return the cache cells that this pass fills."""
         cells = np.empty((self.n_cells, n_rows), dtype=np.int64)
         for index, row in zip(self._indices, cells, strict=True):
             ggml.ggml_backend_tensor_get(index, row.ctypes.data, 0, row.nbytes)
         return cells
 
     def _skip(self, places: NDArray[np.int64]) -> bool:
-        """Takes the flag to be computed from nodes."""
+        """Clear the compute flag of nodes."""
         self._skipped = places
         self._memory[places] &= ~COMPUTE
         return True
 
     def _restore(self) -> None:
-        """Everything is computed again: the library may use the same graph for its next pass."""
+        """Set all compute flags again: the library may reuse the graph for its next pass."""
         if self._skipped is not None:
             self._memory[self._skipped] |= COMPUTE
             self._skipped = None
@@ -256,11 +258,11 @@ class Nodes:
 
 
 def yes() -> bool:
-    """Tells the scheduler to compute up to this node and call again."""
+    """Return True: the scheduler computes up to this node and calls again."""
     return True
 
 
 def scheduler_of(context: Any) -> int | None:
-    """The scheduler of a context, where the library tells it; else it asks in every pass."""
+    """Return the scheduler of a context; None where the library does not expose it, which calls back in every pass."""
     get = symbol("scheduler")
     return int(get(context)) if get else None

@@ -1,4 +1,4 @@
-"""Types of pointers into arrays, as the library takes them."""
+"""Types of pointers into arrays, as llama.cpp takes them."""
 
 from __future__ import annotations
 

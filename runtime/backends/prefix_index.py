@@ -1,7 +1,8 @@
-"""The index of stored states in SQLite: which begin like a prompt, and which was not used for longest.
+"""The SQLite index of stored states: finds those that begin like a prompt, and the least recently used one.
 
-The longest is found by hashes of token blocks, each of which covers all tokens before it (as in vLLM's prefix caching,
-arXiv 2309.06180). All methods raise OSError and sqlite3.Error. Knows tokens and numbers; the bytes are the store's.
+The longest match is found by hashes of token blocks, each of which covers all tokens before it (as in vLLM's prefix
+caching, arXiv 2309.06180). All methods raise OSError and sqlite3.Error. Knows tokens and numbers; the store has the
+bytes.
 """
 
 from __future__ import annotations
@@ -41,34 +42,34 @@ class Entry:
     """A stored state: `saved` has its tokens and the lengths of its checkpoints, but no bytes."""
 
     saved: SavedState
-    n_pure: int  # first tokens whose cells are as reading makes them, in pieces of prompts
+    n_pure: int  # leading tokens whose cells were computed by prefill, in chunks of prompts
     sizes: tuple[int, ...]  # bytes of the state and of each checkpoint
     crc: int  # of all its bytes
-    token_seconds: float  # that reading took per token, where it was stored
+    token_seconds: float  # prefill time per token when it was stored
     number: int = 0
 
     @property
     def n_bytes(self) -> int:
-        """Size of its file."""
+        """Size of its file in bytes."""
         return sum(self.sizes)
 
     @property
     def pure(self) -> Entry:
-        """The same for a reply that may use only cells that were read: no prompt has the other tokens."""
+        """The same entry for a reply that may use only prefilled cells: the other tokens match no prompt."""
         tokens = self.saved.tokens.copy()
         tokens[self.n_pure :] = -1
         return replace(self, saved=replace(self.saved, tokens=tokens))
 
 
 class PrefixIndex:
-    """The index in a folder that all models share. `model` stands for all that makes a state valid."""
+    """The index in a folder that all models share. `model` identifies everything that makes a state valid."""
 
     def __init__(self, place: Path, model: str, grain: int) -> None:
         self.place, self.path, self._model, self._grain = place, place / "index-1.sqlite", model, grain
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
-        """Open it for one transaction."""
+        """Open the database for one transaction."""
         make_private_folder(self.place)
         with closing(sqlite3.connect(self.path, PATIENCE)) as db:
             close_to_others(self.path, 0o600)
@@ -77,7 +78,7 @@ class PrefixIndex:
                 yield db
 
     def hashes(self, tokens: Tokens) -> list[bytes]:
-        """Return a hash of each whole block of tokens and of all before it."""
+        """Return a hash for each whole block of tokens, which also covers all tokens before it."""
         known, found = self._model.encode(), list[bytes]()
         data, step = tokens.astype(ON_DISK).tobytes(), BLOCK * ON_DISK.itemsize
         for start in range(0, len(data) - step + 1, step):
@@ -86,7 +87,7 @@ class PrefixIndex:
         return found
 
     def alike(self, tokens: Tokens, most: int = 16) -> list[Entry]:
-        """Return up to `most` states that begin like these tokens, the most alike first."""
+        """Return up to `most` states that begin like these tokens, the longest match first."""
         hashes = self.hashes(tokens)
         if not hashes or not self.path.exists():
             return []
@@ -107,14 +108,14 @@ class PrefixIndex:
         return Entry(saved, n_pure, tuple(n_bytes for _, n_bytes in (whole, *each)), crc, token_seconds, number)
 
     def add(self, entry: Entry, put: Callable[[int], object], replaced: list[int]) -> None:
-        """Add a state and remove those that it replaces; `put` stores its bytes under the number that it gets."""
+        """Add a state and remove those that it replaces; `put` stores its bytes under the state's new number."""
         saved, n_tokens = entry.saved, len(entry.saved.tokens)
         ends = [n_tokens, *(each.n for each in saved.checkpoints or ())]
         kind = "any" if saved.checkpoints is None else "whole"
         sizes = ",".join([kind, *(f"{n}:{n_bytes}" for n, n_bytes in zip(ends, entry.sizes, strict=True))])
         facts = saved.n_asked, entry.n_pure, sizes, entry.crc, entry.token_seconds, entry.n_bytes
         blocks = [((i + 1) * BLOCK, known) for i, known in enumerate(self.hashes(saved.tokens))]
-        if saved.checkpoints is not None:  # it is of use up to these points only
+        if saved.checkpoints is not None:  # it can be restored only at these points
             blocks = [(n, known) for n, known in blocks if n in {end // BLOCK * BLOCK for end in ends}]
         with self.opened() as db:
             for old in replaced:
@@ -126,7 +127,7 @@ class PrefixIndex:
             put(number)
 
     def note_use(self, number: int) -> None:
-        """Note that a state was used."""
+        """Record that a state was used."""
         with self.opened() as db:
             db.execute(f"UPDATE states SET n_used = n_used + 1, used = {next_use(db)} WHERE id = ?", (number,))
 
@@ -141,13 +142,14 @@ class PrefixIndex:
             return {number for (number,) in db.execute("SELECT id FROM states")}
 
     def n_bytes(self) -> int:
-        """Return the bytes of all states."""
+        """Return the total bytes of all states."""
         with self.opened() as db:
             return int(db.execute("SELECT coalesce(sum(n_bytes), 0) FROM states").fetchone()[0])
 
     def oldest(self, bonus: int = 64) -> int | None:
-        """Return the state that is to go first: that of the longest ago. One that was used goes later, as if `bonus`
-        fewer had been stored or used since.
+        """Return the number of the state to evict first, the least recently used; None without states.
+
+        A state that was used at least once counts as if `bonus` fewer states had been stored or used since.
         """
         with self.opened() as db:
             row = db.execute(f"SELECT id FROM states ORDER BY used + {bonus} * (n_used > 0) LIMIT 1").fetchone()
@@ -161,5 +163,5 @@ def forget(db: sqlite3.Connection, number: int) -> None:
 
 
 def next_use(db: sqlite3.Connection) -> int:
-    """Return when a state is used now: a count, because clocks jump."""
+    """Return the number of the next use: a count instead of a time, because clocks jump."""
     return int(db.execute("SELECT coalesce(max(used), 0) + 1 FROM states").fetchone()[0])

@@ -1,7 +1,7 @@
-"""States of prompts on disk, so that a prompt is read once: one file per state beside an index.
+"""The prompt cache on disk, so that a prompt is read only once: one file per state, and an index.
 
-A memo: what is lost, damaged or cannot be written costs reading and nothing else. The files hold what a person wrote,
-so they are closed to others (0700, 0600). Opens no model.
+A state that is lost, damaged or cannot be written only costs reading the prompt again. The files hold users' texts, so
+they are closed to other users (0700, 0600). Opens no model.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from runtime.core.removal import remove_files
 from runtime.drafters.reply_store import make_private_folder
 
 CHUNK = 2**22  # bytes written at a time
-LEFT_SECONDS = 3600.0  # after which nobody writes a file any more
-DISK_SHARE = 0.1  # of what is free on the disk, that states may take
-FIRST_RATE = 3e8  # bytes per second that reading a file is taken to make, until one was read
+LEFT_SECONDS = 3600.0  # age after which an unfinished file counts as abandoned
+DISK_SHARE = 0.1  # of the free disk space, which states may use
+FIRST_RATE = 3e8  # bytes per second: assumed reading speed until a file was read
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 def folder() -> Path:
-    """Where all states are."""
+    """Return the folder of all states."""
     return user_cache_path("slipstream") / "prompts"
 
 
 def forget() -> int:
-    """Remove all states. Return how many bytes they had. Raises SlipstreamError."""
+    """Remove all states and return the number of bytes freed. Raises SlipstreamError."""
     return remove_files(
         folder().glob("*"), f"Close Slipstream where it runs, or remove the folder {folder()} yourself."
     )
@@ -62,10 +62,10 @@ def size(place: Path) -> int:
 
 
 class PrefixStore:
-    """The states of one model in a folder that all models share; together they have at most `max_bytes`.
+    """The states of one model in a folder that all models share; all states together take at most `max_bytes`.
 
-    `model` stands for all that makes a state valid: file, build, layout of weights, cache types, device. Methods may be
-    called from several threads and processes.
+    `model` identifies everything that makes a state valid: file, build, layout of weights, cache types, device. Methods
+    may be called from several threads and processes.
     """
 
     def __init__(self, model: str, max_bytes: int, place: Path | None = None, grain: int = 1) -> None:
@@ -77,7 +77,7 @@ class PrefixStore:
             self._tried(self._sweep, None)
 
     def _tried(self, do: Callable[[], T], otherwise: T) -> T:
-        """What `do` returns; `otherwise` where files fail it. An index that is damaged is begun anew."""
+        """Return the result of `do`, or `otherwise` where files cannot be used. A damaged index is deleted."""
         try:
             return do()
         except sqlite3.OperationalError:  # locked for long, or it cannot be written
@@ -93,7 +93,7 @@ class PrefixStore:
         return self.place / f"{number}.state"
 
     def _sweep(self) -> None:
-        """Remove what processes left that were ended while they wrote, and files and entries without the other."""
+        """Remove unfinished files of processes that ended, files without an entry, and entries without a file."""
         known = {self._path(number) for number in self._index.numbers()}
         files = {*self.place.glob("*.state")}
         for path in known - files:
@@ -107,22 +107,23 @@ class PrefixStore:
         return self._tried(partial(self._index.alike, tokens), [])
 
     def find(self, context: Tokens, is_pure: bool = False) -> Entry | None:
-        """Return the state that has most of the first tokens of `context[:-1]`, or None. With `is_pure`, tokens do not
-        count whose cells were not made by reading.
+        """Return the state that has the most leading tokens of `context[:-1]`, or None.
+
+        With `is_pure`, only tokens whose cells were computed by prefill count.
         """
         found = [each.pure if is_pure else each for each in self._alike(context)]
         best = max(found, key=lambda each: each.saved.n_shared(context), default=None)
         return best if best and best.saved.n_shared(context) else None
 
     def n_stored(self, tokens: Tokens) -> int:
-        """Return how many of the first tokens are stored in one state."""
+        """Return the largest number of leading tokens that one state has."""
         context = np.append(tokens, np.int32(0))
         return max((each.saved.n_shared(context) for each in self._alike(tokens)), default=0)
 
     def read(self, entry: Entry) -> SavedState | None:
-        """Return the state with its bytes; None, and it is forgotten, where they are not what was written."""
+        """Return the state with its bytes. If they differ from the bytes written, remove the state and return None."""
         began, data = time.perf_counter(), EMPTY
-        with suppress(OSError, MemoryError, ValueError):  # the last of an empty file
+        with suppress(OSError, MemoryError, ValueError):  # ValueError: an empty file
             data = np.memmap(self._path(entry.number), np.uint8, "r")  # a copy would take longer than reading it
         if len(data) != entry.n_bytes or zlib.crc32(data.data) != entry.crc:
             self._tried(partial(self._remove, entry.number), None)
@@ -135,10 +136,10 @@ class PrefixStore:
         return replace(entry.saved, state=state, checkpoints=checkpoints)
 
     def write(self, saved: SavedState, n_pure: int, token_seconds: float, pause: Callable[[], object]) -> bool:
-        """Store a state, whole or not at all, with a `pause` between chunks. Return whether it is there.
+        """Store a state, whole or not at all, with a `pause` between chunks. Return whether it is stored.
 
-        States that it continues are removed, and others where there is no room. Raises nothing: where the disk cannot
-        be written, nothing more is.
+        States that it extends are removed, and others where there is no room. Raises nothing: once the disk cannot be
+        written, nothing more is written.
         """
         if not self.is_writable:
             return False
@@ -185,14 +186,14 @@ class PrefixStore:
 
 
 def continues(saved: SavedState, older: Entry) -> bool:
-    """Whether a state gives all that an older one gives."""
+    """Return whether a state can restore everything that an older one can."""
     known = older.saved.tokens
     can_be_cut = saved.checkpoints is None and older.saved.checkpoints is None
     return can_be_cut and common_prefix(saved.tokens, known) == len(known)
 
 
 def written(path: Path, parts: list[NDArray[np.uint8]], pause: Callable[[], object]) -> int:
-    """Write parts to a new file for the user alone. Return the CRC of all bytes. Raises OSError."""
+    """Write parts to a new file that only the user can read. Return the CRC of all bytes. Raises OSError."""
     crc = 0
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         for part in parts:

@@ -1,18 +1,18 @@
-"""What is used of llama.cpp that it promises nobody: functions without a header, memory that is read where it lies.
+"""Private interfaces of llama.cpp that are used here: functions without a header, and memory that is read in place.
 
-Written for WRITTEN_FOR, which pyproject.toml pins; tests/test_private_interfaces.py says what no longer holds.
+Written for WRITTEN_FOR, which pyproject.toml pins; tests/test_private_interfaces.py reports what no longer holds.
 
 - `ggml`: the shared library, of which llama-cpp-python declares llama.h alone. DECLARED are functions of ggml's public
-  headers. Without one of them nothing runs, and a ModelError says which version to install.
-- SYMBOLS: functions of C++ without a public header. Without "scheduler" the scheduler asks about every node in every
-  pass, which takes longer; without "repacked" weights stay as they lie in the file where the library has AMX; without
-  the others, which show hidden states, heads are left out.
-- Tensor: nodes of a graph, for LayerSkip, which is left out where `knows_tensors` is false or where the graph does not
-  look as it should; its own check at load compares logits.
-- TypeTraits: how values become floats, for drafts with fewer words, which are left out where the block's size is not
-  what it should be.
+  headers. Without one of them nothing runs, and a ModelError names the version to install.
+- SYMBOLS: C++ functions without a public header. Without "scheduler", the scheduler calls back for every node in every
+  pass, which takes longer. Without "repacked", weights keep the file's layout where the library has AMX. Without the
+  others, which expose hidden states, heads are left out.
+- Tensor: nodes of a graph, for LayerSkip. It is left out where `knows_tensors` is false or the graph is not as
+  expected; its own check at load compares logits.
+- TypeTraits: conversion of values to floats, for drafts with fewer words. They are left out where the block's size is
+  not as expected.
 - Override: a structure of llama.h that llama-cpp-python does not declare, for weights in repacked buffers.
-- ASK: called with more than it takes, so that Python makes no objects of what it does not need.
+- ASK: called with more arguments than it declares, so that Python creates no objects for those it does not need.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WRITTEN_FOR = "llama-cpp-python 0.3.36"
 
 ADDRESS, SIZE, TEXT, INT, BOOL = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_int, ctypes.c_bool
 SIZE_P = ctypes.POINTER(SIZE)
-DECLARED: dict[str, tuple[Any, ...]] = {  # what it returns, and what it takes
+DECLARED: dict[str, tuple[Any, ...]] = {  # result type, then argument types
     "ggml_tensor_overhead": (SIZE,),
     "ggml_op_name": (TEXT, INT),
     "ggml_get_type_traits": (ADDRESS, INT),
@@ -55,7 +55,7 @@ DECLARED: dict[str, tuple[Any, ...]] = {  # what it returns, and what it takes
 
 
 def declared(binding: Any) -> ctypes.CDLL:
-    """Return the shared library of llama-cpp-python's `binding`, with what DECLARED says. Raises ModelError."""
+    """Return the shared library of llama-cpp-python's `binding`, with the types in DECLARED. Raises ModelError."""
     try:
         library: ctypes.CDLL = binding._lib
         for name, (result, *takes) in DECLARED.items():
@@ -72,7 +72,7 @@ ggml = declared(lib)
 
 
 class Symbol(NamedTuple):
-    """A function's names by compiler: with C++ as GCC and Clang spell it, as Microsoft's does, and without C++."""
+    """A function's names by compiler: in C++ as mangled by GCC and Clang, as mangled by Microsoft's, and in plain C."""
 
     itanium: str
     msvc: str
@@ -123,7 +123,7 @@ SYMBOLS = {
 
 @cache
 def symbol(name: str) -> Callable[..., Any] | None:
-    """Return that function of SYMBOLS; None where this build does not show it."""
+    """Return that function of SYMBOLS; None where this build does not export it."""
     wanted = SYMBOLS[name]
     for each in filter(None, (wanted.plain, wanted.itanium, wanted.msvc)):
         if function := getattr(ggml, each, None):
@@ -132,13 +132,13 @@ def symbol(name: str) -> Callable[..., Any] | None:
     return None
 
 
-# Asked about a node of the graph: the scheduler passes more, which the calling conventions of 64-bit systems let us
-# ignore
+# Callback for a node of the graph. The scheduler passes more arguments, which the calling conventions of 64-bit systems
+# allow to ignore
 ASK = ctypes.CFUNCTYPE(BOOL, ADDRESS)
 F32 = 0  # ggml.h: GGML_TYPE_F32
 COMPUTE = 16  # ggml.h: GGML_TENSOR_FLAG_COMPUTE; every backend skips a node without it
-OBJECT_SIZE = 32  # of what ggml keeps in front of each tensor
-HEADS = b"output.weight", b"token_embd.weight"  # the matrix of words
+OBJECT_SIZE = 32  # bytes that ggml keeps in front of each tensor
+HEADS = b"output.weight", b"token_embd.weight"  # names of the output matrix
 
 
 class Tensor(ctypes.Structure):
@@ -163,7 +163,7 @@ class Tensor(ctypes.Structure):
 
 
 def layer_output(layer: int) -> bytes:
-    """Return what a graph calls the output of that layer, counted from 0."""
+    """Return the graph's name for the output of that layer, counted from 0."""
     return f"l_out-{layer}".encode()
 
 
@@ -186,7 +186,7 @@ class TypeTraits(ctypes.Structure):
 
 
 def type_traits(number: int) -> TypeTraits:
-    """Return what the library knows of that type of values."""
+    """Return the library's traits of that type of values."""
     return TypeTraits.from_address(ggml.ggml_get_type_traits(number))
 
 

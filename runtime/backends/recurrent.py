@@ -1,8 +1,7 @@
-"""Contexts of models with recurrent layers, whose state cannot be cut at a token. RecurrentBackend goes back all the
-same.
+"""Contexts of models with recurrent layers, whose state cannot be truncated at a token. RecurrentBackend rewinds it.
 
-In two ways, both exact: by the library's snapshots of the last pass's rows, which undo a rejected draft, and by copies
-of the state where a conversation is likely to be taken up again. Whatever else is asked for is read anew.
+Both of its methods are exact: the library's snapshots of the last pass's rows, which undo a rejected draft, and
+checkpoints where a conversation is likely to be resumed. Everything else is read from scratch.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from runtime.backends.model import LlamaModel
 from runtime.backends.saved_states import SavedState
 from runtime.core.draft import Tokens
 
-MOST = 8  # copies of the state that are kept
-BORDERS = 4  # points of a text at which the state is copied while it is read
-SHORT = 32  # tokens between two of them at least
+MOST = 8  # checkpoints kept
+BORDERS = 4  # checkpoints taken while a text is read
+SHORT = 32  # minimum tokens between two of them
 TAIL = 8  # tokens at the end of a text without messages that may differ when it is read again
 
 
@@ -43,7 +42,7 @@ class RecurrentBackend(LlamaBackend):
         self._n_droppable = 0  # rows of the last pass that can be dropped
 
     def _room(self) -> int:
-        """Bytes that memory has for copies; which is known only once the pair is loaded."""
+        """Return the bytes of memory for checkpoints, which are known only once the pair is loaded."""
         return self.saved.room()
 
     def _params(self, n_ctx: int) -> lib.llama_context_params:
@@ -58,10 +57,10 @@ class RecurrentBackend(LlamaBackend):
         return longest(self.checkpoints.all, start)
 
     def _drop(self, start: int) -> int:
-        """Drops positions from `start` on, or from the checkpoint before it.
+        """Remove positions from `start` on, or from the checkpoint before it; return the number of positions left.
 
-        The library says that it dropped whatever is no more than its snapshots, but only those of the last pass's
-        rows are there, and once: so that is counted here.
+        The library reports success for any number of rows up to its snapshots, but it has only those of the last
+        pass's rows, and only once. So the droppable rows are counted here.
         """
         if self._n_held - start > self._n_droppable:
             start = longest(self.checkpoints.all, start)
@@ -87,8 +86,9 @@ class RecurrentBackend(LlamaBackend):
             self.checkpoints.take(end)
 
     def _borders(self, start: int, end: int) -> list[int]:
-        """Positions in [start, end] that conversations are likely to be taken up from: after the last token of each
-        message, or, where messages have none, shortly before the end.
+        """Return the positions in [start, end] where conversations are likely to be resumed.
+
+        These are after the last token of each message, and shortly before the end unless a message ends near it.
         """
         found = [start + n for n in message_ends(self._held[start:end], self.model.vocab.ends)]
         if not found or found[-1] < end - SHORT:
@@ -107,7 +107,7 @@ class RecurrentBackend(LlamaBackend):
         self.saved.add(self._copy())
 
     def _copy(self, point: int = 0) -> SavedState | None:
-        if 0 < self._n_held - self._n_asked <= self._n_droppable:  # with a rejected draft it is of no use as a whole
+        if 0 < self._n_held - self._n_asked <= self._n_droppable:  # a copy is restored whole, so without draft tokens
             self._drop(self._n_asked)
         return self.saved.copy(self._held[: self._n_held], self._n_asked, checkpoints=self.checkpoints.all)
 

@@ -1,6 +1,7 @@
-"""A backend whose memory can be given up and had again: closed, and later opened a second time beside the decoding.
+"""A backend that can be closed to free its memory and later opened again while decoding continues.
 
-Knows the Backend protocol and a thread; knows no model library and no reason to do either. Implements Reloadable.
+Knows the Backend protocol and a thread; knows no model library and does not decide when to do either. Implements
+Reloadable.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from contextlib import ExitStack
 
 from runtime.core.backend import Backend, OnProgress
 
-Opener = Callable[[ExitStack, OnProgress], Backend]  # (where to leave what closes it, progress) -> an open backend
+Opener = Callable[[ExitStack, OnProgress], Backend]  # (stack that closes it, progress) -> an open backend
 
 
 class ReloadableBackend:
-    """The place of a backend, which is there while it `is_open`."""
+    """A backend that is available while `is_open`."""
 
     def __init__(self, opener: Opener, on_progress: OnProgress) -> None:
         self._opener, self._stack = opener, ExitStack()
@@ -28,29 +29,29 @@ class ReloadableBackend:
 
     @property
     def backend(self) -> Backend:
-        """The backend itself; only while it is open."""
+        """The open backend; must not be read while it is closed."""
         assert self._backend is not None
         return self._backend
 
     @property
     def is_open(self) -> bool:
-        """Is the backend open?"""
+        """Whether the backend is open."""
         return self._backend is not None
 
     def set_threads(self, one: int, many: int) -> None:
-        """Threads for passes of one row and of several; also of what is opened later."""
+        """Set the threads for passes of one row and of several, now and after reopening."""
         self._threads = one, many
         if self._backend is not None:
             self._backend.set_threads(one, many)
 
     def set_slots(self, n: int) -> None:
-        """How many conversations it holds; also for what is opened later."""
+        """Set the number of cached conversations, now and after reopening."""
         self._slots = n
         if self._backend is not None:
             self._backend.set_slots(n)
 
     def reopen(self) -> None:
-        """Begins to open it in a thread of its own, or takes up what was opened there. Raises what opening raised."""
+        """Start opening the backend in its own thread, or install it once that is done. Raises the opening's error."""
         if self._backend is not None:
             return
         if self._opening is None:
@@ -63,7 +64,7 @@ class ReloadableBackend:
             self._take(opening.result())
 
     def close(self) -> None:
-        """Gives everything back, also what is on its way; may be called twice."""
+        """Free everything, including a backend that is being opened; may be called twice."""
         self._is_wanted = False
         if self._opening is not None:
             opening, self._opening = self._opening, None
@@ -73,7 +74,7 @@ class ReloadableBackend:
         self._stack.close()
 
     def _open(self, on_progress: OnProgress) -> tuple[Backend, ExitStack]:
-        """Closes what was opened where the rest fails."""
+        """Open a backend; if a later step fails, close what was opened."""
         with ExitStack() as stack:
             backend = self._opener(stack, on_progress)
             return backend, stack.pop_all()

@@ -1,8 +1,8 @@
 """Weights in llama.cpp's repacked layout on builds with AMX, where the library would choose AMX's own.
 
-Those kernels crash where a compiler left out their tile setup (llama.cpp's issue 20824), and nothing tells it
-beforehand. So AMX's buffers are switched off there, and with them go the repacked ones, in which K-quants decode a
-third faster: the tensors that these support are put into them by name.
+AMX kernels crash where a compiler left out their tile setup (llama.cpp's issue 20824), which cannot be detected
+beforehand. So AMX's buffers are switched off there, and with them the repacked ones, in which K-quants decode a third
+faster. The tensors that repacked buffers support are put into them by name.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ LAYER = re.compile(r"blk\.(\d+)\.")
 
 
 def buffer_type() -> int | None:
-    """The library's buffer type for repacked weights; None where this build does not show it."""
+    """Return the library's buffer type for repacked weights; None where this build does not export it."""
     get = symbol("repacked")
     return int(get() or 0) or None if get else None
 
 
 def overrides(tensors: Iterable[TensorInfo]) -> Any:
-    """What `tensor_buft_overrides` is set to, kept until the model is loaded; None where nothing can be repacked."""
+    """Return `tensor_buft_overrides`, to be kept until the model is loaded; None where nothing can be repacked."""
     kind, named = buffer_type(), patterns(tensors)
     if kind is None or not named:
         return None
@@ -34,8 +34,8 @@ def overrides(tensors: Iterable[TensorInfo]) -> Any:
 
 
 def patterns(tensors: Iterable[TensorInfo]) -> list[str]:
-    """Regular expressions for what can be repacked: few, because the library compiles each anew for each tensor."""
-    layers: dict[str, list[str]] = defaultdict(list)  # numbers by name; of what belongs to no layer none
+    """Return regular expressions for repackable tensors: few, because the library compiles each for every tensor."""
+    layers: dict[str, list[str]] = defaultdict(list)  # layer numbers by name; none for tensors outside of layers
     for tensor in filter(is_repackable, tensors):
         block = LAYER.match(tensor.name)
         layers[tensor.name[block.end() :] if block else tensor.name] += [block[1]] if block else []

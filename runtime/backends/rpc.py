@@ -1,7 +1,6 @@
-"""llama.cpp's RPC backend: workers made devices of this process, which devices a model may lie on, and this machine as
-a worker for others.
+"""llama.cpp's RPC backend: registers workers as devices, chooses a model's devices, and serves as a worker for others.
 
-Asks the library; who is there is asked in `workers`.
+Calls the library; `workers` queries whether a worker is available.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from runtime.backends.workers import RpcWorker
 from runtime.core.errors import SettingsError
 
 NAME = b"RPC"
-_held = Counter[str]()  # pairs on each worker
+_held = Counter[str]()  # number of pairs on each worker
 _registered: dict[str, list[int]] = {}  # handles of devices by the worker's address
 
 
 def is_built_in() -> bool:
-    """Was the library compiled with it?"""
+    """Return whether the library was compiled with RPC."""
     return bool(_backend())
 
 
@@ -33,7 +32,7 @@ def _backend() -> int | None:
 
 
 def require() -> None:
-    """Raises SettingsError where the library was compiled without it."""
+    """Check that the library was compiled with RPC. Raises SettingsError."""
     if not is_built_in():
         raise SettingsError(
             "llama.cpp is compiled without RPC here, so there can be no workers. `slipstream doctor` has the command "
@@ -42,13 +41,13 @@ def require() -> None:
 
 
 def _function(name: bytes, result: Any, *arguments: Any) -> Any:
-    """One of the backend's own functions. Raises SettingsError where the library was compiled without it."""
+    """Return one of the backend's own functions. Raises SettingsError where the library was compiled without it."""
     require()
     return ctypes.CFUNCTYPE(result, *arguments)(ggml.ggml_backend_reg_get_proc_address(_backend(), name))
 
 
 def register(worker: RpcWorker) -> None:
-    """Makes the devices of a worker that has just answered the library's, once. Raises SettingsError."""
+    """Register the devices of a worker that has just responded, once. Raises SettingsError."""
     if worker.address in _registered:
         return
     add = _function(b"ggml_backend_rpc_add_server", ctypes.c_void_p, ctypes.c_char_p)
@@ -60,32 +59,33 @@ def register(worker: RpcWorker) -> None:
 
 
 def hold(addresses: Sequence[str]) -> Callable[[], None]:
-    """Says that this process has lines to these workers, which serve nobody else meanwhile. Returns what ends that."""
+    """Record that this process is connected to these workers, which serve nobody else; return a function to end it."""
     _held.update(addresses)
     return lambda: _held.subtract(addresses)
 
 
 def is_held(address: str) -> bool:
-    """Has this process a line to that worker?"""
+    """Return whether this process is connected to that worker."""
     return _held[address] > 0
 
 
 def placement(workers: Sequence[str]) -> Any:
-    """The devices on which a model may lie, as the library takes them: those of these workers, and this machine's own.
+    """Return the devices for a model, in the library's form: those of these workers, and this machine's own.
 
-    None where no worker was ever registered: then all are this machine's.
+    None where no worker was ever registered: then all devices are this machine's.
     """
     if not _registered:
         return None
     far = {device for devices in _registered.values() for device in devices}
     near = [device for device in library.device_handles() if device not in far and not library.is_processor(device)]
     chosen = [device for worker in workers for device in _registered.get(worker, ())] + near
-    return (ctypes.c_void_p * (len(chosen) + 1))(*chosen)  # the last one, which is none, ends it
+    return (ctypes.c_void_p * (len(chosen) + 1))(*chosen)  # a null pointer ends the list
 
 
 def serve(host: str, port: int, n_threads: int, cache: str) -> None:
-    """Computes for others until the process is ended; returns where it cannot listen. What it says goes to standard
-    output. Raises SettingsError.
+    """Compute for other machines until the process is ended; return if it cannot listen.
+
+    The library's messages go to standard output. Raises SettingsError.
     """
     pointers = ctypes.POINTER(ctypes.c_void_p)
     start = _function(

@@ -1,7 +1,7 @@
-"""Conversations that had to leave a context: llama.cpp's own copies of their cells, taken back bit for bit.
+"""Saved conversations that had to leave a context: llama.cpp's own copies of their cells, restored bit for bit.
 
-Cells come back in order, as sums over them in another order would round otherwise. Knows tokens and bytes; which
-conversation is wanted is the backend's.
+Cells are restored in order, because sums over them in another order would round differently. Knows tokens and bytes;
+the backend decides which conversation to restore.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from runtime.backends.pointers import UINT8_P
 from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens, common_prefix, usable
 
-# Tokens that a rejected draft may leave, and that are sooner decoded again than a conversation is changed for them
+# Tokens: a difference this small, such as a rejected draft leaves, is decoded again instead of switching conversations
 NEGLIGIBLE = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedState:
-    """A conversation's tokens [n], and what the context held of them.
+    """Tokens [n] of a conversation, and a copy of their cells.
 
-    Where it has `checkpoints` (None: it can be cut in multiples of `grain`) it is of use as a whole, or up to one of
-    those: none where layers have windows, of which the library copies only what the next token looks at. Tokens behind
-    the first `n_asked` are drafts that may have been rejected.
+    Where `checkpoints` is None, it can be truncated to any multiple of `grain`. Otherwise it is restored whole or at a
+    checkpoint: recurrent states cannot be truncated, and of sliding windows llama.cpp copies only the cells that the
+    next token attends to. Tokens after the first `n_asked` are drafts that may have been rejected.
     """
 
     tokens: Tokens
@@ -40,11 +40,11 @@ class SavedState:
 
     @property
     def n_bytes(self) -> int:
-        """Memory that it takes."""
+        """Bytes of memory used."""
         return len(self.state) + sum(len(each.state) for each in self.checkpoints or ())
 
     def n_shared(self, context: Tokens) -> int:
-        """How many of the first tokens of `context[:-1]` it can give back."""
+        """Return the number of leading tokens of `context[:-1]` that this state can restore."""
         shared = common_prefix(self.tokens, context[:-1])
         if self.checkpoints is None or shared == len(self.tokens):
             return usable(shared, self.n_asked, self.grain)
@@ -53,8 +53,9 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldConversation:
-    """A conversation that a backend holds: its tokens [n], what copies its state, where the library can, so that it can
-    be cut at some point, and what drops it.
+    """A conversation that a backend has cached: its tokens [n], and functions that copy and erase it.
+
+    `copy(point)` returns a state that can be truncated at `point`, or None where llama.cpp cannot copy it.
     """
 
     tokens: Tokens
@@ -63,14 +64,15 @@ class HeldConversation:
 
 
 class SavedStates:
-    """Those that were put away: `most` of them, and more where memory has `room` (bytes); the first to come goes first.
-    With `most` of 0 there are none.
+    """The saved conversations, oldest first: `most` of them, and more where memory has `room` (bytes).
+
+    The oldest is removed first. With `most` of 0 none are kept.
     """
 
     def __init__(self, handle: Any) -> None:
         self.handle, self.most, self.grain, self.room = handle, 0, 1, no_room
         self._states: list[SavedState] = []
-        self.fetched: list[SavedState] = []  # from disk, for sequences that are about to be read; beside the others
+        self.fetched: list[SavedState] = []  # from disk, for prompts about to be read; not counted in `most`
 
     def __len__(self) -> int:
         return len(self._states)
@@ -79,12 +81,12 @@ class SavedStates:
         return iter(self._states)
 
     def limit(self, most: int) -> None:
-        """Keeps no more than that from now on."""
+        """Set the maximum number of saved conversations to `most`."""
         self.most = most
         self.keep(most)
 
     def keep(self, n: int) -> None:
-        """Forgets all but the newest `n`, and those before them for which there is room."""
+        """Remove all but the newest `n` and those older ones for which memory has room."""
         room = self.room() if self.most and len(self._states) > n else 0
         for at in range(len(self._states) - n - 1, -1, -1):
             room -= self._states[at].n_bytes
@@ -93,11 +95,11 @@ class SavedStates:
                 break
 
     def n_shared(self, context: Tokens) -> int:
-        """The most that one of them shares with `context[:-1]`."""
+        """Return the largest number of leading tokens of `context[:-1]` that a saved state can restore."""
         return max((each.n_shared(context) for each in (*self._states, *self.fetched)), default=0)
 
     def pop(self, context: Tokens, more_than: int) -> SavedState | None:
-        """Takes out the one that shares most with `context[:-1]`, if that is more than so many tokens."""
+        """Remove and return the state that shares most with `context[:-1]`; None unless `more_than` is exceeded."""
         best = max((*self._states, *self.fetched), key=lambda each: each.n_shared(context), default=None)
         if best is None or best.n_shared(context) <= more_than:
             return None
@@ -105,31 +107,34 @@ class SavedStates:
         return best
 
     def add(self, state: SavedState | None) -> None:
-        """Takes one in as the newest, if it could be copied."""
+        """Add a state as the newest; do nothing for None, which means that it could not be copied."""
         if state is not None:
             self._states.append(state)
             self.limit(self.most)
 
     def remove(self, state: SavedState) -> None:
-        """Forgets one."""
+        """Remove a state."""
         self._states.remove(state)
 
     def copy(
         self, tokens: Tokens, n_asked: int, sequence: int = MAIN, checkpoints: tuple[Checkpoint, ...] | None = None
     ) -> SavedState | None:
-        """What the context holds of a sequence, which is these tokens; None where the library cannot copy it."""
+        """Return a copy of a sequence, which consists of these tokens; None where llama.cpp cannot copy it."""
         state = np.empty(lib.llama_state_seq_get_size(self.handle, sequence), dtype=np.uint8)
         if not lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), sequence):
             return None
         return SavedState(tokens.copy(), state, min(n_asked, len(tokens)), checkpoints, self.grain)
 
     def most_points(self, sequence: int) -> int:
-        """Return at how many points a copy of a sequence may be cut, by the memory that each takes."""
+        """Return the maximum number of checkpoints in a copy of a sequence, given the memory that each takes."""
         n_bytes = int(lib.llama_state_seq_get_size_ext(self.handle, sequence, PARTIAL))
         return max(1, MOST_BYTES // max(1, n_bytes))
 
     def point(self, n: int, sequence: int, spare: int) -> Checkpoint | None:
-        """Copy what the windows look at after the first `n` tokens of a sequence; `spare` is one without tokens."""
+        """Return a checkpoint of the window cells after the first `n` tokens; `spare` is an empty sequence.
+
+        None where llama.cpp cannot copy it.
+        """
         memory = lib.llama_get_memory(self.handle)
         lib.llama_memory_seq_cp(memory, sequence, spare, 0, n)
         state = np.empty(lib.llama_state_seq_get_size_ext(self.handle, spare, PARTIAL), dtype=np.uint8)
@@ -139,21 +144,21 @@ class SavedStates:
         return Checkpoint(n, state) if n_bytes else None
 
     def restore_point(self, point: Checkpoint, sequence: int) -> bool:
-        """Copy a point into the context, which holds the tokens before it; False where the library cannot."""
+        """Copy a checkpoint into the context, which has the tokens before it; return False where llama.cpp cannot."""
         state = point.state.ctypes.data_as(UINT8_P)
         return bool(lib.llama_state_seq_set_data_ext(self.handle, state, len(point.state), sequence, PARTIAL))
 
     def restore(self, saved: SavedState, sequence: int = MAIN) -> bool:
-        """Copies one into the context, which has nothing of that sequence; False where the library cannot."""
+        """Copy a state into an empty sequence of the context; return False where llama.cpp cannot."""
         state = saved.state.ctypes.data_as(UINT8_P)
         return bool(lib.llama_state_seq_set_data(self.handle, state, len(saved.state), sequence))
 
 
 def no_room() -> int:
-    """Nothing beyond what was asked for."""
+    """Return 0: no memory for more than `most` states."""
     return 0
 
 
 def copied(state: SavedState, point: int) -> SavedState:
-    """Return a state that is a copy already."""
+    """Return `state`, which is already a copy."""
     return state

@@ -1,6 +1,6 @@
-"""Conversations in the seats of a context: who sits where, who makes room, and their copies.
+"""Conversations in the seats of a context: assignment to seats, eviction, and copies.
 
-Knows seats, cells and states; passes are shared.py's.
+Knows seats, cells and states; shared.py runs the passes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SeatedConversations(HeldConversations):
     _addresses: tuple[int, int, int]
 
     def _find_cells(self, n: int) -> None:
-        """See to it that `n` cells can be given out."""
+        """Make `n` cells available."""
         raise NotImplementedError
 
     @property
@@ -54,12 +54,12 @@ class SeatedConversations(HeldConversations):
 
     @property
     def n_held(self) -> int:
-        """Conversations that need not be read again."""
+        """Number of cached conversations, those in seats and the saved ones."""
         self._leave_seat()
         return max(1, sum(seat.n_held > 0 for seat in self._seats.all)) + len(self.saved)
 
     def set_slots(self, n: int) -> None:
-        """Holds up to `n` conversations from now on; where that is one, the one that was used last."""
+        """Keep up to `n` conversations from now on; with an `n` of 1, the one used last."""
         super().set_slots(n)
         current = self._seat
         for seat in self._seats.others if n == 1 else []:
@@ -70,7 +70,7 @@ class SeatedConversations(HeldConversations):
         self._seat.n_held = self._n_held
 
     def _sit(self, seat: Seat) -> None:
-        """What is decoded from now on belongs to that seat's conversation."""
+        """Make a seat the current one: tokens decoded from now on belong to its conversation."""
         self._leave_seat()
         self._seats.sit(seat)
         self._held, self._n_held = seat.tokens, seat.n_held
@@ -78,23 +78,23 @@ class SeatedConversations(HeldConversations):
         self._addresses = seat.tokens.ctypes.data, *self._addresses[1:]
 
     def _vacate(self, seat: Seat) -> None:
-        """Puts a seat's conversation away."""
+        """Save a seat's conversation and empty the seat."""
         self._sit(seat)
         if seat.n_held:
-            self._drop(min(seat.n_held, seat.n_asked))  # not what was only guessed
+            self._drop(min(seat.n_held, seat.n_asked))  # without draft tokens
             self._save()
             self._drop(0)
 
     def _save(self) -> None:
-        """Keeps a copy of the conversation that sits here and is about to leave."""
+        """Save a copy of the current seat's conversation, which is about to be evicted."""
         if self.saved.most:
             super()._save()
             self.saved.keep(max(0, self.slots - self._seats.n_others))
 
     def _copy_of(self, seat: Seat) -> SavedState | None:
-        """Copy a conversation that comes back to the front of the context at once."""
+        """Return a copy of a conversation that is about to be moved to the front of the context."""
         if self.model.window and seat is not self._seat and seat not in self._seats.busy:
-            n = min(seat.n_held, seat.n_asked)  # else there is too little to go back with from a rejected draft
+            n = min(seat.n_held, seat.n_asked)  # otherwise the copy has too few cells to undo a rejected draft
             lib.llama_memory_seq_rm(self.memory, seat.sequence, n, -1)
             seat.n_held = n
         return self.saved.copy(
@@ -102,7 +102,7 @@ class SeatedConversations(HeldConversations):
         )
 
     def conversations(self) -> list[HeldConversation]:
-        """Return what is held, in seats and beside them."""
+        """Return the conversations in seats, followed by the saved ones."""
         self._leave_seat()
         held = [seat for seat in reversed(self._seats.all) if seat.n_held]
         return [*map(self._at_rest, held), *self._put_away()]
@@ -118,7 +118,7 @@ class SeatedConversations(HeldConversations):
         self._sit(current)
 
     def _copy_at_rest(self, seat: Seat, point: int) -> SavedState | None:
-        """Copy a conversation while no pass is prepared; which seat was used last stays as it is."""
+        """Return a copy of a conversation while no pass is prepared; the order of the seats does not change."""
         order = [*self._seats.all]
         self._sit(seat)
         try:
@@ -128,7 +128,7 @@ class SeatedConversations(HeldConversations):
             self._seats.all[:] = order
 
     def _share(self, source: Seat, n: int) -> None:
-        """The conversation that sits here begins with the first `n` tokens of another one."""
+        """Start the current seat's conversation with the first `n` tokens of another one, whose cells they share."""
         if n:
             lib.llama_memory_seq_cp(self.memory, source.sequence, self._seat.sequence, 0, n)
             self._map.share(source, self._seat, n)
@@ -137,14 +137,14 @@ class SeatedConversations(HeldConversations):
             self._n_held = self._seat.n_asked = n
 
     def _restore(self, state: SavedState) -> None:
-        """Puts a saved conversation in place of what the seat holds."""
+        """Replace the current seat's conversation by a saved one."""
         self._drop(0)
         self._find_cells(len(state.tokens))
         self._put(self._seat, state)
         self._n_held = self._seat.n_held
 
     def _put(self, seat: Seat, state: SavedState | None) -> None:
-        """Copies a conversation into the cells that are next, if the library can."""
+        """Copy a saved conversation into the next free cells, where llama.cpp can."""
         if state is not None and self.saved.restore(state, seat.sequence):
             n = len(state.tokens)
             seat.n_held, seat.n_asked = n, state.n_asked
@@ -153,7 +153,7 @@ class SeatedConversations(HeldConversations):
             self._map.take(seat, 0, n)
 
     def _begin_anew(self) -> None:
-        """Moves all conversations to the front of the context."""
+        """Compact the cache: move all conversations to the front of the context."""
         self._leave_seat()
         held = [seat for seat in self._seats.all if seat.n_held]
         states = [self._copy_of(seat) for seat in held]

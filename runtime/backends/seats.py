@@ -1,4 +1,4 @@
-"""The places of several conversations in a context. Knows numbers and tokens; the cache is shared.py's."""
+"""Seats: the slots of several conversations in one context. Knows numbers and tokens; shared.py changes the cache."""
 
 from __future__ import annotations
 
@@ -8,72 +8,73 @@ from numpy.typing import NDArray
 from runtime.backends.saved_states import NEGLIGIBLE
 from runtime.core.draft import Tokens, common_prefix, usable
 
-# Times that cells are looked for, between two looks at whether many lie idle; a conversation that had none meanwhile is
-# not being made any more
+# Cell searches between two checks for idle cells. A conversation that decoded nothing in that time is no longer being
+# generated
 LOOK = 32
 
 
 class Seat:
-    """A conversation's place in a context: its sequence, the tokens that the context holds, and the cell of each."""
+    """A conversation's slot in a context: its sequence id, its cached tokens, and the cell of each token."""
 
     def __init__(self, sequence: int, n_ctx: int) -> None:
         self.sequence = sequence
         self.tokens: Tokens = np.zeros(n_ctx, dtype=np.int32)
         self.cells: NDArray[np.int32] = np.zeros(n_ctx, dtype=np.int32)
         self.n_held = 0
-        self.used_at = 0  # when something was decoded here, in times that cells were looked for
-        self.n_whole = 0  # tokens that came back together, before the last of which it cannot be cut
-        self.n_asked = 0  # of them that were asked for; those behind are drafts that may have been rejected
+        self.used_at = 0  # value of `Seats.n_looked` when tokens were last decoded here
+        self.n_whole = 0  # tokens that were restored together; the seat cannot be truncated to fewer
+        self.n_asked = 0  # leading cached tokens that a request contained; later ones are drafts, maybe rejected
 
 
 class Seats:
-    """All seats of a context, in the order in which they were used: the last one is where rows are decoded now."""
+    """All seats of a context, least recently used first; rows are decoded in the last one, the current seat."""
 
     def __init__(self, n: int, n_ctx: int) -> None:
         self.all = [Seat(number, n_ctx) for number in range(n)]
-        self.busy: list[Seat] = []  # those that have rows of the pass that is being prepared
-        self.n_looked = 0  # times that cells were looked for
+        self.busy: list[Seat] = []  # seats with rows in the pass that is being prepared
+        self.n_looked = 0  # number of cell searches
 
     @property
     def current(self) -> Seat:
-        """Where rows are decoded now."""
+        """Seat in which rows are decoded."""
         return self.all[-1]
 
     def sit(self, seat: Seat) -> None:
-        """Rows are decoded there from now on."""
+        """Make a seat the current one."""
         self.all.remove(seat)
         self.all.append(seat)
 
     @property
     def others(self) -> list[Seat]:
-        """All but the current one."""
+        """All seats but the current one."""
         return self.all[:-1]
 
     @property
     def n_others(self) -> int:
-        """Conversations in other seats than the current one."""
+        """Number of conversations in seats other than the current one."""
         return sum(seat.n_held > 0 for seat in self.others)
 
     @property
     def free(self) -> list[Seat]:
-        """Those without rows in the pass that is being prepared."""
+        """Seats without rows in the pass that is being prepared."""
         return [seat for seat in self.all if seat not in self.busy]
 
     @property
     def recent(self) -> list[Seat]:
-        """Those whose conversations are being made."""
+        """Seats whose conversations are being generated."""
         return [seat for seat in self.all if seat is self.current or seat.used_at > self.n_looked - LOOK]
 
     def shares(self, context: Tokens, grain: int) -> dict[Seat, int]:
-        """How many of the first tokens of `context[:-1]` each seat holds and may lend."""
+        """Return for each seat the number of leading tokens of `context[:-1]` that it has cached and may share."""
         asked = context[:-1]
         shares = {seat: common_prefix(seat.tokens[: seat.n_held], asked) for seat in self.all}
         cut = {seat: usable(n, seat.n_asked, grain) for seat, n in shares.items()}
         return {seat: n if n >= seat.n_whole else 0 for seat, n in cut.items()}
 
     def continued(self, context: Tokens) -> Seat | None:
-        """The free seat whose conversation goes on with a few tokens, which is the usual case; of several that are
-        alike so far the one that lacks fewest.
+        """Return the free seat whose conversation `context` extends by a few tokens, the usual case; None without one.
+
+        Of several such seats, return the one that lacks the fewest tokens.
         """
         n, found = len(context), None
         for seat in self.free:

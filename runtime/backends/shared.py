@@ -1,7 +1,7 @@
 """A context that several conversations share, so that one pass decodes rows of all of them.
 
-Knows seats and cells; which replies are made together is the loop's. Every conversation keeps its cells in the order of
-its tokens, so where kernels round rows alike, each gets the logits that it would get by itself.
+Knows seats and cells; the generation loop decides which replies share a pass. Every conversation keeps its cells in the
+order of its tokens, so where kernels round all rows alike, each gets the same logits as on its own.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from runtime.core.draft import Logits, Tokens
 from runtime.core.errors import StoppedError
 from runtime.models.cache_layout import shared_cells
 
-UNTIDY = 128  # idle cells: in a model of 135M parameters they add 3% to a pass
+UNTIDY = 128  # idle cells that cause compaction: in a model of 135M parameters they add 3% to a pass
 
 
 class SharedBackend(SeatedConversations, LlamaBackend):
-    """One context with `n_seats`: implements Backend. A pass of several conversations has up to n_rows - 1 draft tokens
-    in all.
+    """One context with `n_seats` seats: implements Backend.
+
+    A pass over several conversations has at most n_rows - 1 draft tokens in total.
     """
 
     takes_trees = False
@@ -41,7 +42,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
 
     @property
     def n_spare(self) -> int:
-        """As LlamaBackend says; the one before it has the cells that cannot be given out again."""
+        """Id of an empty sequence, as in LlamaBackend; the one before it has the cells that cannot be reused."""
         return self.n_seats + 1
 
     def _params(self, n_ctx: int) -> lib.llama_context_params:
@@ -56,15 +57,15 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         self._joint = JointBatch(self.n_batch, self.n_seats)
 
     def fits(self, lengths: Iterable[int]) -> bool:
-        """Can conversations of so many tokens be decoded together?"""
+        """Return whether conversations of these lengths (tokens) can be decoded together."""
         known = list(lengths)
         return len(known) <= self.n_seats and sum(known) + self.n_rows <= self._n_cells
 
     def forward_all(self, asked: Sequence[Ask]) -> list[Logits]:
-        """What `forward` returns for each of several conversations, which fit together, from one pass."""
+        """Return the logits of `forward` for each of several conversations, which fit together, from one pass."""
         if len(asked) == 1:
             return [self.forward(*asked[0])]
-        # The longest draft is last: what is rejected of it is given out again
+        # The longest draft is last, so that the cells of its rejected tokens can be reused
         order = sorted(range(len(asked)), key=lambda i: len(asked[i][1].tokens))
         ordered = [asked[i] for i in order]
         seats = self._seats_of(ordered)
@@ -76,10 +77,10 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         return [found[i] for i in range(len(asked))]
 
     def _seats_of(self, asked: Sequence[Ask]) -> list[Seat]:
-        """A seat for each, cut to what it shares with its context, and cells for the rows that are to come."""
+        """Return a seat for each context, truncated to the shared prefix; cells for the new rows are available then."""
         self._seats.busy, room = [], self.n_batch - self.n_rows - self.n_seats
         self._leave_seat()
-        # Who goes on sits down first, lest a newcomer takes the seat
+        # Continued conversations get their seats first, so that a new one does not take them
         by_need = sorted(range(len(asked)), key=lambda i: self._seats.continued(asked[i][0]) is None)
         seats = dict[int, Seat]()
         try:
@@ -95,9 +96,9 @@ class SharedBackend(SeatedConversations, LlamaBackend):
             self._seats.busy = []
 
     def _lacking(self, context: Tokens, room: int) -> int:
-        """Sits where a context goes on; returns how many of its tokens are to be decoded before the last.
+        """Make the seat that `context` continues current; return the number of tokens to decode before the last one.
 
-        What the pass has no room for is decoded at once.
+        If they exceed `room` rows, they are decoded immediately.
         """
         start, end = self._rewind(context), len(context) - 1
         if end - start > room:
@@ -107,7 +108,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         return end - self._n_held
 
     def _decode_joint(self, seats: Sequence[Seat], asked: Sequence[Ask]) -> None:
-        """Decodes what the seats lack of their contexts, and the drafts."""
+        """Decode the context tokens that are missing in the seats, and the drafts."""
         try:
             self._decode(self._joint.fill(seats, asked))
         except StoppedError:
@@ -130,22 +131,22 @@ class SharedBackend(SeatedConversations, LlamaBackend):
 
     @property
     def n_before(self) -> int:
-        """Cells of others in front of where this conversation goes on."""
+        """Number of cells of other conversations in front of this conversation's next cell."""
         return max(0, self._map.top - self._n_held)
 
     def n_cached(self, context: Tokens) -> int:
-        """How many of the first tokens of `context` need no decoding; its last one always does."""
+        """Return the number of leading tokens of `context` that are cached; the last token is always decoded."""
         self._leave_seat()
         shares = self._seats.shares(context, self.saved.grain)
         if seat := self._seats.continued(context) or self._own_seat(context, shares):
             return shares[seat]
         here, saved = max(shares.values()), self.saved.n_shared(context)
         if here <= NEGLIGIBLE and all(seat.n_held for seat in self._seats.all):
-            here = 0  # whoever holds that may have to make room
+            here = 0  # the seat that has them may have to be vacated
         return saved if saved > here + NEGLIGIBLE else here
 
     def resume(self, context: Tokens) -> None:
-        """Sits where `context` goes on, and loses no other conversation as long as they fit; see Backend."""
+        """Make the seat that `context` continues current; no other conversation is lost while they fit; see Backend."""
         if self.slots == 1 and not self.saved.fetched:
             return
         self._leave_seat()
@@ -156,7 +157,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         if own := self._own_seat(context, shares):
             self._sit(own)
             return
-        source = max(reversed(shares), key=shares.__getitem__)  # of several the one used last: it stays longest
+        source = max(reversed(shares), key=shares.__getitem__)  # of equal ones the one used last: it stays longest
         better = self.saved.pop(context, shares[source] + NEGLIGIBLE)
         self._sit(self._vacant(source if shares[source] > NEGLIGIBLE else None))
         if better is not None:
@@ -166,7 +167,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         self.saved.keep(max(0, self.slots - 1 - self._seats.n_others))
 
     def _own_seat(self, context: Tokens, shares: Mapping[Seat, int]) -> Seat | None:
-        """The seat whose conversation `context` goes on with, where hardly more of it is held elsewhere."""
+        """Return the free seat whose conversation `context` continues; None where notably more is cached elsewhere."""
         own = max(
             filter(partial(self._goes_on, context, shares), self._seats.free), key=shares.__getitem__, default=None
         )
@@ -174,15 +175,16 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         return own if own is not None and shares[own] + NEGLIGIBLE >= known else None
 
     def _goes_on(self, context: Tokens, shares: Mapping[Seat, int], seat: Seat) -> bool:
-        """Is it the seat's conversation, of which at most a rejected draft is lost?"""
+        """Return whether `context` continues the seat's conversation, so that at most a rejected draft is lost."""
         if self.n_rows == 1:
             return seat.n_held > 0 and shares[seat] >= seat.n_held - NEGLIGIBLE
-        last = seat.n_asked - 1  # which is not shared where it is the last of `context` as well
+        last = seat.n_asked - 1  # not in `shares` if it is also the last token of `context`
         return seat.n_held > 0 and shares[seat] >= last and bool(seat.tokens[last] == context[last])
 
     def _vacant(self, source: Seat | None) -> Seat:
-        """An empty seat; where there is none, the one that was not used for longest makes room, if possible not the
-        `source`, of which something is wanted.
+        """Return an empty seat; without one, vacate the least recently used seat.
+
+        If possible that is not `source`, whose cells are about to be shared.
         """
         empty = [seat for seat in self._seats.free if not seat.n_held]
         if empty and self.slots > 1:
@@ -201,9 +203,10 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         return self._n_held
 
     def _find_cells(self, n: int) -> None:
-        """Sees to it that `n` cells can be given out: those that lie idle between others are won back, and
-        conversations that are not part of the pass put away. So are those that nobody goes on with, now and then, as
-        every row of a pass looks at all cells up to the last.
+        """Make `n` cells available: compact idle cells, and evict conversations that are not part of the pass.
+
+        Now and then conversations that are no longer generated are evicted as well, because every row of a pass reads
+        all cells up to the last used one.
         """
         self._seats.n_looked += 1
         is_tidy = (
@@ -220,7 +223,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         self._begin_anew()
 
     def _drop(self, start: int) -> int:
-        """Drops positions from `start` on; cells with others behind them stay, and nothing attends to them."""
+        """Remove positions from `start` on; cells with others behind them stay, but nothing attends to them."""
         seat, garbage = self._seat.sequence, self.n_seats
         dead, free = self._map.leave(self._seat, start, self._n_held)
         if free > dead:

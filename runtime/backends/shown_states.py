@@ -1,4 +1,4 @@
-"""The hidden states that a context shows to a head, which drafts from them. Must not know who listens."""
+"""The hidden states that a context passes to a head for drafting. Must not know the listener."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ Listener = Callable[[Tokens, int, Rows], None]  # (a conversation's tokens, posi
 
 
 class ShownStates:
-    """Who is told of them, if anybody is; they are `width` wide for each layer."""
+    """Passes hidden states, `width` wide per layer, to a listener if there is one."""
 
     def __init__(self, handle: Any, width: int) -> None:
         self._handle, self._width = handle, width
-        self._layers: tuple[int, ...] | None = None  # whose inputs are shown
+        self._layers: tuple[int, ...] | None = None  # whose inputs are passed on
         self.listener: Listener | None = None
-        self._n_unheard = 0  # passes from now on, of which nobody is told
+        self._n_unheard = 0  # next passes whose states are not passed on
 
     def show(self, layers: tuple[int, ...], listener: Listener) -> None:
-        """Tells the listener the inputs of these layers for every row that is decoded from now on, side by side; the
-        last hidden states where there are none. The model's graph must name them. Of a tree it hears the root.
+        """Pass the inputs of these layers, side by side, to the listener for every row decoded from now on.
+
+        Without layers, it receives the last hidden states. The model's graph must name the inputs. Of a tree, only the
+        root's states are passed on.
         """
         if self._layers is None:
             for layer in layers:
@@ -37,15 +39,15 @@ class ShownStates:
         self._n_unheard = 0
 
     def rest(self, n_passes: int) -> None:
-        """Nobody is told of the next `n_passes`."""
+        """Pass on no states of the next `n_passes`."""
         self._n_unheard = n_passes
 
     def hush(self) -> None:
-        """Tells nobody any more. What is shown stays so: another thread may bring the listener back during a pass."""
+        """Remove the listener. The context still keeps states: another thread may set the listener during a pass."""
         self.listener = None
 
     def tell(self, tokens: Tokens, start: int, at: int) -> None:
-        """Tells of the rows from `at` on in the last batch: the last of `tokens`, from position `start` on."""
+        """Pass on the last batch's rows from `at` on: those of `tokens` from position `start` on."""
         listener, layers = self.listener, self._layers
         if listener is None or layers is None:
             return

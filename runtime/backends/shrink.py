@@ -2,7 +2,7 @@
 
 Knows files; measures nothing.
 
-The quantizer may abort the process on a model that it does not expect, so it is run in one of its own.
+The quantizer may abort the process on a model that it does not expect, so it runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from runtime.core.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is left of a model; `file_type` is a value of llama.h's enum llama_ftype, None leaves the weights as they
-    are.
-    """
+    """The reduction of a model. `file_type` is a value of llama.h's enum llama_ftype; None keeps the weights' type."""
 
     name: str
     file_type: int | None
-    share: float = 1.0  # of the layers, the first ones
+    share: float = 1.0  # share of the layers kept, from the first one on
 
     def n_kept(self, n_layers: int) -> int:
-        """How many layers of the model stay."""
+        """Return the number of layers kept."""
         return max(1, round(self.share * n_layers))
 
 
@@ -43,7 +41,7 @@ RECIPES = (
 
 
 def shrink(source: Path, path: Path, n_layers: int, recipe: Recipe) -> None:
-    """Writes the smaller model to `path`, or nothing. Raises ModelError."""
+    """Write the smaller model to `path`, or nothing. Raises ModelError."""
     part = path.with_name(f"{path.name}.incomplete")
     process = multiprocessing.get_context("spawn").Process(
         target=_write, args=(str(source), str(part), n_layers, recipe), daemon=True
@@ -65,7 +63,7 @@ def shrink(source: Path, path: Path, n_layers: int, recipe: Recipe) -> None:
 
 
 def _write(source: str, path: str, n_layers: int, recipe: Recipe) -> None:
-    """Writes the smaller copy in a process of its own, whose exit code is the answer."""
+    """Write the smaller copy; runs in a process of its own, whose exit code reports success."""
     library.start()
     params = lib.llama_model_quantize_default_params()
     kept = recipe.n_kept(n_layers)

@@ -1,6 +1,6 @@
-"""llama.cpp's staging functions, by which a context shows hidden states.
+"""llama.cpp's staging functions, with which a context exposes hidden states.
 
-They are C++, and their header allows breaking changes: under which names a library has them is private_llama.py's.
+They are C++, and their header allows breaking changes: private_llama.py knows their names in a library.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from runtime.core.errors import ModelError
 Rows = NDArray[np.float32]  # [rows, width]
 
 NAMES = "show_layer", "layer", "show_hidden", "hidden"
-N_VIEWS = 64  # of the library's buffers, that are kept: they seldom move
+N_VIEWS = 64  # cached views of the library's buffers, which seldom move
 
 
 @cache
 def functions() -> dict[str, Callable[..., Any]]:
-    """The functions by their names here. Raises ModelError where the library has not all of them."""
+    """Return the functions by their names here. Raises ModelError where the library lacks one."""
     found = {name: function for name in NAMES if (function := symbol(name))}
     if len(found) < len(NAMES):
         raise ModelError("this llama.cpp build does not show hidden states")
@@ -32,28 +32,29 @@ def functions() -> dict[str, Callable[..., Any]]:
 
 
 def show_layer(context: Any, layer: int) -> None:
-    """From now on the context keeps the inputs of that layer. The graph of the model must name them, or llama.cpp ends
-    the process at the next pass.
+    """Make the context keep the inputs of that layer from now on.
+
+    The model's graph must name them, or llama.cpp ends the process at the next pass.
     """
     functions()["show_layer"](context, layer, True)
 
 
 def layer_rows(context: Any, layer: int, n: int, width: int) -> Rows:
-    """The layer's inputs [n, width] of the last pass, in the order of its batch: the library's own, until the next."""
+    """Return the layer's inputs [n, width] in the last pass, in batch order: a view, valid until the next pass."""
     return rows_at(functions()["layer"](context, layer), n, width)
 
 
 def show_hidden(context: Any, masked: bool) -> None:
-    """From now on the context keeps the last hidden states of all rows, or of those that logits are asked of."""
+    """Make the context keep the last hidden states of all rows from now on, or if `masked` of the rows with logits."""
     functions()["show_hidden"](context, True, masked)
 
 
 def hidden_rows(context: Any, n: int, width: int) -> Rows:
-    """The last hidden states [n, width] of the last pass or encoding: the library's own, until the next."""
+    """Return the last hidden states [n, width] of the last pass or encoding: a view, valid until the next one."""
     return rows_at(functions()["hidden"](context), n, width)
 
 
 @lru_cache(maxsize=N_VIEWS)
 def rows_at(address: int, n: int, width: int) -> Rows:
-    """What stands there. A view takes longer to make than the states of a row to be copied."""
+    """Return a cached view of a buffer: creating a view takes longer than copying the states of a row."""
     return np.ctypeslib.as_array((ctypes.c_float * (n * width)).from_address(address)).reshape(n, width)

@@ -1,5 +1,4 @@
-"""What a draft head knows of one conversation: cells that were made of the target's hidden states, and states that
-wait to become cells.
+"""A draft head's record of one conversation: cells computed from the target's hidden states, and states waiting for it.
 
 Knows positions, tokens and states; decodes nothing.
 """
@@ -16,15 +15,16 @@ from runtime.models.heads import SPARE, STATES
 
 
 class HeadStep(NamedTuple):
-    """A row that the head decoded: a token, and the state it went in with."""
+    """A row that the head decoded: a token and the input state."""
 
     token: int
     state: Rows  # [1, width]
 
 
 class Waiting:
-    """The latest states of a text that wait to become cells, at most STATES; the others stay in place when one more
-    comes, which is after every pass of the target.
+    """The latest states of a text that wait to become cells, at most STATES.
+
+    Adding states seldom moves the others in memory, because it happens after every pass of the target.
     """
 
     def __init__(self, width: int) -> None:
@@ -36,16 +36,16 @@ class Waiting:
 
     @property
     def n_bytes(self) -> int:
-        """That it takes, however many wait."""
+        """Bytes of memory, for any number of states."""
         return self._room.nbytes
 
     @property
     def rows(self) -> Rows:
-        """All of them [n, width]: a view, until more come."""
+        """All waiting states [n, width]: a view, valid until more are added."""
         return self._room[self._first : self._end]
 
     def add(self, fresh: Rows) -> None:
-        """These come behind."""
+        """Append states."""
         fresh = fresh[-STATES:]
         if self._end + len(fresh) > len(self._room):
             kept = self.rows[max(0, len(self) + len(fresh) - STATES) :].copy()
@@ -56,19 +56,19 @@ class Waiting:
         self._first = max(self._first, self._end - STATES)
 
     def drop(self, n: int) -> None:
-        """The first `n` wait no more."""
+        """Remove the first `n` states."""
         self._first += n
 
     def keep(self, n: int) -> None:
-        """Only the first `n` wait still."""
+        """Keep only the first `n` states."""
         self._end = min(self._end, self._first + n)
 
 
 class Trail:
-    """One conversation in `sequence`. Cell P is made of the states of position P, and of the token `lag` after it.
+    """One conversation in `sequence`. Cell P is computed from the states of position P and the token `lag` after it.
 
-    Cells [begin, n_cells) are made of the target's states; `waiting` are those of the positions from n_cells on.
-    `steps` are the last cell's row and those that the head drafted behind it, with its own states.
+    Cells [begin, n_cells) are computed from the target's states; `waiting` has the states of positions from n_cells on.
+    `steps` are the last cell's row and the rows that the head drafted after it, with its own states.
     """
 
     def __init__(self, sequence: int, n_ctx: int, width: int, lag: int = 1) -> None:
@@ -80,20 +80,20 @@ class Trail:
 
     @property
     def n_known(self) -> int:
-        """The position up to which states are known."""
+        """Position up to which states are known."""
         return self.n_cells + len(self.waiting)
 
     @property
     def n_held(self) -> int:
-        """Cells of the head's cache that it has."""
+        """Number of cells in the head's cache."""
         return max(0, self.n_cells - self.begin) + max(0, len(self.steps) - 1)
 
     def shared(self, tokens: Tokens) -> int:
-        """How many of the first of `tokens` it has heard of."""
+        """Return the number of leading tokens of `tokens` that this trail has."""
         return common_prefix(self.tokens[: self.n_tokens], tokens)
 
     def become(self, other: Trail) -> None:
-        """Knows what the other does, whose cells its sequence has."""
+        """Copy another trail's record; its cells must already be in this sequence."""
         self.tokens[: other.n_tokens] = other.tokens[: other.n_tokens]
         self.n_tokens, self.begin, self.n_cells = other.n_tokens, other.begin, other.n_cells
         self.steps = list(other.steps)
@@ -101,24 +101,24 @@ class Trail:
         self.waiting.add(other.waiting.rows)
 
     def cut(self, n: int) -> None:
-        """Forgets what was made with tokens after the first `n`."""
+        """Forget everything computed with tokens after the first `n`."""
         self.n_tokens = min(self.n_tokens, n)
-        if self.n_cells > n - self.lag:  # the last cell's token is another one, and its state is gone
+        if self.n_cells > n - self.lag:  # the last cell's token has changed, and its state is gone
             self.n_cells, self.steps = max(self.begin, n - self.lag), []
             self.waiting.keep(0)
         else:
             self.waiting.keep(n - self.n_cells)
 
     def start(self, position: int) -> None:
-        """Begins anew at that position."""
+        """Start again at `position`, without cells or states."""
         self.begin = self.n_cells = position
         self.steps = []
         self.waiting.keep(0)
 
     def hear(self, tokens: Tokens, start: int, states: Rows, n_shared: int | None = None) -> None:
-        """The target decoded the last of `tokens`, from position `start` on, with these states [rows, width].
+        """Record the states [rows, width] of `tokens` from position `start` on, which the target decoded.
 
-        `n_shared` of them it has heard of, where the caller knows.
+        `n_shared` is the number of leading tokens that this trail has, where the caller knows it.
         """
         n_shared = self.shared(tokens) if n_shared is None else n_shared
         self.cut(n_shared)
@@ -129,10 +129,10 @@ class Trail:
         self.waiting.add(fresh)
         self.tokens[n_shared : len(tokens)] = tokens[n_shared:]
         self.n_tokens = len(tokens)
-        if n_known > self.n_known:  # more than can wait: a head that begins there drafts a little worse
+        if n_known > self.n_known:  # more than can wait: the head starts later and drafts slightly worse
             self.begin = self.n_cells = n_known - STATES
             self.steps = []
 
     def n_true(self, context: Tokens) -> int:
-        """The positions before which cells of `context` can be made of the target's states."""
+        """Return the position before which cells of `context` can be computed from the target's states."""
         return min(self.n_known, len(context) - 1, self.shared(context))

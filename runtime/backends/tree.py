@@ -1,9 +1,9 @@
 """Token trees in llama.cpp's cache: every root-to-leaf path is a sequence of its own over shared cells.
 
-Knows sequences and positions; knows no logits. When a branch wins that was not decoded first, the losers' cells lie
-between the winners'. They are kept, in a garbage sequence that nothing attends to: freeing them would let later tokens
-in, out of order, and then sums over the cache round otherwise than plain decode's. Losers behind the last winner are
-freed.
+Knows sequences and positions; knows no logits. When the accepted branch was not decoded first, rejected cells lie
+between its cells. They are kept in a garbage sequence that nothing attends to: freeing them would let later tokens use
+them out of order, and then sums over the cache would round differently from plain decode. Rejected cells behind the
+last accepted one are freed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAIN, GARBAGE, FIRST_BRANCH = 0, 1, 2
 
 
 def path_to(draft: Draft, node: int) -> list[int]:
-    """The nodes from the root down to `node`."""
+    """Return the nodes from the root down to `node`."""
     path = []
     while node >= 0:
         path.append(node)
@@ -29,24 +29,25 @@ def path_to(draft: Draft, node: int) -> list[int]:
 
 
 def branches(draft: Draft) -> list[list[int]]:
-    """The nodes from the root to each leaf of a draft."""
+    """Return the nodes from the root to each leaf of a draft."""
     inner = {draft.parent(node) for node in range(len(draft))}
     return [path_to(draft, node) for node in range(len(draft)) if node not in inner]
 
 
 class TreeCache:
-    """The branches of the tree decoded last, until it is known which one the context takes."""
+    """The branches of the last decoded tree, kept until the accepted branch is known."""
 
     def __init__(self, memory: Any) -> None:
         self.memory = memory
         self.draft, self.start = Draft(), 0  # the tree, and the position of its first nodes
         self._paths: list[list[int]] = []
-        self.garbage: list[tuple[int, int]] = []  # (where its tree started, position) of each garbage cell
-        self._batch_parts: list[Any] = []  # what the batch points to
+        self.garbage: list[tuple[int, int]] = []  # (start of its tree, position) of each garbage cell
+        self._batch_parts: list[Any] = []  # arrays that the batch points to
 
     def batch(self, last: int, start: int, draft: Draft) -> lib.llama_batch:
-        """Opens the branches after position `start` - 1, where the token `last` stands; the batch [1 + len(draft)] to
-        decode.
+        """Open the branches after position `start` - 1, which holds the token `last`; return the batch to decode.
+
+        The batch has [1 + len(draft)] rows.
         """
         self.draft, self.start, self._paths = draft, start, branches(draft)
         for branch in range(len(self._paths)):
@@ -60,7 +61,7 @@ class TreeCache:
         return self._as_batch([last, *draft.tokens], positions, [root, *members])
 
     def _as_batch(self, tokens: list[int], positions: list[int], members: list[list[int]]) -> lib.llama_batch:
-        """Ctypes arrays, kept alive until the next batch."""
+        """Return a batch over ctypes arrays, which are kept alive until the next batch."""
         n, int32 = len(tokens), ctypes.c_int32
         sequences = [(int32 * len(each))(*each) for each in members]
         parts = [(int32 * n)(*tokens), (int32 * n)(*positions), (int32 * n)(*map(len, members))]
@@ -70,7 +71,7 @@ class TreeCache:
         return lib.llama_batch(n, parts[0], None, parts[1], parts[2], pointers, flags)
 
     def taken(self, context: Tokens) -> list[int]:
-        """The nodes along which `context` goes on, from the root; it must hold what stood before the tree."""
+        """Return the nodes that `context` follows, from the root; it must contain the tokens before the tree."""
         node, found = -1, list[int]()
         for token in context[self.start :].tolist() if len(self.draft) else ():
             child = self.draft.child(node, token)
@@ -80,7 +81,7 @@ class TreeCache:
         return found
 
     def settle(self, taken: list[int]) -> None:
-        """Makes the taken nodes part of the main sequence, those between their cells garbage, and frees the others."""
+        """Move accepted nodes to the main sequence and rejected ones between them to garbage; free the others."""
         if not len(self.draft):
             return
         winner, last = FIRST_BRANCH, max(taken, default=-1)
@@ -102,10 +103,9 @@ class TreeCache:
         self.draft = Draft()
 
     def rewind(self, start: int) -> None:
-        """Frees garbage when the main sequence was cut at position `start`: only what lies behind everything that
-        stays.
+        """Free garbage after the main sequence was truncated at position `start`, but only behind all cells that stay.
 
-        Losers of a tree that started before may lie in front of its winners.
+        Rejected nodes of a tree that started before may lie in front of its accepted ones.
         """
         if self.garbage:
             free = max([start, *(position + 1 for tree, position in self.garbage if tree < start)])
@@ -113,5 +113,5 @@ class TreeCache:
             self.garbage = [(tree, position) for tree, position in self.garbage if position < free]
 
     def clear(self) -> None:
-        """The whole cache was emptied."""
+        """Forget the tree and the garbage after the whole cache was emptied."""
         self.draft, self.garbage = Draft(), []

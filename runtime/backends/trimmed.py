@@ -1,8 +1,8 @@
-"""A draft model that has few of its vocabulary's words, over the tokens of all: TrimmedBackend, TrimmedSharedBackend.
+"""A draft model with a part of its vocabulary, over the whole's token ids: TrimmedBackend, TrimmedSharedBackend.
 
-Of a pass whose tokens it all has, the library gets their rows; of another one the vectors, from the table of the whole
-file. Whoever asks sees the whole vocabulary, in which the words that are not kept are as good as impossible. Knows
-batches and tables; what is kept is said by the file.
+If all tokens of a pass are kept, the library gets their row numbers, otherwise embedding vectors from the whole file's
+table. Callers see the whole vocabulary, in which words that are not kept are practically impossible. Knows batches and
+tables; the file defines the kept words.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ CHECKED = 6  # rows that are compared
 
 
 class TrimmedWords:
-    """The words of a copy of that width, and the vectors of all words as they lie in the whole file.
+    """The kept words of a trimmed copy of that width, and the vectors of all words as stored in the whole file.
 
-    `scale` is what the model's graph multiplies the vectors of words by, and those that it is given not. Raises
-    DraftError where the whole file does not have those words.
+    `scale` is the factor by which the model's graph multiplies the vectors that it looks up, but not vectors in its
+    input. Raises DraftError where the whole file does not have those words.
     """
 
     def __init__(self, trim: Trim, width: int) -> None:
@@ -50,7 +50,7 @@ class TrimmedWords:
         self._to_float = converter(tensor.kind)
 
     def vectors(self, tokens: Tokens) -> NDArray[np.float32]:
-        """[n, width] of what the library would look up for them."""
+        """Return the vectors [n, width] that the library would look up for these tokens."""
         raw = np.ascontiguousarray(self._rows[tokens])
         if self._to_float is None:
             found = raw.view(np.float32)
@@ -61,7 +61,7 @@ class TrimmedWords:
 
 
 def converter(kind: str) -> Any:
-    """The library's own function from values of that type to floats; None for floats. Raises DraftError."""
+    """Return the library's function that converts values of that type to floats; None for floats. Raises DraftError."""
     number, block, size = next((number, *sizes) for number, (name, *sizes) in TYPES.items() if name == kind)
     traits = type_traits(number)
     if (traits.block, traits.size) != (block, size):
@@ -71,19 +71,20 @@ def converter(kind: str) -> Any:
 
 
 class Trimmed(LlamaBackend):
-    """What both kinds of contexts share."""
+    """Base of both kinds of contexts."""
 
     def take(self, words: TrimmedWords) -> None:
-        """Tokens are the whole vocabulary's from now on. Raises DraftError where vectors do not stand for words."""
+        """Use the whole vocabulary's token ids from now on. Raises DraftError where vectors cannot replace words."""
         self.words, self.n_vocab = words, words.n_vocab
         self._small: Tokens = np.empty(self.n_batch, dtype=np.int32)
         self._wide: Logits = np.full((1, self.n_vocab), NEVER, dtype=np.float32)
-        self._takes_rows = True  # where all tokens of a pass have them
+        self._takes_rows = True  # use row numbers where all tokens of a pass have one
         self._find_scale(words.kept[:: max(1, len(words.kept) // CHECKED)][:CHECKED])
 
     def _find_scale(self, tokens: Tokens) -> None:
-        """Some architectures scale the vectors that they look up, and not those that they are given: whichever way
-        gives the same logits is right.
+        """Find the scale for which vectors give the same logits as row numbers. Raises DraftError if there is none.
+
+        Some architectures scale the vectors that they look up, but not those in their input.
         """
         by_row = self._anew(tokens)
         for scale in (np.float32(1), np.sqrt(np.float32(self.words.width))):
@@ -95,7 +96,7 @@ class Trimmed(LlamaBackend):
         raise DraftError(f"{self.model.path.name} cannot be given the vectors of words with this build of llama.cpp")
 
     def _anew(self, tokens: Tokens) -> Logits:
-        """The logits after these tokens, read into an empty cache, which is left so."""
+        """Return the logits after these tokens, decoded into an empty cache, which is emptied again."""
         self._clear()
         found = self.forward(tokens).copy()
         self._clear()
@@ -113,10 +114,10 @@ class Trimmed(LlamaBackend):
         try:
             super()._decode(batch)
         finally:
-            batch.token, batch.embd = ctypes.cast(before, INT32_P), None  # whose arrays stand for more than one pass
+            batch.token, batch.embd = ctypes.cast(before, INT32_P), None  # the batch is reused for later passes
 
     def _logits(self, rows: int) -> Logits:
-        """The library's rows among those of the whole vocabulary: [rows, n_vocab]."""
+        """Return the library's rows, spread over the whole vocabulary: [rows, n_vocab]."""
         if len(self._wide) < rows:
             self._wide = np.full((rows, self.n_vocab), NEVER, dtype=np.float32)
         kept = self.words.kept
@@ -129,11 +130,11 @@ class TrimmedBackend(Trimmed):
 
 
 class TrimmedSharedBackend(Trimmed, SharedBackend):
-    """One that several conversations share."""
+    """A context of a copy with fewer words, shared by several conversations."""
 
 
 def open_trimmed(model: LlamaModel, trim: Trim, n_ctx: int, n_rows: int, n_batch: int, n_seats: int = 1) -> Trimmed:
-    """The context of a copy, over the tokens of the whole vocabulary. Raises DraftError, ModelError."""
+    """Open the context of a copy, over the whole vocabulary's tokens. Raises DraftError, ModelError."""
     trim.check(model.path)
     backend: Trimmed
     if n_seats > 1:
@@ -149,7 +150,7 @@ def open_trimmed(model: LlamaModel, trim: Trim, n_ctx: int, n_rows: int, n_batch
 
 
 def differs(whole: LlamaBackend, copy: Trimmed, tokens: Sequence[int]) -> bool:
-    """Do two contexts, of several rows, not give the same logits for the words that the copy has, bit for bit?"""
+    """Return whether the logits of two contexts, of several rows, differ in any bit for the words of the copy."""
     context, draft = np.array(tokens[:-CHECKED], dtype=np.int32), Draft(tuple(tokens[-CHECKED:]))
     kept = copy.words.kept
     return not np.array_equal(whole.forward(context, draft)[:, kept], copy.forward(context, draft)[:, kept])

@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
 T = TypeVar("T")
-KEPT_PARTS = 64  # parts of long texts whose ids are remembered, of a few thousand tokens each
+KEPT_PARTS = 64  # parts of long texts whose ids are cached, of a few thousand tokens each
 
 
 class Memo(dict[int, T]):
-    """What the library says of each token: asked once, then looked up."""
+    """A property of each token, computed by the library once and cached."""
 
     def __init__(self, ask: Callable[[int], T]) -> None:
         super().__init__()
         self._ask = ask
 
     def __missing__(self, token: int) -> T:
-        """Asks."""
+        """Compute and cache the property of a token."""
         answer = self[token] = self._ask(token)
         return answer
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A token that is found in text by its name, before anything else is.
+    """A token that is found in text by its name, before the rest of the text is tokenized.
 
-    Control tokens are found only where that is asked for. White space that a mark strips has no token.
+    Control tokens are found only on request. White space that a mark strips has no token.
     """
 
     token: int
@@ -69,16 +69,16 @@ class Vocab:
         self.ends = Memo(lambda token: bool(lib.llama_vocab_is_eog(handle, token)))
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        """Ids of `text`; with `special`, control tokens are recognised in it. No token is put in front or behind."""
+        """Return the ids of `text`, with none added around it; with `special`, control tokens in it are recognized."""
         if len(text) <= BLOCK:
             return self._encode(text, special)
         return [token for part in self._cutters[special].parts(text) for token in self._encoded(part, special)]
 
     def _encoded(self, part: str, special: bool) -> Sequence[int]:
-        """The same, remembered: a conversation that goes on begins with the same parts again."""
+        """Return the ids of a part from a cache: a conversation that continues begins with the same parts again."""
         if (ids := self._parts.pop((part, special), None)) is None:
             ids = tuple(self._encode(part, special))
-        self._parts[part, special] = ids  # the last one
+        self._parts[part, special] = ids  # the most recent one
         if len(self._parts) > KEPT_PARTS:
             with suppress(KeyError, RuntimeError, StopIteration):  # another thread may be doing the same
                 del self._parts[next(iter(self._parts))]
@@ -96,7 +96,7 @@ class Vocab:
 
     @cached_property
     def marks(self) -> tuple[Mark, ...]:
-        """All tokens that are found by their names. Read once, which takes some tenths of a second."""
+        """All tokens that are found by their names. Read once, which takes a few tenths of a second."""
         control, own = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN, lib.LLAMA_TOKEN_ATTR_USER_DEFINED
         kinds = map(lib.llama_vocab_get_attr, repeat(self.handle), range(self.n_vocab))
         return tuple(
@@ -113,14 +113,14 @@ class Vocab:
 
     @cached_property
     def _cutters(self) -> dict[bool, Cutter]:
-        """For texts in which control tokens are recognised, and for those in which they are not."""
+        """Cutters for texts in which control tokens are recognized (True), and in which they are not (False)."""
         eager = [mark.text for mark in self.marks if mark.strips_before]
         found = {special: [mark.text for mark in self.marks if special or not mark.is_control] for special in (0, 1)}
         return {bool(special): Cutter(texts, eager) for special, texts in found.items()}
 
     @cached_property
     def longest(self) -> int:
-        """Bytes of text that a token may stand for, at most."""
+        """Maximum number of bytes of text that a token may stand for."""
         return max(1, *(len(self.pieces[token] or self.text(token).encode()) for token in range(self.n_vocab)))
 
     def _read_piece(self, token: int, *, special: bool) -> bytes:
@@ -133,12 +133,12 @@ class Vocab:
             room = -n
 
     def text(self, token: int) -> str:
-        """The token as the vocabulary spells it; "" where there is none (-1)."""
+        """Return the token as the vocabulary spells it; "" for no token (-1)."""
         return (lib.llama_vocab_get_text(self.handle, token) or b"").decode("utf8", "replace") if token >= 0 else ""
 
     @cached_property
     def grammar_tokenizer(self) -> LLTokenizer:
-        """The vocabulary as llguidance wants it; takes up to a second to make."""
+        """The vocabulary in llguidance's form; takes up to a second to create."""
         return grammar_tokenizer(self)
 
     @cached_property
@@ -148,7 +148,7 @@ class Vocab:
 
     @cached_property
     def fim(self) -> dict[str, int]:
-        """The tokens for filling in the middle that the model knows, out of prefix, suffix, middle, repo and file."""
+        """The model's tokens for fill-in-the-middle: those of prefix, suffix, middle, repo and file that it has."""
         read = {
             "prefix": lib.llama_vocab_fim_pre, "suffix": lib.llama_vocab_fim_suf, "middle": lib.llama_vocab_fim_mid,
             "repo": lib.llama_vocab_fim_rep, "file": lib.llama_vocab_fim_sep,
@@ -156,11 +156,11 @@ class Vocab:
         return {name: token for name, get in read.items() if (token := int(get(self.handle))) >= 0}
 
     def special_text(self, token: int) -> str:
-        """A control token as it is written in text; "" where there is none (-1)."""
+        """Return a control token as it is written in text; "" for no token (-1)."""
         return self.named_pieces[token].decode("utf8", "replace") if token >= 0 else ""
 
     def text_or_name(self, token: int) -> str:
-        """A token as text; control tokens by their names."""
+        """Return a token as text; control tokens by their names."""
         return self.pieces[token].decode("utf8", "replace") or self.special_text(token)
 
 
@@ -177,7 +177,7 @@ class HeaderVocab:
 
     @property
     def n_vocab(self) -> int:
-        """Tokens."""
+        """Number of tokens."""
         return len(self.words)
 
     @cached_property
@@ -185,25 +185,25 @@ class HeaderVocab:
         return self.words.texts()
 
     def text(self, token: int) -> str:
-        """As it is spelled."""
+        """Return the spelling of a token."""
         return self._texts[token]
 
 
 class ComparableVocab(Protocol):
-    """A vocabulary as far as two of them are compared."""
+    """The part of a vocabulary that a comparison uses."""
 
     @property
     def n_vocab(self) -> int:
-        """Tokens."""
+        """Number of tokens."""
 
     def text(self, token: int) -> str:
-        """As it is spelled."""
+        """Return the spelling of a token."""
 
 
 def compare_vocabularies(target: ComparableVocab, draft: ComparableVocab, target_name: str, draft_name: str) -> None:
-    """Raises VocabError naming the first token that differs.
+    """Compare two vocabularies. Raises VocabError naming the first token that differs.
 
-    A longer tail of one (padding) is harmless: it is never drafted.
+    Extra tokens at the end of one (padding) are harmless: they are never drafted.
     """
     if isinstance(target, HeaderVocab) and isinstance(draft, HeaderVocab) and target.words.agrees(draft.words):
         return

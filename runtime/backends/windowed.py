@@ -1,8 +1,8 @@
-"""Contexts of models with sliding windows in which the layers that look back only so far keep no more than that.
+"""Contexts of models with sliding windows whose windowed layers cache no more than their window.
 
-WindowedBackend takes a fraction of the memory. Its cells are written round and round: once they have been, whatever
-is dropped would leave the next tokens in other cells than plain decode finds, and sums over them round otherwise. So
-from then on tokens are only added, nothing is drafted, and another text is read anew.
+WindowedBackend takes a fraction of the memory. Its cells are a ring buffer. Once they have wrapped around, dropping
+tokens would put the next ones in other cells than plain decode uses, and sums over them would round differently. So
+from then on tokens are only added, nothing is drafted, and a different text is read from scratch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class WindowedBackend(LlamaBackend):
 
     def __init__(self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512) -> None:
         super().__init__(model, n_ctx, n_rows, n_batch)
-        # The library's own number is not to be had, so this is that of the estimate
+        # The library does not report its number of cells, so this is the memory estimate's
         cells = CacheSpec(self.n_ctx, self.cache_types, n_batch=self.n_batch).cells(model.window)
         self.n_rewindable = min(self.n_ctx, cells)
 
@@ -34,7 +34,7 @@ class WindowedBackend(LlamaBackend):
 
     @property
     def _is_ordered(self) -> bool:
-        """Is every token still in the cell of its position?"""
+        """Whether every token is still in the cell of its position."""
         return bool(self._n_held <= self.n_rewindable)
 
     def _n_kept(self, context: Tokens) -> int:

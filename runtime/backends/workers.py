@@ -1,8 +1,7 @@
-"""Workers on other machines, asked over a socket in the words of llama.cpp's RPC: are they there, which version, what
-memory, how far away.
+"""Queries to workers on other machines in llama.cpp's RPC protocol: availability, version, memory, latency.
 
-The library ends its process where a worker does not answer as it should, so whoever uses one is asked this way first.
-Knows sockets and ggml-rpc.cpp; needs no library.
+The library ends its process if a worker does not respond correctly, so every worker is queried this way before it is
+used. Knows sockets and ggml-rpc.cpp; needs no library.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ MAJOR, MINOR = 7, 0  # RPC_PROTO_*_VERSION in ggml-rpc.h of the llama.cpp that i
 ALLOC_BUFFER, GET_ALIGNMENT, GET_MAX_SIZE, GET_BASE, SET_TENSOR = 0, 1, 2, 3, 6  # enum rpc_cmd
 GET_MEMORY, HELLO, DEVICE_COUNT = 11, 14, 15
 CAPABILITIES = bytes(24)  # of the connection: none but TCP
-UNLIMITED, ALIGNED = 2**64 - 1, 64  # bytes of a processor's largest buffer, and what they are aligned to at most
+UNLIMITED, ALIGNED = 2**64 - 1, 64  # bytes: a processor's largest buffer, and its largest alignment
 MOST_DEVICES = 64
-CONNECT, ANSWER = 5.0, 5.0  # seconds
-TIMES = 9  # questions that the round trip is the median of
-LOAD = 2**23  # bytes that are sent to see how fast they go
+CONNECT, ANSWER = 5.0, 5.0  # timeouts in seconds
+TIMES = 9  # requests, of which the round trip is the median
+LOAD = 2**23  # bytes sent to measure the bandwidth
 TENSOR = struct.Struct("<QIQ4I4Ii16ii10QQQQ64si")  # rpc_tensor
 
 
@@ -34,12 +33,12 @@ class WorkerError(ModelError):
 
 
 class WorkerBusyError(WorkerError, NoMemoryError):
-    """Another program has the worker, so far as can be seen; what gives memory back gives it back as well."""
+    """Another program seems to use the worker. Whatever frees memory, such as unloading a model, may free it too."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerDevice:
-    """One of a worker's: bytes of memory, and whether it is a processor, for whose kernels no other rules hold."""
+    """A device of a worker: bytes of memory, and whether it is a processor, to whose kernels the usual rules apply."""
 
     free: int
     total: int
@@ -48,7 +47,7 @@ class WorkerDevice:
 
 @dataclass(frozen=True, slots=True)
 class RpcWorker:
-    """One that answered."""
+    """A worker that responded."""
 
     address: str
     version: tuple[int, int, int]
@@ -58,12 +57,12 @@ class RpcWorker:
 
     @property
     def is_processor(self) -> bool:
-        """Do only processors compute there?"""
+        """Whether all of its devices are processors."""
         return all(device.is_processor for device in self.devices)
 
 
 def ask(address: str, measures: bool = False) -> RpcWorker:
-    """What a worker says of itself; with `measures`, also how fast data goes there. Raises WorkerError."""
+    """Query a worker; with `measures`, also measure the bandwidth to it. Raises WorkerError."""
     with connected(address) as line:
         version = line.hello()
         (n_devices,) = line.ask(DEVICE_COUNT, b"", "<I")
@@ -74,13 +73,13 @@ def ask(address: str, measures: bool = False) -> RpcWorker:
 
 
 class Line:
-    """A connection to a worker, which serves one at a time."""
+    """A connection to a worker, which serves one client at a time."""
 
     def __init__(self, address: str, connection: socket.socket) -> None:
         self._address, self._connection = address, connection
 
     def hello(self) -> tuple[int, int, int]:
-        """The version that it speaks. Raises WorkerError for one that is not ours."""
+        """Return the worker's protocol version. Raises WorkerError if it is incompatible with ours."""
         major, minor, patch, *_ = self.ask(HELLO, CAPABILITIES, "<3Bx24s")
         if major != MAJOR or minor > MINOR:
             raise WorkerError(
@@ -90,16 +89,16 @@ class Line:
         return major, minor, patch
 
     def device(self, i: int) -> WorkerDevice:
-        """Its device of that number."""
+        """Return the worker's device number `i`."""
         number = struct.pack("<I", i)
         free, total = self.ask(GET_MEMORY, number, "<QQ")
         (alignment,), (largest,) = self.ask(GET_ALIGNMENT, number, "<Q"), self.ask(GET_MAX_SIZE, number, "<Q")
-        # The protocol does not say what a device is: processors take all of their memory to be free
+        # The protocol does not report a device's kind, but processors report all of their memory as free
         is_processor = free == total and alignment <= ALIGNED and largest == UNLIMITED
         return WorkerDevice(free, total, is_processor)
 
     def round_trip(self) -> float:
-        """Seconds from a question to its answer."""
+        """Return the median time in seconds from a request to its response."""
         return median(self._timed() for _ in range(TIMES))
 
     def _timed(self) -> float:
@@ -108,19 +107,19 @@ class Line:
         return time.perf_counter() - began
 
     def bandwidth(self) -> float:
-        """Bytes per second to a buffer of its first device; 0 where it has none to give."""
+        """Return the bytes per second to a buffer of its first device; 0 if it cannot allocate one."""
         buffer, size = self.ask(ALLOC_BUFFER, struct.pack("<IQ", 0, LOAD), "<QQ")
         if not buffer or size < LOAD:
             return 0.0
         (base,) = self.ask(GET_BASE, struct.pack("<Q", buffer), "<Q")
-        message = tensor_of(buffer, base, LOAD) + bytes(9) + bytes(LOAD)  # not to be kept, from its beginning on
+        message = tensor_of(buffer, base, LOAD) + bytes(9) + bytes(LOAD)  # do not cache it; offset 0
         began = time.perf_counter()
         self._send(SET_TENSOR, message)
         self.ask(DEVICE_COUNT, b"", "<I")
-        return LOAD / (time.perf_counter() - began)  # it frees the buffer when the line ends
+        return LOAD / (time.perf_counter() - began)  # the worker frees the buffer when the connection ends
 
     def ask(self, command: int, message: bytes, form: str) -> tuple[int, ...]:
-        """The answer, of that form. Raises WorkerError."""
+        """Send a command; return the fields of its response, unpacked by `form`. Raises WorkerError."""
         self._send(command, message)
         size = struct.calcsize(form)
         if struct.unpack("<Q", self._receive(8))[0] != size:
@@ -142,10 +141,10 @@ class Line:
 
 @contextmanager
 def connected(address: str) -> Iterator[Line]:
-    """A line to a worker. Raises WorkerError, whatever goes wrong on it."""
+    """Yield a connection to a worker. Raises WorkerError for every failure on it."""
     host, _, port = address.rpartition(":")
     try:
-        place = socket.gethostbyname(host), int(port)  # as llama.cpp looks names up
+        place = socket.gethostbyname(host), int(port)  # resolves names as llama.cpp does
         connection = socket.create_connection(place, CONNECT)
     except (OSError, UnicodeError) as error:
         why = (getattr(error, "strerror", None) or "it does not answer").lower()
@@ -167,7 +166,7 @@ def connected(address: str) -> Iterator[Line]:
 
 
 def nonsense(address: str) -> WorkerError:
-    """For one that speaks another language."""
+    """Return the error for a server that uses another protocol."""
     return WorkerError(
         f"What answers at {address} is no worker of version {MAJOR}.{MINOR} of llama.cpp's protocol. Install the same "
         "llama-cpp-python there, and start `slipstream worker`."
@@ -175,7 +174,7 @@ def nonsense(address: str) -> WorkerError:
 
 
 def tensor_of(buffer: int, base: int, n_bytes: int) -> bytes:
-    """A row of bytes at the beginning of a worker's buffer, as it is described there."""
+    """Return the protocol's description of a row of bytes at the beginning of a worker's buffer."""
     sizes = (n_bytes, 1, 1, 1), (1, n_bytes, n_bytes, n_bytes)
     int8 = 24  # GGML_TYPE_I8
     return TENSOR.pack(1, int8, buffer, *sizes[0], *sizes[1], 0, *[0] * 16, 0, *[0] * 10, 0, 0, base, b"probe", 0)

@@ -1,4 +1,4 @@
-"""How a model's conversations are written: its chat template, prompts as token ids, its form of tool calls.
+"""Formats a model's conversations: its chat template, prompts as token ids, its form of tool calls.
 
-Knows messages, text and a vocabulary's ids; knows no loaded model, no drafter and no reply that is being made.
+Knows messages, text and a vocabulary's ids; knows no loaded model, no drafter and no reply in progress.
 """

@@ -1,4 +1,7 @@
-"""A GGUF's own Jinja chat template: messages to the text that the model was trained on. Knows text only, no ids."""
+"""Renders messages with a GGUF's own Jinja chat template, into the text format the model was trained on.
+
+Knows text only, no ids.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from runtime.conversation.template_clock import SECONDS, TemplateTooSlowError, r
 from runtime.conversation.template_sandbox import Sandbox
 from runtime.core.errors import TemplateError, TemplateLimitError
 
-MOST = 2**26  # characters that a conversation may become
-LONGEST = 1000  # characters of what a template says is wrong
+MOST = 2**26  # characters of a rendered conversation, at most
+LONGEST = 1000  # characters of a template's error message, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +28,16 @@ class Message:
 
     role: str  # system, user, assistant; tool, where the template knows tools
     content: str
-    # What a template that knows tools reads besides, such as tool_calls
+    # Other fields that a template with tools reads, such as tool_calls
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateForm:
-    """How a conversation is written besides its messages: `variables` are what the template may ask for by name."""
+    """The rendering options besides the messages; `variables` are values that the template may read by name."""
 
     variables: Mapping[str, Any] = field(default_factory=dict)
-    begins_reply: bool = True  # is the assistant's next turn begun?
+    begins_reply: bool = True  # whether the assistant's next turn is started
 
 
 USUAL_FORM = TemplateForm()
@@ -61,7 +64,7 @@ class ChatTemplate:
         form: TemplateForm = USUAL_FORM,
         now: datetime | None = None,
     ) -> str:
-        """The conversation up to where the assistant begins to speak; `tools` are as in OpenAI's interface."""
+        """Return the conversation up to the start of the assistant's reply; `tools` are as in OpenAI's interface."""
         now = now or datetime.now()
         given = self._given(messages, tools, form, now)
         try:
@@ -69,7 +72,8 @@ class ChatTemplate:
         except TemplateError as error:
             if tools or "NoneType" not in str(error):
                 raise
-        return self._written(given | {"tools": []}, now)  # it goes through tools without looking whether there are any
+        # the template loops over tools without checking that there are any
+        return self._written(given | {"tools": []}, now)
 
     def _written(self, given: dict[str, Any], now: datetime) -> str:
         try:
@@ -81,13 +85,13 @@ class ChatTemplate:
             raise unusable("failed", f"it takes more than {SECONDS:g} s", TemplateLimitError) from error
         except TooMuchError as error:
             raise unusable("failed", error, TemplateLimitError) from error
-        except Exception as error:  # it may do nearly anything
+        except Exception as error:  # a template may raise nearly anything
             raise unusable("failed", error) from error
 
     def _given(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], form: TemplateForm, now: datetime
     ) -> dict[str, Any]:
-        """What the template may read, as copies that it may change. Raises TemplateError."""
+        """Return the template's variables, as copies that it may change. Raises TemplateError."""
         turns = [{"role": message.role, "content": message.content, **message.more} for message in messages]
         own = {"tools": list(tools) or None, "add_generation_prompt": form.begins_reply, "messages": turns}
         try:
@@ -98,21 +102,21 @@ class ChatTemplate:
 
 
 def copied(value: Any) -> Any:
-    """Return lists and dicts that a template may change."""
+    """Return a copy whose lists and dicts a template may change."""
     if isinstance(value, dict):
         return {key: copied(part) for key, part in value.items()}
     return [copied(part) for part in value] if isinstance(value, list) else value
 
 
 def unusable(what: str, why: object, kind: type[TemplateError] = TemplateError) -> TemplateError:
-    """What is wrong with a template, in a sentence."""
+    """Return the error for a template that cannot be used, with the reason in its message."""
     text = " ".join(str(why)[:LONGEST].split()) or type(why).__name__
     named = text if not isinstance(why, Exception) or isinstance(why, JinjaError) else f"{type(why).__name__}: {text}"
     return kind(f"The model's chat template {what} ({named}). Use `--raw` to send the prompt as it is.")
 
 
 def within(most: int, pieces: Iterable[str]) -> Iterator[str]:
-    """The pieces, as long as they are no more than so many characters. Raises TemplateError."""
+    """Yield the pieces while their total is at most `most` characters. Raises TemplateLimitError."""
     for piece in pieces:
         if (most := most - len(piece)) < 0:
             raise unusable("failed", "it writes without end", TemplateLimitError)
@@ -120,8 +124,8 @@ def within(most: int, pieces: Iterable[str]) -> Iterator[str]:
 
 
 def usual_variables(tools: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, Any]:
-    """What some templates read without asking whether it is there: the day as Llama 3 has it, and the time and the
-    tools as Firefunction has them.
+    """Return the variables that some templates read without checking: the date for Llama 3, and the time and the tools
+    for Firefunction.
     """
     return {
         "date_string": now.strftime("%d %b %Y"),

@@ -1,6 +1,6 @@
-"""Conversations fitted to a chat template: what it refuses or leaves out is said in a form that it takes.
+"""Fits conversations to a chat template: messages that it refuses or drops are rewritten in a form that it accepts.
 
-What a template takes is found by rendering short conversations of probe words, once for each. Knows text only.
+What a template accepts is found by rendering short conversations of probe words, each once. Knows text only.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from runtime.core.errors import TemplateError, TemplateLimitError
 
 PARAMETERS = {"type": "object", "properties": {"probe": {"type": "string", "description": "probe"}}}
 TOOL = {"type": "function", "function": {"name": "probe", "description": "probe", "parameters": PARAMETERS}}
-ORDINARY = re.compile("s?(ua)*u")  # first letters of roles
-REFUSED = 10**6  # more words than are ever lost
+ORDINARY = re.compile("s?(ua)*u")  # a pattern over the first letters of the roles
+REFUSED = 10**6  # more than the number of words that any conversation loses
 FORMS = [CallFields(*flags) for flags in sorted(product((False, True), repeat=3), key=sum)]
 AFTER_RESULTS = "a reply put between a tool result and the user's message"
 SYSTEM_MOVED = "system text moved into a user turn"
@@ -35,7 +35,7 @@ CALL_TURNS = frozenset("CDXT")
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A conversation that a template takes, as far as that can be had, and what was changed in words."""
+    """A conversation changed to fit a template as far as possible, and a description of each change."""
 
     messages: tuple[Message, ...]
     changes: tuple[str, ...] = ()
@@ -43,9 +43,9 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class RepairStep:
-    """A repair for templates that do not take all `probes`, provided that they take the `other` conversation.
+    """A repair for templates that drop part of any of the `probes`, if they render the `other` conversation whole.
 
-    Letters are turns: System, User, Assistant, Empty reply, one Call, Double call, teXt and call, Tool's result.
+    Each letter is a turn: System, User, Assistant, Empty reply, one Call, Double call, teXt and call, Tool's result.
     """
 
     probes: tuple[str, ...]
@@ -73,19 +73,19 @@ STEPS = (
 
 
 class Fitting:
-    """Fits conversations to one template, with tools offered or without."""
+    """Fits conversations to one template, with or without tools offered."""
 
     def __init__(self, template: ChatTemplate, has_tools: bool) -> None:
         self._template, self._tools, self._taken = template, [TOOL] if has_tools else [], dict[str, bool]()
 
     def fit(self, messages: Messages) -> Fitted:
-        """Return the messages, changed only where the template does not take them as they are.
+        """Return the messages, changed only where the template does not accept them as they are.
 
-        Where nothing makes it take more of them they are left, and the template's own error stays.
+        If no repair helps, the messages are returned unchanged and the template's own error remains.
         """
         try:
             return self._fit(messages)
-        except TemplateLimitError:  # it says nothing of what the template takes
+        except TemplateLimitError:  # this error does not show what the template accepts
             return Fitted(tuple(messages))
 
     def _fit(self, messages: Messages) -> Fitted:
@@ -97,8 +97,8 @@ class Fitting:
         return replace(best, changes=(*best.changes, *left_out))
 
     def _attempts(self, fitted: Fitted) -> Iterator[tuple[int, Fitted]]:
-        """Yields what the repairs make of the messages, and what last resorts do where that is not all taken, each with
-        how many texts and calls it loses.
+        """Yield (number of texts and calls lost, conversation) for the usual repairs, then for last resorts if those
+        still lose something.
         """
         repaired = self._repaired(fitted)
         n_lost = self._n_lost(repaired.messages)
@@ -109,7 +109,7 @@ class Fitting:
         yield from ((self._n_lost(resort.messages), resort) for resort in resorts)
 
     def _repaired(self, fitted: Fitted) -> Fitted:
-        """Changes what the template is known not to take."""
+        """Return the conversation with repairs for every pattern that the template is known not to accept."""
         if any(calls_of(message) or message.role == "tool" for message in fitted.messages):
             fitted = changed(fitted, past_calls.with_ids, "ids given to calls without one")
             fitted = changed(fitted, *self._as_text)
@@ -119,12 +119,12 @@ class Fitting:
         return changed(fitted, self._form.apply, "calls written in the template's form")
 
     def _takes_ordinary(self, messages: Messages) -> bool:
-        """Is it a question after question and answer, which need not be looked at each time?"""
+        """Whether the conversation alternates plain user and assistant turns, which need no check of their own."""
         roles = "".join(message.role[0] if is_plain(message) else "?" for message in messages)
         return bool(ORDINARY.fullmatch(roles)) and self._takes("SUAU" if roles[0] == "s" else "UAU")
 
     def _takes(self, letters: str) -> bool:
-        """Does the template write such a conversation whole, with calls as it takes them?"""
+        """Whether the template renders such a conversation whole, with calls in its own form."""
         if letters not in self._taken:
             messages: Messages = conversation(letters)
             if CALL_TURNS & set(letters):
@@ -134,13 +134,15 @@ class Fitting:
 
     @cached_property
     def _form(self) -> CallFields:
-        """The form of calls that the template takes with the fewest changes; the usual one if it takes none."""
+        """The form of calls that needs the fewest changes for this template, or the usual one if it accepts none."""
         call = conversation("UCTAU")
         return next((form for form in FORMS if not self._n_lost(form.apply(call))), FORMS[0])
 
     @cached_property
     def _as_text(self) -> tuple[Repair, str]:
-        """What of calls must be written as text: nothing, the calls, or their results as well."""
+        """The repair that writes as much of calls as text as the template requires: nothing, the calls, or their
+        results as well.
+        """
         call = conversation("UCTAU")
         if not self._n_lost(self._form.apply(call)):
             return list, ""
@@ -149,7 +151,10 @@ class Fitting:
         return past_calls.calls_and_results_as_text, ALL_TEXT
 
     def _n_lost(self, messages: Messages) -> int:
-        """How many of the messages' texts and calls the template leaves out; REFUSED if it takes none of them."""
+        """Return the number of texts and calls that the template leaves out, or REFUSED if it refuses the messages.
+
+        Raises TemplateLimitError.
+        """
         probes, words = shadow(messages)
         try:
             text = self._template.render(probes, self._tools)
@@ -161,18 +166,18 @@ class Fitting:
 
 
 def is_plain(message: Message) -> bool:
-    """Is it text and nothing else?"""
+    """Whether the message is text and nothing else."""
     return bool(message.content.strip()) and not message.more
 
 
 def changed(fitted: Fitted, repair: Repair, change: str) -> Fitted:
-    """Return the conversation after a repair, with the change if it made one."""
+    """Return the conversation after a repair, with `change` recorded if the repair changed anything."""
     messages = tuple(repair(fitted.messages))
     return fitted if messages == fitted.messages else Fitted(messages, (*fitted.changes, change))
 
 
 def conversation(letters: str) -> list[Message]:
-    """Return the conversation that a step's letters stand for."""
+    """Return the conversation for the letters of a step."""
     found, ids = list[Message](), count()
     waiting = list[str]()
     for letter in letters:
@@ -186,13 +191,13 @@ def conversation(letters: str) -> list[Message]:
 
 
 def call(name: str) -> dict[str, Any]:
-    """Return a call of this id."""
+    """Return a call with this id."""
     return {"id": name, "type": "function", "function": {"name": "probe", "arguments": {"probe": "probe"}}}
 
 
 def shadow(messages: Messages) -> tuple[list[Message], list[tuple[str, ...]]]:
-    """Return a conversation of the same turns that holds words of its own instead of texts, and for each text and each
-    call the words of which one at least should be written.
+    """Return a conversation of the same turns with unique probe words instead of texts, and for each text and call its
+    words, of which at least one should be rendered.
     """
     words, found, numbers = list[tuple[str, ...]](), list[Message](), count()
     for message in messages:
@@ -209,7 +214,7 @@ def shadow(messages: Messages) -> tuple[list[Message], list[tuple[str, ...]]]:
 
 
 def shadow_call(call: dict[str, Any], name: str, argument: str) -> dict[str, Any]:
-    """Return a call of another function with another argument, in the form of this one."""
+    """Return a call of another function with another argument, in the same format."""
     given = call["function"]["arguments"]
     keys = given if isinstance(given, dict) else {"probe": ""} if given.strip("{} ") else {}
     arguments = dict.fromkeys(keys, argument)

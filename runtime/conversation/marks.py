@@ -1,4 +1,4 @@
-"""Names of tokens that control how a prompt is read, where they are text that somebody wrote.
+"""Finds the names of control tokens in text that a user or a model wrote.
 
 Knows names and text; knows no ids and no template.
 """
@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
-Span = tuple[int, int]  # from the first character to after the last one
+Span = tuple[int, int]  # the first character and the one after the last
 BARS = "|｜"  # the vertical bars of names such as <|end|>, ASCII and full width
 
 
 class Finder:
-    """Finds names, of which there may be many thousands, by their first two characters and their lengths."""
+    """Finds names, possibly many thousands, by their first two characters and their lengths."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names, self._lengths = frozenset(names), dict[str, list[int]]()
@@ -25,7 +25,7 @@ class Finder:
         self._firsts = re.compile(f"[{firsts}]" if firsts else r"(?!)")
 
     def spans(self, text: str) -> Iterator[Span]:
-        """Where the names are, the longest at each place; one may overlap the next."""
+        """Yield the spans of the names, the longest at each position; a span may overlap the next."""
         for found in self._firsts.finditer(text):
             start = found.start()
             for length in self._lengths.get(text[start : start + 2], ()):
@@ -35,7 +35,7 @@ class Finder:
 
 
 class MarkNames:
-    """A set of names, and where they are in a text."""
+    """A set of names that can be found in a text."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = frozenset(name for name in names if len(name) > 1)
@@ -43,20 +43,20 @@ class MarkNames:
         self._parts = Finder(self.names | {inner for name in self.names if (inner := inside(name))})
 
     def occur_in(self, text: str) -> bool:
-        """Is there a name in the text, or one that a template would complete?"""
+        """Whether the text holds a name, or the inside of one that a template would complete."""
         return any(True for _ in self._parts.spans(text))
 
     def guarded(self, text: str, guard: str, kept: Collection[str] = ()) -> str:
-        """The text with a guard after the first character of every name but the `kept` ones."""
+        """Return the text with a guard after the first character of every name except the `kept` ones."""
         cuts = [start + 1 for start, end in self._parts.spans(text) if text[start:end] not in kept]
         return guard.join(text[start:end] for start, end in pairwise([0, *cuts, len(text)]))
 
     def spans(self, text: str) -> Iterator[Span]:
-        """Where the names are, the longest at each place; one may overlap the next."""
+        """Yield the spans of the names, the longest at each position; a span may overlap the next."""
         return self._whole.spans(text)
 
     def stretches(self, text: str, quoted: Sequence[Span]) -> Iterator[Span]:
-        """The parts of a text that hold names in `quoted` places, each as far as the marks around it."""
+        """Yield the spans of a text that hold names in `quoted` places, each extended to the names around it."""
         left, reach, rest = 0, -1, deque(quoted)
         for start, end in self.spans(text):
             while rest and rest[0][1] <= start:
@@ -72,6 +72,6 @@ class MarkNames:
 
 
 def inside(name: str) -> str:
-    """What a template that writes `<{{ key }}>` would complete to the name; "" where that is an ordinary word."""
+    """Return the part that a template with `<{{ key }}>` completes to the name, or "" if it is an ordinary word."""
     inner = name[1:-1]
     return inner if len(inner) > 1 and (inner[0] in BARS or inner[-1] in BARS) else ""

@@ -1,4 +1,4 @@
-"""Past calls and their results in forms that templates take: other ids, one call a message, or text.
+"""Rewrites past calls and their results for templates: other ids, one call per message, or plain text.
 
 Every function returns the messages, changed where its pattern occurs. Knows messages, no template.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from runtime.conversation.chat_template import Message
 from runtime.conversation.turns import Messages, calls_of, joined_runs, paragraphs, with_calls
 
-ID_LENGTH = 9  # of Mistral's ids
+ID_LENGTH = 9  # characters of Mistral's ids
 
 
 def written_call(name: str, arguments: Any) -> str:
@@ -25,14 +25,16 @@ def written_call(name: str, arguments: Any) -> str:
 
 
 def written_result(text: str) -> str:
-    """Return a tool's result as text of the user's."""
+    """Return a tool's result as text for a user message."""
     return f"<tool_response>\n{text}\n</tool_response>"
 
 
 @dataclass(frozen=True, slots=True)
 class CallFields:
-    """How a template wants the fields of calls: ids of nine letters and digits, or of the function's name and a number;
-    arguments as JSON text; null as the content beside them.
+    """The format of calls' fields that a template requires.
+
+    Ids may be nine letters and digits, or the function's name and a number. Arguments may be JSON text. The content
+    next to calls may be null.
     """
 
     short_ids: bool = False
@@ -41,14 +43,14 @@ class CallFields:
     numbered_ids: bool = False
 
     def apply(self, messages: Messages) -> list[Message]:
-        """Return the messages with their calls and results in this form, all with ids."""
+        """Return the messages with their calls and results in this format, all with ids."""
         messages = with_ids(messages)
         calls = [call for message in messages for call in calls_of(message)]
         ids = {call["id"]: self.id_of(call["id"], call["function"]["name"], i) for i, call in enumerate(calls)}
         return [self._applied(message, ids) for message in messages]
 
     def id_of(self, given: str, name: str, number: int) -> str:
-        """Return the id of a call: the same in every request, so that the cache holds."""
+        """Return the id of a call, which is the same in every request so that the prompt cache matches."""
         if self.numbered_ids:
             return f"functions.{name}:{number}"
         if not self.short_ids or (len(given) == ID_LENGTH and given.isalnum() and given.isascii()):
@@ -76,10 +78,11 @@ USUAL_FIELDS = CallFields()
 
 
 def with_ids(messages: Messages) -> list[Message]:
-    """Gives calls without an id, or with another call's, one by their place; results have those of the calls before, in
-    order where they are not told apart.
+    """Give each call without an id, or with a duplicate one, an id by its position.
+
+    Results get the ids of the preceding calls, in order where nothing else identifies them.
     """
-    used, waiting = set[str](), list[tuple[str, str]]()  # ids as given and as they are now
+    used, waiting = set[str](), list[tuple[str, str]]()  # (given id, new id)
 
     def unused(given: str) -> str:
         names = (f"call_{n}" for n in count(len(used)))
@@ -116,17 +119,17 @@ def result_as_text(message: Message) -> Message:
 
 
 def calls_as_text(messages: Messages) -> list[Message]:
-    """Writes every call out."""
+    """Write every call as text."""
     return [call_as_text(message) if calls_of(message) else message for message in messages]
 
 
 def calls_and_results_as_text(messages: Messages) -> list[Message]:
-    """Writes every call and result out."""
+    """Write every call and result as text."""
     return [result_as_text(message) if message.role == "tool" else message for message in calls_as_text(messages)]
 
 
 def runs(messages: Messages) -> Iterator[tuple[int, int]]:
-    """Yield (begin, end) of each call with the results that follow it."""
+    """Yield (begin, end) of each message with calls and the results that follow it."""
     for i, message in enumerate(messages):
         if calls_of(message):
             results = takewhile(lambda other: other.role == "tool", messages[i + 1 :])
@@ -134,7 +137,7 @@ def runs(messages: Messages) -> Iterator[tuple[int, int]]:
 
 
 def single_calls(messages: Messages) -> list[Message]:
-    """Gives each call a message of its own, before its own results."""
+    """Split messages with several calls: one message per call, each followed by its own results."""
     found, done = list[Message](), 0
     messages = list(messages)
     for begin, end in runs(messages):
@@ -144,7 +147,7 @@ def single_calls(messages: Messages) -> list[Message]:
 
 
 def one_by_one(message: Message, results: Messages) -> list[Message]:
-    """Return a message's calls, each followed by its results; a result of no call comes last."""
+    """Return one message per call, each followed by its results; results without a call come last."""
     calls, left, found = calls_of(message), list(results), list[Message]()
     for i, call in enumerate(calls):
         first = message if not i else Message("assistant", "")
@@ -155,13 +158,13 @@ def one_by_one(message: Message, results: Messages) -> list[Message]:
 
 
 def open_calls_as_text(messages: Messages) -> list[Message]:
-    """Writes calls out that something else than a result follows."""
+    """Write calls as text if no result follows them but another message does."""
     begins = {begin for begin, end in runs(messages) if begin + 1 == end < len(messages)}
     return [call_as_text(message) if i in begins else message for i, message in enumerate(messages)]
 
 
 def stray_results_as_text(messages: Messages) -> list[Message]:
-    """Writes results out that follow no call."""
+    """Write results as text if they follow no call."""
     answered = {i for begin, end in runs(messages) for i in range(begin, end)}
     return [
         result_as_text(message) if message.role == "tool" and i not in answered else message
@@ -170,7 +173,7 @@ def stray_results_as_text(messages: Messages) -> list[Message]:
 
 
 def text_before_calls(messages: Messages) -> list[Message]:
-    """Makes two messages of one with text and calls."""
+    """Split each message with text and calls into two."""
 
     def parted(message: Message) -> list[Message]:
         calls = calls_of(message)
@@ -182,7 +185,7 @@ def text_before_calls(messages: Messages) -> list[Message]:
 
 
 def one_result(messages: Messages) -> list[Message]:
-    """Joins results in a row, each after the name of its call."""
+    """Join consecutive results, each after the name of its call."""
     names = {call.get("id"): call["function"]["name"] for message in messages for call in calls_of(message)}
 
     def join(results: list[Message]) -> Message:

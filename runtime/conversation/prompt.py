@@ -1,4 +1,4 @@
-"""Prompts of every form as token ids: text, a conversation, ids, and a place in a file to be filled in.
+"""Encodes every kind of prompt as token ids: text, a conversation, ids, and a place in a file to fill in.
 
 Knows a vocabulary and a chat template; knows no model and no editor.
 """
@@ -18,24 +18,24 @@ from runtime.conversation.quoting import QuotingTemplate, Rendered, dangerous
 from runtime.core.backend import Tokenizer
 from runtime.core.errors import ContextError, SettingsError, TemplateError
 
-if TYPE_CHECKING:  # it loads the model library, which whoever only asks has no use for
+if TYPE_CHECKING:  # importing it loads the model library, which not every caller needs
     from runtime.backends.vocab import Vocab
 
 NEEDED = ("prefix", "suffix", "middle")
-USUAL_LONGEST = 16  # bytes of a token, up to which it need not be known how long they are
-MOST_COUNTED = 4096  # messages of which it is kept how many tokens they have
-FOR_REPLY = 4  # one part in so many of the context is left for what is to be filled in
-FOR_SUFFIX = 4  # and of the rest, the suffix gets at most one part in so many
+USUAL_LONGEST = 16  # bytes per token; the vocabulary's longest token is looked up only for text above this
+MOST_COUNTED = 4096  # messages whose token counts are cached, at most
+FOR_REPLY = 4  # 1/n of the context is reserved for the text to be filled in
+FOR_SUFFIX = 4  # 1/n of the rest is for the suffix, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """A prompt that is tokens already."""
+    """A prompt that is already token ids."""
 
     tokens: tuple[int, ...]
 
     def checked(self, n_vocab: int) -> list[int]:
-        """The ids. Raises SettingsError for one that a vocabulary of so many has not."""
+        """Return the ids. Raises SettingsError for one that is not below `n_vocab`."""
         if (unknown := next((token for token in self.tokens if not 0 <= token < n_vocab), None)) is not None:
             raise SettingsError(
                 f"prompt holds token {unknown}, but the model has {n_vocab} tokens. Use ids below that."
@@ -45,7 +45,7 @@ class Ids:
 
 @dataclass(frozen=True, slots=True)
 class Infill:
-    """What stands before and after the place, and (name, text) of other files that may help, the most useful last."""
+    """The text before and after the place to fill in, and (name, text) of related files, the most useful last."""
 
     prefix: str
     suffix: str = ""
@@ -54,9 +54,9 @@ class Infill:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """A conversation whose next reply goes on after what it has `begun` with.
+    """A conversation whose next reply continues the text `begun`.
 
-    Where it may be `plain`, a model without a chat template gets each turn after its speaker's name, by PLAIN_TURNS.
+    If `plain` is set, a model without a chat template gets each turn after the name of its role, by PLAIN_TURNS.
     """
 
     messages: tuple[Message, ...]
@@ -64,7 +64,7 @@ class Talk:
     plain: bool = False
 
 
-# Raw text, a conversation, one that was rendered, token ids, or a place to fill in
+# Raw text, a conversation, a rendered one, token ids, or a place to fill in
 Prompt = str | Sequence[Message] | Talk | Rendered | Ids | Infill
 
 # For models without a chat template; a reply ends where the next question would begin
@@ -76,7 +76,7 @@ PLAIN_STOPS = ("\nUser:", "\nAssistant:")
 
 
 class PromptEncoder:
-    """Token ids of prompts for one model, called `name`, with its vocabulary and the source of its chat template."""
+    """Encodes prompts as token ids for the model `name`, with its vocabulary and the source of its chat template."""
 
     def __init__(self, vocab: Vocab, template: str, name: str, n_ctx: int) -> None:
         self._vocab, self._source, self._name, self._n_ctx = vocab, template, name, n_ctx
@@ -84,13 +84,15 @@ class PromptEncoder:
         self._fittings: dict[tuple[QuotingTemplate, bool], Fitting] = {}
 
     def prepare(self) -> None:
-        """Compiles the model's template, for which the first conversation would wait."""
-        with suppress(Exception):  # what is wrong with it is told when it is used
+        """Compile the model's template ahead of the first conversation."""
+        with suppress(Exception):  # an error in the template is raised when it is used
             _ = self._template, self._quoted
 
     def encode(self, prompt: Prompt, may_overflow: bool = False) -> list[int]:
-        """The ids of a prompt. Raises TemplateError, SettingsError, and ContextError for text that cannot fit, whatever
-        its tokens, unless it `may_overflow`.
+        """Return the ids of a prompt.
+
+        Raises TemplateError, SettingsError, and ContextError for text that cannot fit however it is tokenized, unless
+        `may_overflow`.
         """
         if not may_overflow and isinstance(prompt, str):
             self.check_length(prompt)
@@ -106,11 +108,11 @@ class PromptEncoder:
         return [*self._encode_talk(talk, may_overflow), *self.begun(talk)]
 
     def begun(self, talk: Talk) -> list[int]:
-        """The ids of what the next reply begins with."""
+        """Return the ids of the text that the next reply starts with."""
         return self._vocab.encode(talk.begun, special=False)
 
     def n_tokens(self, message: Message) -> int:
-        """Tokens of what a message says, without what the template puts around it. Counted once."""
+        """Return the number of tokens of a message's content, without the template's text around it. Cached."""
         n = self._counted.get(message.content)
         if n is None:
             if len(self._counted) >= MOST_COUNTED:
@@ -132,7 +134,7 @@ class PromptEncoder:
         return self._begun(ids, opens=bool(ids) and ids[0] == self._vocab.bos)
 
     def check_length(self, text: str) -> None:
-        """Raises ContextError for text of more bytes than all tokens of the context could stand for."""
+        """Raise ContextError for text longer than the context could hold if every token were the longest one."""
         n = len(text)
         if n > self._n_ctx * USUAL_LONGEST and n > self._n_ctx * self._vocab.longest:
             least = n // self._vocab.longest
@@ -144,7 +146,7 @@ class PromptEncoder:
             )
 
     def _begun(self, ids: list[int], *, opens: bool) -> list[int]:
-        """Puts the token in front that the model wants there, unless the text `opens` with it."""
+        """Return the ids after the BOS token if the model requires one, unless the text `opens` with it."""
         return [self._vocab.bos, *ids] if self._vocab.adds_bos and not opens else ids
 
     def render(
@@ -153,7 +155,7 @@ class PromptEncoder:
         tools: Sequence[Mapping[str, Any]] = (),
         form: TemplateForm = USUAL_FORM,
     ) -> Rendered:
-        """The conversation as the text that the model reads, with tools where its template knows them.
+        """Return the conversation as the text that the model reads, with tools if its template supports them.
 
         Raises TemplateError.
         """
@@ -161,14 +163,14 @@ class PromptEncoder:
         return replace(self._template.render(fitted.messages, tools, form), changes=fitted.changes)
 
     def _fitted(self, template: QuotingTemplate, messages: Sequence[Message], has_tools: bool = False) -> Fitted:
-        """The conversation as the template takes it, which is found out once for each template."""
+        """Return the conversation in a form that the template accepts; the Fitting is kept for each template."""
         key = template, has_tools
         if key not in self._fittings:
             self._fittings[key] = Fitting(template.template, has_tools)
         return self._fittings[key].fit(messages)
 
     def unquoted_roles(self) -> list[str]:
-        """The roles in whose messages names of control tokens cannot be told from the template's own."""
+        """Return the roles in whose messages names of control tokens cannot be told from the template's own."""
         with suppress(TemplateError):
             return self._template.unquoted_roles()
         return []
@@ -199,9 +201,9 @@ class PromptEncoder:
 
 
 def infill_ids(infill: Infill, vocab: Tokenizer, fim: Mapping[str, int], n_ctx: int) -> list[int]:
-    """Prefix, suffix, then the place; the nearest text is kept where not all has room.
+    """Return the ids of prefix, suffix and the place to fill in, with the text nearest to it kept if not all fits.
 
-    Raises SettingsError without the tokens for it.
+    Raises SettingsError if the vocabulary lacks the tokens for it.
     """
     if missing := [name for name in NEEDED if name not in fim]:
         raise SettingsError(
@@ -217,13 +219,19 @@ def infill_ids(infill: Infill, vocab: Tokenizer, fim: Mapping[str, int], n_ctx: 
 
 
 def _files(files: tuple[tuple[str, str], ...], vocab: Tokenizer, fim: Mapping[str, int], room: int) -> list[int]:
-    """The last of the files that fit, each after its name; none for a model that has no token between files."""
+    """Return the last files that fit, each after its name, as repositories are laid out in training.
+
+    Empty without files, and for a model that has no token between files.
+    """
     if "file" not in fim:
         return []
+    # Neither name is known here; models were trained with some
+    before = [fim["repo"], *vocab.encode("project\n", special=False)] if "repo" in fim else []
+    after = [fim["file"], *vocab.encode("filename\n", special=False)]
     kept: list[int] = []
     for name, text in reversed(files):
         ids = [fim["file"], *vocab.encode(f"{name}\n{text}", special=False)]
-        if len(ids) + len(kept) > room:
+        if len(before) + len(ids) + len(kept) + len(after) > room:
             break
         kept = ids + kept
-    return kept
+    return [*before, *kept, *after] if kept else []

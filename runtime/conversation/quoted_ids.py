@@ -1,4 +1,4 @@
-"""Token ids of a rendered conversation: its template's marks as control tokens, what its messages say as text."""
+"""Encodes a rendered conversation as token ids: its template's marks as control tokens, its messages as text."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from typing import Protocol
 from runtime.conversation.marks import MarkNames
 from runtime.conversation.quoting import Rendered
 
-SPACE = " \t\n\v\f\r"  # what C's isspace means
-BREAK = "\n"  # joins with no other letter in a token of text that follows a bracket or a bar
+SPACE = " \t\n\v\f\r"  # the characters of C's isspace
+BREAK = "\n"  # merges with no other character into one token when it follows a bracket or a bar
 
 
 class NamedMark(Protocol):
-    """A token that is found in text by its name."""
+    """A token that is matched in text by its name."""
 
     @property
     def token(self) -> int:
-        """Its id."""
+        """The token's id."""
 
     @property
     def text(self) -> str:
-        """Its name."""
+        """The token's name."""
 
     @property
     def strips_before(self) -> bool:
-        """Does it take in the white space before it?"""
+        """Whether the token absorbs the white space before it."""
 
     @property
     def strips_after(self) -> bool:
-        """Does it take in the white space after it?"""
+        """Whether the token absorbs the white space after it."""
 
 
 class MarkedVocabulary(Protocol):
-    """A vocabulary as far as quoting needs it."""
+    """The part of a vocabulary that quoting needs."""
 
     @property
     def marks(self) -> Sequence[NamedMark]:
-        """The tokens that are found by their names."""
+        """The tokens that are matched by their names."""
 
     @property
     def pieces(self) -> dict[int, bytes]:
         """The bytes of each token; b"" for a control token."""
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        """Ids of a text."""
+        """Return the ids of a text."""
 
 
 class QuotedEncoder:
@@ -59,7 +59,7 @@ class QuotedEncoder:
         self._stripping_after = tuple(mark.text for mark in named if mark.strips_after)
 
     def encode(self, rendered: Rendered) -> list[int]:
-        """The ids; those of the text with its control tokens where it quotes none of their names."""
+        """Return the ids; where no names are quoted, those of the text with its control tokens."""
         text, at, ids = rendered.text, 0, list[int]()
         for start, end in self._names.stretches(text, rendered.quoted) if rendered.quoted else ():
             ids += self._vocab.encode(text[at:start], special=True)
@@ -68,14 +68,17 @@ class QuotedEncoder:
         return ids + self._vocab.encode(text[at:], special=True)
 
     def _stripped(self, text: str, start: int, end: int) -> str:
-        """A stretch of text without the white space that the marks next to it take in."""
+        """Return a span of the text without the white space that adjacent marks absorb."""
         stretch = text[start:end]
         if text.endswith(self._stripping_after, 0, start):
             stretch = stretch.lstrip(SPACE)
         return stretch.rstrip(SPACE) if text.startswith(self._stripping_before, end) else stretch
 
     def _plain(self, stretch: str) -> list[int]:
-        """A stretch without control tokens. Tokens of a model's own are found in any text, so names are cut there."""
+        """Return the ids of a span without control tokens.
+
+        A model's own tokens are matched in any text, so names are cut there.
+        """
         ids = self._vocab.encode(stretch, special=False)
         if self._tokens.isdisjoint(ids):
             return ids
@@ -87,7 +90,7 @@ class QuotedEncoder:
         return ids
 
     def _continuation(self, text: str) -> list[int]:
-        """Ids of text that follows other text: without the space that some vocabularies put in front."""
+        """Return the ids of text that follows other text, without the space that some vocabularies prepend."""
         ids = self._vocab.encode(text, special=False)
         if self._spells(ids, text):
             return ids

@@ -1,7 +1,8 @@
-"""What a message says is text: names of control tokens in it do not become those tokens.
+"""Keeps the names of control tokens in messages as text, so that they do not become those tokens.
 
-A guard, a character that the conversation has not, is put into such names before the template renders them, and taken
-out of what it wrote; so names that a message holds are told from those that the template writes. Knows text, no ids.
+A guard, a character that the conversation does not contain, is inserted into such names before the template renders
+them, and removed from the output. So names in messages are told from names that the template writes. Knows text, no
+ids.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from runtime.conversation.chat_template import USUAL_FORM, ChatTemplate, Message
 from runtime.conversation.marks import MarkNames, Span
 from runtime.core.errors import TemplateError
 
-# Noncharacters, which no text has; and characters for private use, if one has all of those
+# Noncharacters, which no text should contain, then private-use characters if all of those occur
 GUARDS = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF1000))
 REASONING = re.compile("think|reason", re.IGNORECASE)
-# A text that a template looks for in what it writes
+# A text that a template searches for in messages
 SEARCH = re.compile(
     r"(?:split|startswith|endswith|r?find|r?index|replace|r?partition|remove(?:pre|suf)fix|count)\(\s*(['\"])(.*?)\1"
     r"|(['\"])((?:(?!\3).)*)\3\s+(?:not\s+)?in\b"
@@ -32,9 +33,9 @@ ROLES = ("system", "user", "assistant", "tool")
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A conversation as the model reads it. Names in the `quoted` places of its text are text, and no control tokens.
+    """A conversation as the model reads it. Names in the `quoted` spans of its text are text, not control tokens.
 
-    `changes` says what of the conversation was changed to fit the template.
+    `changes` describes the changes that made the conversation fit the template.
     """
 
     text: str
@@ -42,16 +43,16 @@ class Rendered:
     changes: tuple[str, ...] = ()
 
     def plus(self, text: str, *, is_quoted: bool = False) -> Rendered:
-        """Return the same with more text at its end, which a template or a message has written."""
+        """Return a copy with more text at its end, from a template or, if `is_quoted`, from a message."""
         end = len(self.text) + len(text)
         more = ((len(self.text), end),) if is_quoted and text else ()
         return replace(self, text=self.text + text, quoted=self.quoted + more)
 
 
 class QuotingTemplate:
-    """A chat template that tells what it writes itself from what messages say.
+    """A chat template that separates its own text from that of messages.
 
-    Where it changes what messages say so much that this cannot be told, nothing is quoted.
+    If it changes the messages too much to separate them, nothing is quoted.
     """
 
     def __init__(self, template: ChatTemplate, source: str, names: MarkNames) -> None:
@@ -64,7 +65,7 @@ class QuotingTemplate:
         tools: Sequence[Mapping[str, Any]] = (),
         form: TemplateForm = USUAL_FORM,
     ) -> Rendered:
-        """The conversation, with the places of names that it holds. Raises TemplateError."""
+        """Return the conversation with the spans of the names that its messages contain. Raises TemplateError."""
         now = datetime.now()
         text = self.template.render(messages, tools, form, now)
         if not any(map(self.names.occur_in, strings([[m.content, m.more] for m in messages], tools, form.variables))):
@@ -85,9 +86,9 @@ class QuotingTemplate:
         guard: str,
         kept: Collection[str],
     ) -> tuple[list[Message], Any, TemplateForm]:
-        """All that a client sends with guards in its names, but for those that are `kept`.
+        """Return all of a client's text with guards in its names, except for the `kept` ones.
 
-        Templates take past replies apart by some marks, so these are kept in replies.
+        Templates split past replies at some marks, so these are kept in replies.
         """
 
         def guarded(value: Any, kept: Collection[str] = kept) -> Any:
@@ -100,24 +101,24 @@ class QuotingTemplate:
         return list(map(turn, messages)), guarded(tools), replace(form, variables=guarded(form.variables))
 
     def _rendered(self, given: tuple[list[Message], Any, TemplateForm], guard: str, now: datetime) -> Rendered | None:
-        """What becomes of a guarded conversation, without guards; None where the template refuses it."""
+        """Return a guarded conversation rendered and without its guards, or None if the template refuses it."""
         try:
             parts = re.split(forms_of(guard), self.template.render(*given, now))
         except TemplateError:
             return None
         text, cuts = "".join(parts), list(accumulate(map(len, parts[:-1])))
-        # A guard that is in no name was in one that the template took apart
+        # A guard inside no name was in a name that the template split
         quoted = (
             span for span in self.names.spans(text) if bisect_right(cuts, span[0]) < bisect_right(cuts, span[1] - 1)
         )
         return Rendered(text, tuple(quoted))
 
     def unquoted_roles(self) -> list[str]:
-        """Those whose messages the template changes so much that names in them cannot be told from its own."""
+        """Return the roles whose messages the template changes too much to tell their names from its own."""
         return [role for role in ROLES if self._is_lost(role)]
 
     def _is_lost(self, role: str) -> bool:
-        """Whether a name in a message of that role is not quoted. False for a role that the template has not."""
+        """Whether a name in a message of that role is not quoted. False for a role that the template refuses."""
         names = sorted(self.names.names - self._searched, key=lambda name: (name not in self._source, name))
         if not names:
             return False
@@ -132,13 +133,13 @@ class QuotingTemplate:
 
 
 def searched(source: str, names: Collection[str]) -> frozenset[str]:
-    """The names that a template looks for in messages, and those of marks around reasoning."""
+    """Return the names that a template searches for in messages, and those of marks around reasoning."""
     literals = {(found[2] or found[4] or "").strip() for found in SEARCH.finditer(source)}
     return frozenset(name for name in names if REASONING.search(name) or name in literals)
 
 
 def strings(*values: object) -> Iterator[str]:
-    """All text in plain data, keys included."""
+    """Yield all text in plain data, keys included."""
     left: list[object] = [*values]
     while left:
         value = left.pop()
@@ -151,7 +152,7 @@ def strings(*values: object) -> Iterator[str]:
 
 
 def with_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """Plain data with all of its text changed, keys included."""
+    """Return plain data with all of its text changed, keys included."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -160,7 +161,7 @@ def with_strings(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def guard_for(text: str) -> str:
-    """A character that the text has not, neither as it is nor as JSON may write it. Raises TemplateError."""
+    """Return a character that the text does not contain, as it is or escaped in JSON. Raises TemplateError."""
     has = set(text)
     found = (chr(code) for code in GUARDS if chr(code) not in has)
     guard = next((each for each in found if not re.search(forms_of(each), text)), None)
@@ -170,14 +171,14 @@ def guard_for(text: str) -> str:
 
 
 def forms_of(guard: str) -> str:
-    """A pattern of the guard as it is, and as JSON in ASCII has it."""
+    """Return a pattern of the guard as it is, and as ASCII JSON escapes it."""
     return f"{guard}|{re.escape(json.dumps(guard)[1:-1])}"
 
 
 def dangerous(source: str, controls: Iterable[str], own: Iterable[str]) -> MarkNames:
-    """The names that must not be taken for tokens where a message holds them, with a template of that source.
+    """Return the names that must not become tokens when a message contains them, for a template of that source.
 
-    Tokens of a model's `own` may be turn marks, or words and HTML tags that people write: those that look like marks
-    and that the template writes count.
+    A model's `own` tokens may be turn marks, or words and HTML tags that people write. Only those that look like marks
+    and occur in the template are included.
     """
     return MarkNames([*controls, *(name for name in own if re.fullmatch(r"<.+>|\[.+\]", name) and name in source)])

@@ -1,4 +1,5 @@
-"""How much a chat template may make in one rendering, and how much room a value takes, all counted in characters.
+"""Bounds how much a chat template may create in one rendering, and measures the size of values in characters.
+
 Knows Python's values; knows no messages.
 """
 
@@ -11,10 +12,10 @@ from typing import Any, cast
 from jinja2.exceptions import SecurityError
 from jinja2.utils import Namespace
 
-ROOM = 2**30  # bytes that all that is made in one rendering may have
-CHARACTER = 4  # bytes, at most
-THING = 24  # characters that take the memory of one thing in a list
-BITS = 2**17  # of a whole number; Python writes no more than 14,300
+ROOM = 2**30  # bytes that one rendering may create in total
+CHARACTER = 4  # bytes per character, at most
+THING = 24  # characters that one element of a list counts as, by its memory
+BITS = 2**17  # bits of an integer, at most; Python prints no more than 14,300
 
 TEXTS = str, bytes
 VIEWS: tuple[type, ...] = type({}.keys()), type({}.values()), type({}.items())
@@ -23,34 +24,34 @@ CONTAINERS = *SIZED, Namespace
 
 
 class TooMuchError(SecurityError):
-    """A rendering makes more than it may."""
+    """A rendering creates more than it may."""
 
 
 class Meter:
-    """What one rendering has made so far, in bytes. Raises TooMuchError where that becomes too much."""
+    """The bytes that one rendering has created so far. Raises TooMuchError where they exceed ROOM."""
 
     def __init__(self) -> None:
         self.used = 0
 
     def afford(self, length: int) -> None:
-        """Refuses what would not fit; `length` in characters."""
+        """Raise TooMuchError if `length` more characters would not fit."""
         if self.used + CHARACTER * length > ROOM:
             raise TooMuchError("it makes too much text or too long a list")
 
     def spend(self, length: int) -> None:
-        """Counts what is made now, in characters."""
+        """Count `length` created characters."""
         self.afford(length)
         self.used += CHARACTER * length
 
     def spend_text(self, text: str) -> str:
-        """Counts a text that was made by what it takes, which is mostly one byte a character; returns it."""
+        """Count a created text by its memory, mostly one byte per character, and return it."""
         self.used += text.__sizeof__()
         self.afford(0)
         return text
 
 
 def size(value: object) -> int:
-    """Return the characters that a value takes by itself, without what is in it."""
+    """Return the size of a value in characters, without its elements."""
     if isinstance(value, TEXTS):
         return len(value)
     if isinstance(value, int):
@@ -59,31 +60,31 @@ def size(value: object) -> int:
 
 
 def weight(value: object, known: dict[int, int] | None = None) -> int:
-    """Return the characters of a value with all that is in it, each as often as writing it would write it."""
+    """Return the size in characters of a value with all its elements, each counted as often as it is printed."""
     if not isinstance(value, CONTAINERS):
         return size(value)
     known = {} if known is None else known
     if (key := id(value)) not in known:
-        known[key] = THING  # of a list that contains itself Python writes no more
+        known[key] = THING  # Python prints no more than this for a list inside itself
         known[key] = THING + sum(THING + weight(part, known) for part in parts(value))
     return known[key]
 
 
 def parts(value: Any) -> Iterable[object]:
-    """Return what is in a container."""
+    """Return the elements of a container, and the keys too of a dict."""
     if isinstance(value, Namespace):
         value = object.__getattribute__(value, "_Namespace__attrs")
     return chain(value, value.values()) if isinstance(value, dict) else value
 
 
 def depth(value: object) -> int:
-    """Return how deep containers are nested. Raises RecursionError where they have no end."""
+    """Return the nesting depth of containers. Raises RecursionError where it has no end."""
     if not isinstance(value, list | tuple | dict):
         return 0
     return 1 + max(map(depth, {id(part): part for part in parts(value)}.values()), default=0)
 
 
 def checked_number(bits: float) -> None:
-    """Raises TooMuchError for a whole number that is too long."""
+    """Raise TooMuchError for an integer that is too long."""
     if bits > BITS:
         raise TooMuchError("it makes too great a number")

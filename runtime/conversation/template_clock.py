@@ -1,4 +1,4 @@
-"""A limit on how long a chat template may run: a file of unknown origin must not hold the app forever."""
+"""Limits how long a chat template may run, as a file of unknown origin must not block the app forever."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ Result = TypeVar("Result")
 
 
 class TemplateTooSlowError(BaseException):
-    """A template did not come to an end. No `except Exception` of Jinja's keeps it from ending the template."""
+    """A template ran past its time limit. A BaseException, so that no `except Exception` in Jinja catches it."""
 
 
 class Alarm:
-    """Raises TemplateTooSlowError in the thread that made it after some seconds, and again until it `is_over`: Python
-    drops an error that reaches it in a destructor or in a callback of the garbage collector, and a template that makes
-    much garbage is hardly ever elsewhere.
+    """Raises TemplateTooSlowError in the thread that created it after `seconds`, and again until `is_over`.
+
+    Python drops an error raised in a destructor or a garbage collector's callback, and a template that creates much
+    garbage spends nearly all its time there.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -29,10 +30,10 @@ class Alarm:
         threading.Thread(target=self._ring, args=(seconds,), name="template clock", daemon=True).start()
 
     def stop(self) -> None:
-        """Wait until no error comes any more; raise the one that is on its way."""
+        """Stop the alarm, and raise an error that is already pending."""
         with self._lock:
             self._ended.set()
-        for _ in range(2):  # Python looks for such errors when it jumps back
+        for _ in range(2):  # Python checks for asynchronous errors at backward jumps
             pass
 
     def _ring(self, patience: float) -> None:
@@ -45,10 +46,10 @@ class Alarm:
 
 
 def run_limited(seconds: float, work: Callable[[], Result]) -> Result:
-    """Return what `work` returns. Raises TemplateTooSlowError when it takes longer, whatever Python it runs."""
+    """Return the result of `work`. Raises TemplateTooSlowError after `seconds`, whatever Python code it runs."""
     alarm = Alarm(seconds)
     try:
         return work()
     finally:
-        alarm.is_over = True  # stored before any call, so that no error can come between
+        alarm.is_over = True  # set before any call, so that no error can come between
         alarm.stop()

@@ -1,5 +1,7 @@
-"""How long what an operator, a method or a filter makes can become, in characters, from what it is given. An estimate
-may be too high, never far too low, and has the parameters of its function. Knows Python's and Jinja's functions.
+"""Estimates how long the result of an operator, a method or a filter can become, in characters.
+
+Each estimate has the parameters of its function. It may be too high, never far too low. Knows Python's and Jinja's
+functions.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from jinja2.exceptions import SecurityError
 
 from runtime.conversation.template_bounds import CONTAINERS, TEXTS, THING, VIEWS, checked_number, depth, size, weight
 
-LISTED = 2**20  # characters of a list that a filter for texts is given
-DIGITS = 400  # characters of the longest float, and of what a directive of a format makes by itself
+LISTED = 2**20  # characters of a list passed to a filter for texts, at most
+DIGITS = 400  # characters of the longest float, and of the fixed part of a format directive
 LINE_ENDS = ("\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
 PERCENT = re.compile(r"%(?:%|(?:\((?:[^()]|\([^()]*\))*\))?[#0\- +]*(\*|\d*)(?:\.(\*|\d*))?[hlL]?(.))", re.DOTALL)
 SPEC = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?(\d*)[_,]?(?:\.(\d+))?", re.DOTALL)
@@ -41,7 +43,7 @@ def power(left: Any, right: Any) -> int:
 
 
 def both(left: Any, right: Any) -> int:
-    """Return at most the length of a sum or a difference; the things of a set are compared."""
+    """Return at most the length of a sum or a difference; the elements of a set count too, as they are compared."""
     return weight(left) + weight(right) if isinstance(left, HASHED) else size(left) + size(right)
 
 
@@ -59,66 +61,69 @@ def percent(text: Any, args: object) -> int:
 
 
 def spec_width(spec: str) -> int:
-    """Return the characters that a format's specification asks for."""
+    """Return the number of characters that a format specification requests."""
     found = SPEC.match(spec)
     return sum(int(number or 0) for number in found.groups()) if found else 0
 
 
 def date(form: str) -> int:
-    """Return at most the length of a date written in this form."""
+    """Return at most the length of a date in this format."""
     return len(form) + sum(DIGITS + int(width or 0) for width in DIRECTIVE.findall(form))
 
 
 def padded(text: Text, width: int = 80, *_: object) -> int:
-    """For `ljust` and its like."""
+    """Estimate `ljust` and similar methods."""
     return max(len(text), width)
 
 
 def expanded(text: Text, tabsize: int = 8) -> int:
-    """For `expandtabs`."""
+    """Estimate `expandtabs`."""
     return len(text) * max(tabsize, 1)
 
 
 def joined(separator: Text, values: Iterable[object]) -> int:
-    """For `join`, as a method."""
+    """Estimate `join` as a method."""
     return sum(weight(value) + len(separator) for value in values)
 
 
 def replaced(text: Any, old: Any, new: Text, count: int | None = -1) -> int:
-    """For `replace`."""
+    """Estimate `replace`."""
     found: int = text.count(old)
     return len(text) + (found if count is None or count < 0 else min(count, found)) * len(new)
 
 
 def translated(text: Text, table: Any) -> int:
-    """For `translate`."""
+    """Estimate `translate`."""
     values: Iterable[object] = table.values() if isinstance(table, dict) else table
     return len(text) * max(map(size, values), default=1)
 
 
 def encoded(text: Text, *args: object, **named: object) -> int:
-    """For `encode`: what has no code may be written by its name."""
+    """Estimate `encode`; characters outside the encoding may be written by name."""
     return len(text) * (10 if len(args) < 2 and "errors" not in named else 100)
 
 
 def split(text: Any, sep: Any = None, maxsplit: int = -1) -> int:
-    """For `split` and `rsplit`."""
+    """Estimate `split` and `rsplit`."""
     found = len(text) // 2 if sep is None else text.count(sep)
     return searched(text, sep or "") + THING * (1 + (found if maxsplit < 0 else min(maxsplit, found)))
 
 
 def searched(text: Text, sub: Any = "", *_: object) -> int:
-    """For what may compare each place of a text with all of another: an eighth of the comparisons, as they are fast."""
+    """Estimate methods that may compare each position of a text with all of another.
+
+    Returns an eighth of the number of comparisons, as they are fast.
+    """
     return len(text) * max(len(sub) if isinstance(sub, TEXTS) else 1, 8) // 8
 
 
 def usual(text: Text, *_: object, **__: object) -> int:
-    """For methods that make at most another text of the same length; some letters become three."""
+    """Estimate methods that return a text of at most the same length; some letters become three."""
     return 3 * size(text)
 
 
 def bytes_of(number: object, length: int = 1, *_: object, **__: object) -> int:
-    """For `to_bytes`."""
+    """Estimate `to_bytes`."""
     return length
 
 
@@ -137,42 +142,42 @@ METHODS: Mapping[str, Callable[..., int]] = {
 
 
 def indented(value: object, width: int | str = 4, *_: object, **__: object) -> int:
-    """For the filter `indent`."""
+    """Estimate the filter `indent`."""
     text = value if isinstance(value, str) else "\n" * weight(value)
     lines = 2 + sum(map(text.count, LINE_ENDS))
     return len(text) + lines * (THING + (len(width) if isinstance(width, str) else max(width, 0)))
 
 
 def joined_list(value: Any, d: str = "", attribute: object = None) -> int:
-    """For the filter `join`; in HTML a character may become five."""
+    """Estimate the filter `join`; in HTML a character may become five."""
     things = len(value) if hasattr(value, "__len__") else 0
     return 6 * (weight(value) + things * size(d))
 
 
 def replaced_in(value: Any, old: Any, new: Any, count: Any = None) -> int:
-    """For the filter `replace`."""
+    """Estimate the filter `replace`."""
     return 6 * replaced(text_of(value), text_of(old), text_of(new), count)
 
 
 def text_of(value: object) -> str:
-    """Return a value as a text. Raises SecurityError for a list that would be a long one."""
+    """Return a value as text. Raises SecurityError for a list whose text would be too long."""
     if isinstance(value, CONTAINERS) and weight(value) > LISTED:
         raise SecurityError("it takes a long list for a text")
     return value if isinstance(value, str) else str(value)
 
 
 def batched(value: object, linecount: int, fill_with: object = None) -> int:
-    """For `batch`."""
+    """Estimate `batch`."""
     return size(value) * THING + (0 if fill_with is None else THING * linecount)
 
 
 def sliced(value: object, slices: int, fill_with: object = None) -> int:
-    """For `slice`."""
+    """Estimate `slice`."""
     return size(value) * THING + THING * slices
 
 
 def rounded(value: object, precision: int = 0, *_: object, **__: object) -> int:
-    """For `round`. Raises SecurityError for too many places."""
+    """Estimate `round`. Raises SecurityError for too many places."""
     checked_number(4 * abs(precision))
     return 0
 
@@ -180,21 +185,21 @@ def rounded(value: object, precision: int = 0, *_: object, **__: object) -> int:
 def truncated(
     value: object, length: int = 255, killwords: bool = False, end: str = "...", *_: object, **__: object
 ) -> int:
-    """For `truncate`."""
+    """Estimate `truncate`."""
     return weight(value) + size(end)
 
 
 def wrapped(
     value: object, width: int = 79, break_long_words: bool = True, wrapstring: Any = None, *_: object, **__: object
 ) -> int:
-    """For `wordwrap`."""
+    """Estimate `wordwrap`."""
     return weight(value) * (THING + size(wrapstring or ""))
 
 
 def dumped(
     value: object, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> int:
-    """For `tojson`: a line for each thing, and twelve characters for one where it is escaped."""
+    """Estimate `tojson`: one line for each element, and twelve characters for each escaped one."""
     total = weight(value)
     step = len(indent) if isinstance(indent, str) else max(indent or 0, 0)
     line = step * (depth(value) + 1 if step else 0) + sum(map(size, separators or ()))
@@ -202,27 +207,27 @@ def dumped(
 
 
 def in_pieces(value: object, *args: object, **named: object) -> int:
-    """For filters that take a text apart."""
+    """Estimate filters that split a text."""
     return THING * (1 + weight(value)) + sum(map(weight, chain(args, named.values()))) * (1 + weight(value))
 
 
 def written(*args: object, **named: object) -> int:
-    """For any other filter: all it got, escaped or copied to be compared."""
+    """Estimate any other filter: all its arguments, escaped or copied for comparison."""
     return 6 * sum(map(weight, chain(args, named.values())))
 
 
 def pretty(value: object, *_: object) -> int:
-    """For `pprint`, where each line may be indented by all keys around it."""
+    """Estimate `pprint`, where each line may be indented by all keys around it."""
     return weight(value) ** 2 // 4
 
 
 def taken(value: object, *args: object, **named: object) -> int:
-    """For filters that look at a list and not into it."""
+    """Estimate filters that read a list but not its elements."""
     return sum(map(weight, chain(args, named.values())))
 
 
 def listed(value: object) -> int:
-    """For `list`."""
+    """Estimate `list`."""
     return THING * size(value) if isinstance(value, TEXTS) else size(value)
 
 

@@ -1,7 +1,7 @@
-"""Where chat templates are rendered: Jinja as transformers sets it up, with bounds on what a template makes.
+"""Renders chat templates in Jinja, set up as in transformers, with bounds on what a template creates.
 
-A template comes with a model from the net. What it may do is write text about messages; what would grow beyond any
-prompt is refused before it is done. Knows Jinja; knows no messages.
+A template comes with a model from the internet. It may write text about messages; an operation that would grow beyond
+any prompt is refused before it runs. Knows Jinja; knows no messages.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from runtime.conversation.template_syntax import Generation, Hooks
 CHANGES = frozenset("append extend insert pop remove reverse clear popitem setdefault update".split())
 COMPARES = frozenset(("index", "count", "remove"))
 COPIES = frozenset(("extend", "update", "copy"))
-PASSED = "jinja_pass_arg"  # where Jinja notes that a function takes an argument of Jinja's before the others
+PASSED = "jinja_pass_arg"  # the attribute by which Jinja marks a function that takes one of Jinja's own arguments first
 
 
 class BoundedFormatter(SandboxedFormatter):
-    """What stands in for a text's own `format`, with bounds on each field."""
+    """Replacement for a text's own `format`, with bounds on each field."""
 
     _env: Sandbox
 
     def format_field(self, value: Any, format_spec: str) -> Any:
-        """Write one field."""
+        """Format one field."""
         self._env.meter.spend(growth.spec_width(format_spec) + 6 * weight(value))
         return super().format_field(value, format_spec)
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
-        """Write one field as Python would, where `!r` or `!a` says so."""
+        """Convert one field as Python would for `!r` or `!a`."""
         self._env.meter.spend(10 * weight(value) if conversion else 0)
         return super().convert_field(value, conversion)
 
 
 class BoundedEscapeFormatter(BoundedFormatter, SandboxedEscapeFormatter):
-    """The same for HTML."""
+    """The same formatter for HTML."""
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """An environment for one rendering. A template may change the lists it is given, so they are to be copies."""
+    """An environment for one rendering. Pass copies of lists, as a template may change them."""
 
     intercepted_binops = frozenset(SandboxedEnvironment.default_binop_table)
     intercepted_unops = frozenset(SandboxedEnvironment.default_unop_table)
@@ -81,15 +81,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return tree
 
     def loaded(self, code: Any) -> Template:
-        """Return the template of code that another sandbox compiled."""
+        """Return the template from code that another sandbox compiled."""
         return self.template_class.from_code(self, code, self.make_globals(None))
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Lists and dicts may be changed, but not sorted by a function of the template's choice."""
+        """Whether the attribute is safe: lists and dicts may be changed, but not sorted by a function from the
+        template.
+        """
         return super().is_safe_attribute(obj, attr, value) or (attr in CHANGES and isinstance(obj, list | dict))
 
     def bounded(self, name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a filter that refuses what would become too much, or a test, which has no name here."""
+        """Return a filter, or a test if `name` is empty, that refuses calls with too large a result."""
         estimate, skip = FILTERS.get(name, growth.written) if name else growth.taken, hasattr(work, PASSED)
         bounded = partial(self.careful, work, estimate, skip)
         if skip:
@@ -99,7 +101,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def careful(
         self, work: Callable[..., Any], estimate: Callable[..., int], skip: int, /, *args: Any, **kwargs: Any
     ) -> Any:
-        """Return what a filter or a test makes, if there is room; Jinja's own argument before the others is skipped."""
+        """Call a filter or a test if its estimated result fits; `skip` is 1 if Jinja passes its own argument first."""
         value = args[skip]
         if estimate not in LAZY and hasattr(value, "__next__"):
             value = self.gathered(value)
@@ -109,7 +111,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self.counted(made, made is value or estimate is growth.taken)
 
     def gathered(self, things: Iterable[Any]) -> list[Any]:
-        """Return the things in a list, counted as they come."""
+        """Return the elements as a list, counted one by one."""
         found = []
         for thing in things:
             self.meter.spend(THING + (size(thing) if isinstance(thing, list) else 0))
@@ -117,7 +119,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return found
 
     def counted(self, made: Any, was_there: bool = False) -> Any:
-        """Return what was made; a generator with all that it yields, as chains of generators have no bound."""
+        """Return a result after counting it; a generator is read to its end, as chains of generators have no bound."""
         if isinstance(made, GeneratorType):
             return iter(self.gathered(made))
         if isinstance(made, int):
@@ -129,7 +131,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return made
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """What grows by an operator is bounded by what would result."""
+        """Apply a binary operator if its estimated result fits."""
         if operator == "%" and isinstance(left, TEXTS):
             self.meter.afford(growth.percent(left, right))
         else:
@@ -137,15 +139,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self.counted(super().call_binop(context, operator, left, right))
 
     def call_unop(self, context: Context, operator: str, arg: Any) -> Any:
-        """A sign makes another number."""
+        """Apply a unary operator, and count the new number."""
         return self.counted(super().call_unop(context, operator, arg))
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """A tuple may be a key, and is compared."""
+        """Return an item, after weighing the key: a tuple as a key is compared."""
         return super().getitem(obj, self.weighed(argument))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """Return what stands in for a text's own `format`, or None for anything else."""
+        """Return the replacement for a text's own `format`, or None for anything else."""
         if super().wrap_str_format(value) is None:
             return None
         text, is_map = value.__self__, value.__name__ == "format_map"
@@ -158,7 +160,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return format
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Methods are bounded as filters are; macros by what they do."""
+        """Call an object: methods are bounded as filters are, macros by their own operations."""
         owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
         named = {key: value for key, value in kwargs.items() if key not in ("_loop_vars", "_block_vars")}
         self.meter.spend(THING * (1 + len(args) + len(named)))
@@ -174,19 +176,19 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self.counted(made, made is owner or isinstance(obj, Macro) or isinstance(owner, list | dict))
 
     def check_arguments(self, owner: object, name: str, given: list[Any]) -> None:
-        """What is compared or written is weighed, and what a list or a dict grows by is counted."""
+        """Weigh values that are compared or written, and count the elements that a list or a dict gains."""
         self.meter.afford(sum(map(weight, given)) + (weight(owner) if name in COMPARES else 0))
         if isinstance(owner, list | dict) and name in COPIES:
             self.meter.spend(sum(THING * len(value) for value in [owner, *given] if hasattr(value, "__len__")))
 
     def weighed(self, value: Any) -> Any:
-        """Return what is to be written or compared with all that is in it."""
+        """Return a value to be written or compared, after weighing it with all its elements."""
         if isinstance(value, CONTAINERS):
             self.meter.afford(weight(value))
         return value
 
     def joined(self, parts: Iterable[str]) -> str:
-        """Return what a macro or a block wrote."""
+        """Return the text of a macro or a block."""
         parts = list(parts)
         self.meter.spend(sum(map(len, parts)))
         return "".join(parts)
@@ -201,13 +203,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Return `value[start:stop:step]`."""
         return self.counted(value[start:stop:step])
 
-    @pass_context  # so that no constant is made of it
+    @pass_context  # keeps Jinja from folding it into a constant
     def made(self, context: Context, value: Any) -> Any:
-        """Return a list or a dict that the template wrote."""
+        """Return a list or a dict literal of the template."""
         return self.counted(value)
 
     def strftime_now(self, form: str) -> str:
-        """Return the time now, as the template wants it written."""
+        """Return the current time in the template's format."""
         self.meter.afford(growth.date(form))
         return self.now.strftime(form)
 
@@ -219,13 +221,13 @@ OPERATORS = {"*": growth.product, "**": growth.power}
 def tojson(
     x: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    """Return a value as JSON, with the parameters and the order that transformers has."""
+    """Return a value as JSON, with the parameters and the key order of transformers."""
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 @pass_context
 def added(context: Context, iterable: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
-    """Return the sum, whose steps are bounded as the template's own are."""
+    """Return the sum, with each step bounded as the template's own operators are."""
     environment = context.environment
     assert isinstance(environment, Sandbox)
     for value in iterable if attribute is None else map(make_attrgetter(environment, attribute), iterable):

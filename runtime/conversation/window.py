@@ -1,7 +1,7 @@
-"""What to leave out of a conversation when the context is full: whole turns, the oldest first; never the system prompt
-or the last question.
+"""Chooses the turns to leave out of a conversation when the context is full: whole turns, the oldest first, never the
+system prompt or the last question.
 
-Knows messages and a way to count their tokens; knows no model.
+Knows messages and a function that counts their tokens; knows no model.
 """
 
 from __future__ import annotations
@@ -16,42 +16,40 @@ from runtime.conversation.prompt import Prompt, PromptEncoder, Talk
 from runtime.core.errors import StoppedError
 
 POLICIES = ("stop", "drop-oldest")
-HEADROOM = 0.25  # of the context that turns are dropped for, so that it is not done again at once
-LETTERS = 4  # of a token of usual text
-TRIES = 4  # guesses at how many turns to leave out, before the number is halved in
+HEADROOM = 0.25  # fraction of the context to free when turns are dropped, so that it is not soon needed again
+LETTERS = 4  # characters per token of ordinary text
+TRIES = 4  # estimates of the number of turns to leave out, before the search bisects
 
 Encode = Callable[[Sequence[Message]], list[int]]
 Count = Callable[[Message], int]
 
 
 def never() -> bool:
-    """Nobody cancels."""
+    """Return False: nothing cancels."""
     return False
 
 
 class PromptWindow:
-    """A prompt, and what of it still has room in the context; only of a conversation can turns be left out."""
+    """A prompt and the part of it that fits in the context; turns can be left out only of a conversation."""
 
     def __init__(
         self, prompt: Prompt, encoder: PromptEncoder, n_ctx: int, drops: bool, cancel: Callable[[], bool] = never
     ) -> None:
         self._prompt, self._encoder, self.n_ctx, self._cancel = prompt, encoder, n_ctx, cancel
         self._talk = talk_of(prompt) if drops else None
-        self.notice = ""  # a sentence about what was left out
+        self.notice = ""  # a sentence about the turns that were left out
 
     def begin(self, max_tokens: int | None) -> list[int]:
-        """The prompt's ids, with room for the reply where turns may be dropped for it. Raises StoppedError when that is
-        cancelled.
-        """
+        """Return the prompt's ids, with room for a reply if turns may be dropped. Raises StoppedError if cancelled."""
         room = int(HEADROOM * self.n_ctx)
         return self._fitted(self.n_ctx - min(max_tokens or room, room))
 
     def shrink(self, n_reply: int) -> list[int]:
-        """The ids without the oldest turns, so that the reply, of so many tokens, can go on."""
+        """Return the ids without the oldest turns, so that the reply, now of `n_reply` tokens, can continue."""
         return self._fitted(int((1 - HEADROOM) * self.n_ctx) - n_reply)
 
     def _fitted(self, most: int) -> list[int]:
-        """At most `most` ids, if that can be done."""
+        """Return at most `most` ids, if possible."""
         if (talk := self._talk) is None:
             return self._encoder.encode(self._prompt)
         begun = self._encoder.begun(talk)
@@ -73,14 +71,14 @@ class PromptWindow:
 
 
 def talk_of(prompt: Prompt) -> Talk | None:
-    """The conversation that a prompt is; None for one of which no turn can be left out."""
+    """Return the conversation of a prompt, or None for a prompt of which no turn can be left out."""
     if isinstance(prompt, Sequence) and not isinstance(prompt, str):
         return Talk(tuple(prompt))
     return prompt if isinstance(prompt, Talk) else None
 
 
 def without_oldest(messages: Sequence[Message], n: int = 1) -> list[Message]:
-    """Leaves out the oldest `n` questions and what answered them; the last question stays, whatever `n` is."""
+    """Return the messages without the oldest `n` questions and their answers; the last question always stays."""
     questions = questions_in(messages)
     n = min(n, len(questions) - 1)
     gone = range(questions[0], questions[n]) if n > 0 else range(0)
@@ -88,15 +86,15 @@ def without_oldest(messages: Sequence[Message], n: int = 1) -> list[Message]:
 
 
 def questions_in(messages: Sequence[Message]) -> list[int]:
-    """Where the questions are."""
+    """Return the indices of the questions."""
     return [i for i, message in enumerate(messages) if message.role == "user"]
 
 
 def fit(messages: Sequence[Message], encode: Encode, n_tokens: Count, most: int) -> tuple[list[Message], list[int]]:
-    """(messages, ids) with as few turns left out as bring the ids to `most`, or with all left out that may be.
+    """Return (messages, ids) without as many turns as bring the ids to `most`, or without all removable ones.
 
-    Turns are counted from the last one back, so no more of a conversation is looked at than has room, and what the
-    template puts around messages is learned from the first attempts at the whole.
+    Turns are counted from the last one back, so no more of a conversation is read than fits. The template's tokens
+    around messages are estimated from the latest attempt.
     """
     questions = questions_in(messages)
     too_few, enough, n_tries = -1, max(0, len(questions) - 1), 0
@@ -122,12 +120,12 @@ def fit(messages: Sequence[Message], encode: Encode, n_tokens: Count, most: int)
 
 
 def is_short(messages: Sequence[Message], most: int) -> bool:
-    """Is the whole likely to have room, so that no turn need be counted?"""
+    """Whether the whole is likely to fit, so that no turn need be counted."""
     return sum(len(message.content) for message in messages) <= LETTERS * most
 
 
 def around_each(tried: tuple[list[Message], list[int]] | None, n_tokens: Count) -> float:
-    """Tokens that the template put around each message of an attempt; 0.0 before there was any."""
+    """Return the tokens that the template put around each message of an attempt; 0.0 before the first one."""
     if tried is None or not tried[0]:
         return 0.0
     kept, ids = tried
@@ -137,7 +135,7 @@ def around_each(tried: tuple[list[Message], list[int]] | None, n_tokens: Count) 
 def n_to_leave_out(
     messages: Sequence[Message], questions: Sequence[int], n_tokens: Count, most: int, around: float
 ) -> int:
-    """How many turns have no room beside the last ones, where so many tokens are `around` each message."""
+    """Return the number of turns that do not fit with the last ones, given `around` template tokens per message."""
     if not questions:
         return 0
     stays = [i < questions[0] or message.role == "system" for i, message in enumerate(messages)]
@@ -150,8 +148,9 @@ def n_to_leave_out(
 
 
 def to_block(messages: Sequence[Message], n: int, size: int) -> int:
-    """At least `n` turns to be left out, so many that the next questions of a conversation leave out the same, and what
-    they begin with need not be read again: up to where another `size` characters of the conversation end.
+    """Return the number of turns to leave out: `n` or more, up to the next block of `size` characters.
+
+    So the next questions leave out the same turns, and their shared prefix stays cached.
     """
     questions = questions_in(messages)
     before = [0, *accumulate(len(message.content) for message in messages)]

@@ -1,4 +1,4 @@
-"""What every room may import: drafts, the contracts of backends and tokenizers, and the errors that people read.
+"""Types that every package may import: drafts, the backend and tokenizer protocols, and the errors shown to users.
 
-Knows token ids and numpy. Must not know any other room, a model library, a file or a clock.
+Knows token ids and numpy. Must not know any other package or a model library.
 """

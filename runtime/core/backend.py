@@ -1,4 +1,4 @@
-"""The contract between the engine and whatever runs a model. Only protocols; knows no library."""
+"""Protocols between the engine and the backends that run models. Knows no library."""
 
 from __future__ import annotations
 
@@ -7,106 +7,107 @@ from typing import Protocol
 
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 
-OnProgress = Callable[[str, float], bool]  # (what is being loaded, share of it) -> go on?
-SERVERS = "server's"  # what is loaded by another server, and waited for
+OnProgress = Callable[[str, float], bool]  # (item being loaded, fraction loaded) -> whether to continue
+SERVERS = "server's"  # the item in OnProgress while another server loads the model
 
 
 class Backend(Protocol):
-    """One model with a cache that nobody else sees.
+    """One model with a private KV cache.
 
-    `forward(context, draft)` returns the logits [1 + len(draft), n_vocab] that follow `context[-1]` (row 0) and each
-    draft token. The backend finds how much of `context` its cache holds, drops the rest and decodes what is missing
-    plus the draft: whatever was asked before, the logits are those of exactly these tokens. They are valid until the
-    next call. Raises ContextError when the tokens do not fit `n_ctx`, ModelError when the library fails.
+    `forward(context, draft)` returns the logits [1 + len(draft), n_vocab] after `context[-1]` (row 0) and after each
+    draft token. The backend keeps the cached prefix of `context`, drops the rest of the cache, and decodes the missing
+    tokens and the draft, so the logits do not depend on earlier calls. They are valid until the next call.
+    Raises ContextError when the tokens do not fit `n_ctx`, ModelError when the library fails.
     """
 
     n_ctx: int
     n_vocab: int
     n_rewindable: (
-        int  # tokens of a context up to which rejected ones can be dropped cheaply; beyond, nothing is drafted
+        int  # context length in tokens up to which rejected tokens are cheap to drop; beyond it nothing is drafted
     )
-    can_branch: bool  # trees can be decoded in one pass
+    can_branch: bool  # whether one pass can decode a tree
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
-        """Logits [1 + len(draft), n_vocab] that follow `context` and each draft token."""
+        """Return the logits [1 + len(draft), n_vocab] after `context` and after each draft token."""
 
     def n_cached(self, context: Tokens) -> int:
-        """How many of the first tokens of `context` need no decoding; its last one always does."""
+        """Return the number of leading tokens of `context` that are cached; the last token is always decoded."""
 
     def set_slots(self, n: int) -> None:
-        """Holds up to `n` conversations from now on, the latest included."""
+        """Set the number of conversations to keep cached, including the latest."""
 
     def resume(self, context: Tokens) -> None:
-        """Makes ready what is held of the conversation that `context` continues.
+        """Load the cached conversation that `context` continues.
 
-        `forward` does so by itself; called before it, this keeps that time out of the pass's.
+        `forward` does this itself. Calling it first keeps the loading time out of the measured pass.
         """
 
     def set_threads(self, one: int, many: int) -> None:
-        """Threads for passes of one row and of several rows."""
+        """Set the number of threads for passes of one row and for passes of several rows."""
 
     def close(self) -> None:
-        """Frees the context."""
+        """Free the context."""
 
 
 class Flag(Protocol):
-    """Ends passes: while it is up, they raise StoppedError."""
+    """A stop flag: while it is set, passes raise StoppedError."""
 
     def put(self, is_up: bool) -> None:
-        """Up or down, on any thread."""
+        """Set or clear the flag. May be called on any thread."""
 
 
 class TargetBackend(Backend, Protocol):
-    """The backend of a target: it may hold several conversations, and its passes can be ended."""
+    """Backend of a target model: it can cache several conversations, and its passes can be stopped."""
 
     @property
     def stop_flag(self) -> Flag:
-        """Ends passes."""
+        """The flag that stops passes."""
 
     @property
     def slots(self) -> int:
-        """Conversations that may be held."""
+        """Number of conversations that can be cached."""
 
 
 class SharedPasses(TargetBackend, Protocol):
-    """A backend whose passes up to `n_seats` conversations can share."""
+    """A backend that can decode up to `n_seats` conversations in one pass."""
 
     n_seats: int
 
     def fits(self, lengths: Iterable[int]) -> bool:
-        """Can conversations of so many tokens be decoded together?"""
+        """Return whether conversations of these lengths in tokens fit into the cache together."""
 
     def forward_all(self, asked: Sequence[tuple[Tokens, Draft]]) -> list[Logits]:
-        """What `forward` returns for each of several contexts and drafts, which fit together, from one pass.
+        """Return the logits, as of `forward`, for each of several contexts and drafts, from one pass.
 
-        Valid until the next call; the drafts have no more tokens together than one may have.
+        The contexts must fit together, and the drafts may have no more tokens in total than a single draft may.
+        The logits are valid until the next call.
         """
 
 
 class Reloadable(Protocol):
-    """Memory that can be given up and had again, such as a draft model's."""
+    """A component whose memory can be released and allocated again, such as a draft model."""
 
     @property
     def is_open(self) -> bool:
-        """Is the memory there?"""
+        """Whether the memory is allocated."""
 
     def reopen(self) -> None:
-        """Opens it beside whatever goes on, or takes up what was opened. Raises what opening raised."""
+        """Start opening in the background, or install the result of a finished opening. Raises what opening raised."""
 
     def close(self) -> None:
-        """Gives everything back, also what is on its way."""
+        """Release everything, including an opening in progress."""
 
 
 class Tokenizer(Protocol):
-    """Text to token ids and back."""
+    """Converts text to token ids and back."""
 
     @property
     def pieces(self) -> Mapping[int, bytes]:
-        """The bytes of each token; b"" for a control token."""
+        """The bytes of each token, b"" for control tokens."""
 
     @property
     def ends(self) -> Mapping[int, bool]:
-        """Does the model end its turn with this token?"""
+        """Whether each token ends the model's turn."""
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        """Ids of `text`; with `special`, the vocabulary's control tokens are recognised in it."""
+        """Return the token ids of `text`; with `special`, control tokens written in it are recognized."""

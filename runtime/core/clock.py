@@ -1,6 +1,6 @@
-"""The two clocks by which decoding is timed: seconds as people count them, and those for which this thread had a core.
+"""The two clocks that time decoding: wall time and the CPU time of this thread.
 
-On a machine of its own they agree. Knows no model.
+On an otherwise idle machine they agree. Knows no model.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-Clock = Callable[[], float]  # seconds since some moment
-FINE = 1e-5  # seconds that a clock must be able to tell apart; Windows counts a thread's time in sixtieths of a second
+Clock = Callable[[], float]  # seconds since an arbitrary moment
+FINE = 1e-5  # seconds, the required clock resolution; on Windows, thread time has a resolution of 1/60 s
 
 
 def wall() -> float:
-    """Seconds as people count them."""
+    """Return the wall time in seconds."""
     return time.perf_counter()
 
 
 def steadiest() -> Clock:
-    """The clock that other processes disturb least: what this thread waits while they have its core does not count."""
+    """Return the clock that other processes disturb least: thread time, or wall time where thread time is coarse."""
     return time.thread_time if time.get_clock_info("thread_time").resolution < FINE else time.perf_counter

@@ -1,4 +1,4 @@
-"""What a drafter hands over: tokens guessed to follow a context, and where they were sampled from.
+"""Drafts: the tokens proposed to follow a context, and the distributions they were sampled from.
 
 Pure data; knows no model, no cache and no sampling rule.
 """
@@ -13,71 +13,71 @@ from numpy.typing import NDArray
 
 Tokens = NDArray[np.int32]  # [n] token ids
 Logits = NDArray[np.float32]  # [rows, n_vocab], or one row [n_vocab]
-Path = tuple[int, ...]  # tentative tokens after a context
+Path = tuple[int, ...]  # draft tokens after a context
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A distribution over few of the vocabulary's tokens; all others have probability 0."""
+    """A sparse distribution over the vocabulary; tokens not listed have probability 0."""
 
     ids: NDArray[np.int64]  # [n], ascending
     probs: NDArray[np.float64]  # [n], positive, sum 1
 
     def of(self, token: int) -> float:
-        """The token's probability."""
+        """Return the probability of `token`."""
         i = int(self.ids.searchsorted(token))
         return float(self.probs[i]) if i < len(self.ids) and self.ids[i] == token else 0.0
 
     def without(self, tokens: list[int]) -> Distribution:
-        """The distribution given that it is none of `tokens`, of which it must not consist."""
+        """Return the distribution conditioned on not being one of `tokens`, which must not cover all of it."""
         kept = ~np.isin(self.ids, tokens)
         return self if kept.all() else Distribution(self.ids[kept], self.probs[kept] / self.probs[kept].sum())
 
 
 def certain(token: int) -> Distribution:
-    """The distribution that is all on one token."""
+    """Return the point mass on one token."""
     return Distribution(np.array([token]), np.ones(1))
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Tokens guessed to follow a context: a chain, or a tree when `parents` is given.
+    """Tokens proposed to follow a context: a chain, or a tree when `parents` is given.
 
-    A node stands after its parent (`parents[i] < i`), and no two children of a node carry the same token.
+    A node comes after its parent (`parents[i] < i`), and no two children of a node have the same token.
     """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] | None = None  # node index, -1 = the context's last token; None = chain
-    probs: tuple[Distribution, ...] | None = None  # what each token was sampled from; None = point masses
+    probs: tuple[Distribution, ...] | None = None  # the distribution of each token; None = point masses
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def children(self, node: int) -> Iterator[int]:
-        """The nodes that directly follow `node`, in order."""
+        """Yield the children of `node`, in order."""
         if self.parents is None:
             return iter(range(node + 1, min(node + 2, len(self.tokens))))
         return (child for child, parent in enumerate(self.parents) if parent == node)
 
     def child(self, node: int, token: int) -> int | None:
-        """The child of `node` that carries `token`, if there is one."""
+        """Return the child of `node` with this token, or None."""
         if self.parents is None:
             return node + 1 if node + 1 < len(self.tokens) and self.tokens[node + 1] == token else None
         return next((child for child in self.children(node) if self.tokens[child] == token), None)
 
     def parent(self, node: int) -> int:
-        """The node before `node`; -1 is the context's last token."""
+        """Return the parent of `node`; -1 is the context's last token."""
         return node - 1 if self.parents is None else self.parents[node]
 
     def trunk(self) -> list[int]:
-        """The nodes along first children, from the root down."""
+        """Return the nodes along first children, from the root down."""
         found = list[int]()
         while (child := next(self.children(found[-1] if found else -1), None)) is not None:
             found.append(child)
         return found
 
     def first(self, n: int) -> Draft:
-        """The draft's first `n` nodes."""
+        """Return the draft's first `n` nodes."""
         if n >= len(self.tokens):
             return self
         return Draft(self.tokens[:n], self.parents and self.parents[:n], self.probs and self.probs[:n])
@@ -87,14 +87,14 @@ NO_DRAFT = Draft()
 
 
 def common_prefix(a: Tokens, b: Tokens) -> int:
-    """Length of the common prefix of two arrays, which may be long."""
+    """Return the length of the common prefix of two arrays, which may be long."""
     n = min(len(a), len(b))
     same = a[:n] == b[:n]
     return n if same.all() else int(same.argmin())
 
 
 def common_start(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the common prefix of two short tuples or lists, for which arrays would take longer."""
+    """Return the length of the common prefix of two short tuples or lists, faster than with arrays."""
     n = 0
     for left, right in zip(a, b, strict=False):
         if left != right:
@@ -104,18 +104,17 @@ def common_start(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def merge(drafts: Sequence[Draft]) -> Draft:
-    """One tree of several drafts, in which shared beginnings are one path.
+    """Merge drafts into one tree, in which common prefixes are shared paths.
 
-    A token that an earlier sibling carries is proposed once. A later sibling is therefore known to be none of the
-    earlier, and what it was sampled from is conditioned on that: so each is a fair proposal for the residual that the
-    earlier ones leave.
+    A token is proposed once among siblings. Each later sibling's distribution is conditioned on not being an earlier
+    sibling, so it is a valid proposal for the residual that the earlier ones leave.
     """
     if len(drafts) < 2:
         return drafts[0] if drafts else NO_DRAFT
     tokens, parents, probs = list[int](), list[int](), list[Distribution]()
     nodes: dict[tuple[int, int], int] = {}  # (parent, token) -> node
     for draft in drafts:
-        places = [-1]  # of this draft's nodes in the tree, after the root's
+        places = [-1]  # the tree nodes of the root and of this draft's nodes
         for i, token in enumerate(draft.tokens):
             key = places[draft.parent(i) + 1], token
             if key not in nodes:
@@ -129,7 +128,7 @@ def merge(drafts: Sequence[Draft]) -> Draft:
 
 
 def usable(n_shared: int, n_asked: int, grain: int) -> int:
-    """Of the first tokens that a text shares with one of which `n_asked` were asked for, those that need not be read
-    again: all of them where it goes on, else a multiple of `grain`.
+    """Return the number of cached tokens that can be reused: `n_shared` if the new text continues the cached one, else
+    a multiple of `grain`. `n_asked`: leading cached tokens that a request contained; later ones are drafts.
     """
     return n_shared if n_shared >= n_asked - 1 else n_shared - n_shared % grain

@@ -1,6 +1,6 @@
-"""What a drafter is: it proposes tokens within a budget, and a stopping criterion tells it when to stop.
+"""The drafter interface: a drafter proposes tokens within a budget until a stopping criterion ends the proposal.
 
-Only the contract; knows no model, no controller and no rule of acceptance.
+Knows no model, no controller and no verification rule.
 """
 
 from __future__ import annotations
@@ -14,99 +14,102 @@ from runtime.core.draft import NO_DRAFT, Distribution, Draft, Logits, Path, Toke
 UNKNOWN_TOKEN = -1
 
 
-# What is made in every step is a named tuple: that takes a third of a frozen dataclass's time.
+# Objects created in every step are named tuples: creating one takes a third of the time of a frozen dataclass.
 class Pick(NamedTuple):
-    """A drafter's choice of one token by the reply's own sampling rule."""
+    """A drafter's choice of one token by the sampling rule of the sequence."""
 
     token: int
-    # Probability of the likeliest token: known before the token is drawn, so stopping on it is lossless
+    # Probability of the likeliest token. It is known before the token is drawn, so stopping on it is lossless
     confidence: float
-    distribution: Distribution | None  # what `token` was drawn from, where the rule of acceptance compares it
+    distribution: Distribution | None  # the distribution of `token`, if the verification rule needs it
     others: tuple[int, ...] = ()  # the next best tokens, best first
 
 
 class Answer(IntEnum):
-    """What becomes of a draft token, and whether another one is wanted; false for a token that is not wanted."""
+    """Decision of the stopping criterion about a draft token; falsy if the token is left out."""
 
-    REJECT = 0  # leave it out and stop
-    LAST = 1  # take it and stop
-    CONTINUE = 2  # take it and draft another
+    REJECT = 0  # leave the token out and stop
+    LAST = 1  # keep the token and stop
+    CONTINUE = 2  # keep the token and draft another
 
 
-REJECT, LAST, CONTINUE = Answer  # looked up so by name, a member takes a tenth of the time
+REJECT, LAST, CONTINUE = Answer  # a module name takes a tenth of the time of a member lookup
 
 
 class ShouldContinue(Protocol):
-    """The stopping criterion of one proposal: asked once per draft token, in order."""
+    """The stopping criterion of one proposal, called once per draft token, in order."""
 
     def __call__(self, confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:
-        """Is a token of this confidence worth verifying? Naming it lets it be scored even if it is rejected."""
+        """Decide whether a token of this confidence is worth verifying.
+
+        If `token` is passed, it is scored even if it is left out of the draft.
+        """
 
 
 class Budget(NamedTuple):
-    """What a drafter may spend on one proposal, and how it chooses a token from its own logits."""
+    """Limits of one proposal, and the function that picks a token from the drafter's logits."""
 
     max_k: int
     should_continue: ShouldContinue
     pick: Callable[[Logits, Path, int], Pick]  # (logits row, tokens drafted before it, number of next best tokens)
-    branches: int = 0  # side branches wanted at each draft token
-    forced: Callable[[], Path] = tuple  # the tokens that the reply's grammar leaves no choice about
+    branches: int = 0  # side branches at each draft token
+    forced: Callable[[], Path] = tuple  # returns the next tokens that the grammar forces
 
 
-# Asks for the logits [1, n_vocab] that follow a context, as often as it likes; what it returns is the draft
+# Yields contexts, receives the logits [1, n_vocab] that follow each, and returns the draft
 Drafting = Generator[Tokens, Logits, Draft]
 
 
 class Drafter:
-    """Proposes nothing, so decoding is plain. Subclasses guess."""
+    """Base class of drafters. Proposes nothing, so decoding is plain."""
 
     name = "none"
-    is_model_free = False  # a lookup: it costs so little that it may be asked in every step
-    must_earn = False  # it expects repetition: how often that is right must be seen before it is believed
-    has_passes = False  # each of its tokens takes a pass of a model
-    shares_passes = False  # one pass can have tokens of several proposals
-    spares_work = False  # what it leaves behind makes the target's pass over its tokens cheaper
-    n_window_rows = 0  # that it has in every pass before which it is asked
+    is_model_free = False  # a lookup, cheap enough to run in every step
+    must_earn = False  # relies on repetition, so its acceptance must be measured before its confidence is trusted
+    has_passes = False  # each draft token takes a pass of a model
+    shares_passes = False  # one pass can draft tokens of several sequences
+    spares_work = False  # its computation makes the target's pass over the draft tokens cheaper
+    n_window_rows = 0  # rows that it adds to each pass for which it proposes
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """At most `budget.max_k` tokens that may follow `context` [n]."""
+        """Return a draft of at most `budget.max_k` tokens to follow `context` [n]."""
         return NO_DRAFT
 
     def drafting(self, context: Tokens, budget: Budget) -> Drafting:
-        """What `propose` does, where it shares passes: those are made by whoever drafts for several replies."""
+        """Return the generator form of `propose`, so that the caller can share passes among several sequences."""
         raise NotImplementedError
 
     def forward_all(self, contexts: Sequence[Tokens]) -> Sequence[Logits]:
-        """The logits [1, n_vocab] that follow each of these contexts, from as few passes as may be; valid until the
-        next ones.
+        """Return the logits [1, n_vocab] after each of these contexts, from as few passes as possible. They are valid
+        until the next call.
         """
         raise NotImplementedError
 
     def observe(self, draft: Draft, logits: Logits) -> None:
-        """Sees the target's logits [1 + len(draft), n_vocab] of a step, whoever drafted; valid until it returns."""
+        """Observe the target's logits [1 + len(draft), n_vocab] of a step with any drafter; valid until it returns."""
 
     def rest(self, n_steps: int) -> None:
-        """It will hardly be asked in the next `n_steps` steps: what it does to be ready for that, it may leave."""
+        """Note that a proposal is unlikely in the next `n_steps` steps; the drafter may skip its preparation."""
 
     def takes_part(self, expected: Sequence[int], has_grammar: bool) -> bool:
-        """Can it have anything to propose in a reply with these `expected` tokens, bound to a grammar or not?"""
+        """Return whether it can propose for a reply with these `expected` tokens, with or without a grammar."""
         return True
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
-        """A reply to `context` [n] begins; `expected` are the tokens that the caller thinks it will have, if any."""
+        """Begin a reply to `context` [n]; `expected` are the tokens that the caller predicts for it, if any."""
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
-        """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context` [n]."""
+        """End a reply, complete or not: the tokens of `context` [n] after the first `n_prompt`."""
 
     def resume(self, context: Tokens) -> None:
-        """The reply whose `context` [n] this is continues, after steps of another one."""
+        """Continue the sequence with this `context` [n], after steps of another sequence."""
 
     def n_uncached(self, context: Tokens) -> int:
-        """How many tokens of `context` it would have to read before it can propose what follows."""
+        """Return the number of tokens of `context` to prefill before it can propose."""
         return 0
 
     def prefill(self, context: Tokens, n_whole: int) -> None:
-        """Reads what it has not read of `context` [n], which is the beginning of a context of `n_whole` tokens."""
+        """Prefill the uncached tokens of `context` [n], which is the start of a context of `n_whole` tokens."""
 
     def close(self) -> None:
-        """Frees what the drafter holds."""
+        """Free the drafter's memory."""

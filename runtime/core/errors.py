@@ -1,6 +1,6 @@
-"""What can go wrong for a person: one base class whose text is shown as written, remedy included.
+"""Errors shown to users: one base class whose message is shown as written and includes the remedy.
 
-Imports nothing of ours.
+Imports no other module of this project.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ NO_MEMORY = "Memory ran out. Close other programs, or choose a smaller model or 
 
 
 class SlipstreamError(Exception):
-    """One clear sentence about what is wrong and what to do; never shown with a traceback."""
+    """An error whose message states the problem and the remedy; never shown with a traceback."""
 
 
 class ModelError(SlipstreamError):
@@ -17,7 +17,7 @@ class ModelError(SlipstreamError):
 
 
 class NoMemoryError(ModelError):
-    """A sound model for which, or for whose context, there is no memory."""
+    """There is not enough memory for a valid model or its context."""
 
 
 class UnknownKindError(ModelError):
@@ -25,7 +25,7 @@ class UnknownKindError(ModelError):
 
 
 class DraftError(ModelError):
-    """A draft cannot be had for this target, which answers without it."""
+    """No draft model or head can be used with this target, which runs without it."""
 
 
 class HeadError(DraftError):
@@ -33,11 +33,11 @@ class HeadError(DraftError):
 
 
 class VocabError(SlipstreamError):
-    """A draft model does not speak the target's tokens."""
+    """A draft model has a vocabulary other than the target's."""
 
 
 class ContextError(SlipstreamError):
-    """A prompt of `n_prompt` tokens does not fit the context of `n_ctx`; 0: that is not what is wrong with it."""
+    """A prompt of `n_prompt` tokens does not fit the context of `n_ctx`; both are 0 if the cause is another one."""
 
     def __init__(self, message: str, n_prompt: int = 0, n_ctx: int = 0) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class RegistryError(SlipstreamError):
 
 
 class SettingsError(SlipstreamError):
-    """A setting's value makes no sense; the text names the setting."""
+    """A setting has an invalid value; the message names the setting."""
 
 
 class TemplateError(SlipstreamError):
@@ -57,8 +57,8 @@ class TemplateError(SlipstreamError):
 
 
 class TemplateLimitError(TemplateError):
-    """A chat template takes too long for these messages, or makes too much of them: no other form of them helps."""
+    """A chat template takes too long or produces too much for these messages; reformatting them does not help."""
 
 
 class StoppedError(Exception):
-    """A pass was ended by whoever had asked for it; nothing is wrong."""
+    """A pass was stopped by its caller; nothing is wrong."""

@@ -1,14 +1,14 @@
-"""How another Python finds these packages. Knows where they are; knows no processes."""
+"""Environment with which another Python process imports these packages. Knows their location; knows no processes."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-PACKAGES = Path(__file__).parents[2]  # these, and not a folder of the same name in which somebody works
+PACKAGES = Path(__file__).parents[2]  # these, not packages of the same name in the working directory
 
 
 def own_environment() -> dict[str, str]:
-    """The variables with which another Python finds these packages."""
+    """Return the environment variables with which another Python imports these packages."""
     paths = filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

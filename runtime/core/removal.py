@@ -1,4 +1,4 @@
-"""Files that are removed because a person asked for it. Knows nothing of what is in them."""
+"""Removes files at a user's request. Knows nothing of their contents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from runtime.core.errors import SlipstreamError
 
 
 def remove_files(paths: Iterable[Path], remedy: str) -> int:
-    """Return how many bytes they had. Raises SlipstreamError, which ends in the remedy, for the first that stays."""
+    """Remove the files and return their total size in bytes.
+
+    Raises SlipstreamError, which ends with the remedy, for the first file that cannot be removed.
+    """
     n_bytes = 0
     for path in paths:
         try:

@@ -1,7 +1,7 @@
-"""Where n-grams of one length end in a text, newest first.
+"""Index of the end positions of n-grams of one length, newest first.
 
-Hash chains as in zlib: a bucket holds the newest place of an n-gram, and each place knows the one before it. So tokens
-are added and taken away at the end in constant time. Knows token ids and nothing else.
+Hash chains as in zlib: a bucket holds the newest position of an n-gram, and each position links to the one before it.
+Tokens are added and removed at the end in constant time. Knows token ids and nothing else.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from operator import mul
 
 import numpy as np
 
-MAX_MATCHES = 8  # that are merged
-MAX_PLACES = 32  # looked at for one n-gram: others may share its bucket
-BULK = 64  # tokens from which numpy is faster
+MAX_MATCHES = 8  # matches that are merged
+MAX_PLACES = 32  # positions examined for one n-gram, because others may share its bucket
+BULK = 64  # number of tokens from which numpy is faster
 BUCKETS, SHIFT = 1 << 16, 16
-MULTIPLIERS = (2654435761, 2246822519, 3266489917, 668265263)  # odd, without a pattern
+MULTIPLIERS = (2654435761, 2246822519, 3266489917, 668265263)  # odd hash multipliers without a pattern
 
 
 def bucket_of(ngram: Sequence[int]) -> int:
-    """The bucket in which an n-gram's chain begins."""
+    """Return the bucket in which an n-gram's chain begins."""
     total: int = sum(map(mul, ngram, MULTIPLIERS))
     return total >> SHIFT & BUCKETS - 1
 
 
 class Chains:
-    """The places where n-grams of one length end, newest first."""
+    """The end positions of n-grams of one length, newest first."""
 
     def __init__(self, order: int) -> None:
         self.order = order
         self._newest = array("i", [-1]) * BUCKETS
-        self._before = array("i")  # by place, from the first on: the next older place in its bucket
+        self._before = array("i")  # by position, from the first one on: the next older position in its bucket
 
     def add(self, tokens: array[int], first: int) -> None:
-        """Takes in the n-grams that end after place `first`."""
+        """Add the n-grams that end after position `first`."""
         first = max(first, self.order - 1)
         if len(tokens) - first >= BULK:
             self._add_many(tokens, first)
@@ -46,7 +46,7 @@ class Chains:
             self._newest[bucket] = end
 
     def _add_many(self, tokens: array[int], first: int) -> None:
-        """Takes in many n-grams at once, with numpy."""
+        """Add many n-grams in one call, with numpy."""
         recent, n = np.array(tokens[first + 1 - self.order :], dtype=np.int64), len(tokens) - first
         totals = np.zeros(n, dtype=np.int64)
         for i in range(self.order):
@@ -60,16 +60,16 @@ class Chains:
         in_order = buckets[by_bucket]
         again = in_order[1:] == in_order[:-1]
         before[by_bucket[1:]] = np.where(again, ends[by_bucket[:-1]], before[by_bucket[1:]])
-        newest[buckets] = ends  # where a bucket comes twice, the last one stays
+        newest[buckets] = ends  # where a bucket occurs twice, the last one remains
         self._before.frombytes(before.tobytes())
 
     def take_back(self, tokens: array[int], n: int) -> None:
-        """Forgets the n-grams that end after place `n`, newest first."""
+        """Remove the n-grams that end after position `n`, newest first."""
         for end in range(len(tokens), max(n, self.order - 1), -1):
             self._newest[bucket_of(tokens[end - self.order : end])] = self._before.pop()
 
     def matches(self, tokens: array[int], tail: Sequence[int]) -> list[tuple[int, int]]:
-        """(place after it, tokens that match) of where the end of `tail` occurred in `tokens`, newest first."""
+        """Return (position after the match, matching tokens) of each match of the end of `tail`, newest first."""
         found: list[tuple[int, int]] = []
         before, order, n = self._before, self.order, len(tokens)
         backwards, at = tail[::-1], self._newest[bucket_of(tail[-order:])] if len(tail) >= order else -1

@@ -1,6 +1,6 @@
 """Drafts from a DFlash head in a file of its own (Chen et al., arXiv 2602.06036): a block of tokens from one pass.
 
-All guesses of a block are there at once, so what is decided token by token is only how many of them to verify.
+The whole block comes from one pass, so the stopping criterion only decides how many of its tokens to verify.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from runtime.drafters.registry import Cost, Needs, Registered
 
 @Registered("dflash", Cost.PASS, Needs.HEAD, label="a trained head", place=7, file="a DFlash head")
 class DflashDrafter(HeadDrafter):
-    """A head whose backend returns a row of logits for each token of a block, which do not depend on one another."""
+    """A head whose backend returns independent rows of logits, one for each token of a block."""
 
     has_passes = False
 
     def drafting(self, context: Tokens, budget: Budget) -> Drafting:
-        """A chain of the block's first tokens; nothing where the target's states are not known."""
+        """Draft a chain of the block's first tokens; empty where the target's hidden states are not known."""
         if not self._head.knows(context):
             return NO_DRAFT
         picks: list[Pick] = []

@@ -8,4 +8,4 @@ from runtime.drafters.registry import Cost, Needs, Registered
 
 @Registered("eagle", Cost.PASS, Needs.HEAD, label="a trained head", place=5, file="an EAGLE-3 head")
 class EagleDrafter(HeadDrafter):
-    """A head on the inputs of three of the target's layers."""
+    """A head that reads the inputs of three of the target's layers."""

@@ -1,7 +1,7 @@
-"""Follows a reply through a source of which it may be a changed copy, and says how the copy goes on.
+"""Aligns a reply with a source text of which it may be an edited copy, and proposes the continuation of the copy.
 
-Reply and source are aligned token by token as the reply grows. After a difference the place is found again by the last
-few tokens: a long match may lie far off, a short one must be near. Knows token ids; knows no text.
+Reply and source are aligned token by token as the reply grows. After a difference the position in the source is found
+again by the last few tokens: a long match may be far away, a short one must be near. Knows token ids; knows no text.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from runtime.core.draft import Draft, Tokens
 from runtime.core.drafter import Budget
 from runtime.drafters.replacements import BEFORE, CONFIRMED, Replacements, SourcePlace
 
-LONGEST = 8  # tokens of a match by which the place is found again, and of what is replaced
-REACH = 8  # a match that is a token longer may lie this many times as far off
-TRUSTED = 4  # tokens in step after which the place is taken for certain
-LEAP = 64  # new tokens at once, as after other drafters' turns, that are not aligned one by one
+LONGEST = 8  # most tokens of a match used for realignment, and of a replacement
+REACH = 8  # a match one token longer may be this many times as far away
+TRUSTED = 4  # aligned tokens after which the position is taken as certain
+LEAP = 64  # most new tokens per call that are aligned one by one; more come, for example, from other drafters' turns
 
 
 class Follower:
-    """The place of one reply in its source. `n_in_step`: tokens by which it is believed to begin as that does."""
+    """The position of one reply in its source. `n_in_step`: tokens that are assumed to be aligned at the start."""
 
     def __init__(self, prompt: Tokens, source: Sequence[int] | Tokens, n_in_step: int = 0) -> None:
         self._prompt = prompt.tobytes()
@@ -30,19 +30,21 @@ class Follower:
         self._source: Tokens = np.frombuffer(tokens, dtype=np.int32)
         self.replacements = Replacements()
         self._place = SourcePlace(tokens, self.replacements)
-        self._n = len(prompt)  # tokens of the context that it was followed through
-        self.n_in_step = n_in_step  # of them; 0: the place is lost
-        # Where it was left, as if the reply had put tokens in, or replaced as many; tokens of the context then
+        self._n = len(prompt)  # context tokens processed so far
+        self.n_in_step = n_in_step  # the last tokens of them that are aligned; 0: the position is lost
+        # Position of the last difference if the reply inserted tokens, or if it replaced as many; context length then
         self._left, self._level, self._n_left = 0, 0, self._n
-        self._is_open = False  # is what stands in place of the source's tokens not known yet?
+        self._is_open = False  # whether the end of the current difference is not known yet
 
     def belongs_to(self, context: Tokens) -> bool:
-        """Whether `context` [n] begins with its prompt."""
+        """Return whether `context` [n] begins with the prompt of this reply."""
         return context[: len(self._prompt) // context.itemsize].tobytes() == self._prompt
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """Return a chain of what comes next in the copy; empty while the place is lost. After n tokens in step the next
-        one is in step with a chance of n / (n + 1), much as by Laplace's rule of succession.
+        """Return a chain that continues the copy; empty while the position is lost.
+
+        After n aligned tokens the next one is aligned with probability n / (n + 1), close to Laplace's rule of
+        succession.
         """
         self.follow(context)
         n_in_step, should_continue = self.n_in_step, budget.should_continue
@@ -54,10 +56,10 @@ class Follower:
         return Draft(tuple([token for token, _ in ahead]))
 
     def follow(self, context: Tokens) -> None:
-        """Go on in the source by the tokens that are new in `context` [n], or look for the place again."""
+        """Advance in the source by the new tokens of `context` [n], or search for the position again."""
         if len(context) == self._n:
             return
-        if not 0 < len(context) - self._n <= LEAP:  # or turns were left out of it
+        if not 0 < len(context) - self._n <= LEAP:  # also the case if turns were dropped from the context
             self._n, self.n_in_step, self._is_open = len(context), 0, False
             self._find(context)
             return
@@ -66,7 +68,7 @@ class Follower:
         self._n = len(context)
 
     def _take(self, context: Tokens) -> None:
-        """Go on by the last token of `context`."""
+        """Advance by the last token of `context`."""
         before = self._place.at
         self._level += 1
         if self.n_in_step and self._place.take(int(context[-1])):
@@ -79,7 +81,7 @@ class Follower:
         self._find(context)
 
     def _learn(self, context: Tokens) -> None:
-        """Take what the reply had since the place was left for a replacement of what the source had."""
+        """Learn the tokens of the reply since the difference as a replacement of the source's tokens."""
         self._is_open = False
         n_same = self.n_in_step
         old = self._source[self._left : self._place.at - n_same]
@@ -92,7 +94,7 @@ class Follower:
             self.replacements.learn(tuple(old.tolist()), tuple(new.tolist()))
 
     def _find(self, context: Tokens) -> None:
-        """Set the place to the best match of the end of `context`, by length and distance from where it should be."""
+        """Set the position to the best match of the end of `context`, by length and distance from the expected one."""
         self.n_in_step, best = 0, 1.0
         places = np.flatnonzero(self._source == context[-1]) + 1
         for length in range(1, min(LONGEST, len(context)) + 1):
@@ -109,7 +111,7 @@ class Follower:
 
 
 class Followers:
-    """Those of the last MOST replies, several of which may be made at a time."""
+    """The followers of the last MOST replies, several of which may be generated at the same time."""
 
     MOST = 12
 
@@ -117,10 +119,13 @@ class Followers:
         self._all: list[Follower] = []  # the newest last
 
     def add(self, follower: Follower) -> None:
-        """Add that of a reply which begins; the oldest may give way."""
+        """Add the follower of a new reply; the oldest may be dropped."""
         self._all = [*self._all[1 - self.MOST :], follower]
 
     def of(self, context: Tokens) -> Follower | None:
-        """Return the newest whose reply `context` [n] is; the newest of all where turns were left out of it."""
+        """Return the newest follower whose prompt begins `context` [n].
+
+        If there is none, as when turns were dropped from the context, return the newest of all.
+        """
         newest_first = reversed(self._all)
         return next((each for each in newest_first if each.belongs_to(context)), self._all[-1] if self._all else None)

@@ -1,6 +1,6 @@
-"""Drafts what a grammar leaves no choice about: it costs nothing and is nearly always right.
+"""Drafts the tokens that a grammar forces. They cost nothing and are nearly always accepted.
 
-Not always, because a model may cut the forced text into other tokens; the target decides, as about any draft.
+A model may split the forced text into other tokens, so the target verifies them like any draft.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from runtime.drafters.registry import Cost, Registered
     unmeasured="it guesses only where a reply must have a form",
 )  # fmt: skip
 class GrammarDrafter(Drafter):
-    """Proposes the forced tokens; nothing in a reply without a grammar."""
+    """Proposes the tokens that the grammar forces; nothing in a reply without a grammar."""
 
     is_model_free = True
 
     def takes_part(self, expected: Sequence[int], has_grammar: bool) -> bool:
-        """Takes part only in a reply with a grammar: nothing else forces tokens."""
+        """Return whether the reply has a grammar: nothing else forces tokens."""
         return has_grammar
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """A chain of the tokens that must come next."""
+        """Return a chain of the forced tokens."""
         k, forced = 0, budget.forced()[: budget.max_k]
         while k < len(forced) and budget.should_continue(1.0):
             k += 1

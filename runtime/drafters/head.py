@@ -1,7 +1,7 @@
 """Drafts from a head that reads the target's hidden states.
 
-It is a draft model of few layers, which begins where the target's last pass ended: what it has not seen of that it
-cannot guess from. How a head is run is its backend's.
+A head is a draft model of few layers that starts from the hidden states of the target's last pass. Without those states
+it cannot draft. Its backend runs it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from runtime.core.draft import NO_DRAFT, Tokens
 from runtime.core.drafter import Budget, Drafting
 from runtime.drafters.model import ModelDrafter
 
-FRESH = 16  # of the target's passes, that a head has heard of when it is asked again after a rest
+FRESH = 16  # the target's passes whose states a head reads before it proposes again after a rest
 
 
 class DraftingHead(Backend, Protocol):
-    """A head beside a target."""
+    """Backend of a head on a target model."""
 
     def knows(self, context: Tokens) -> bool:
-        """Are the target's states known for all of `context` but its last token?"""
+        """Return whether the target's hidden states are known for all of `context` but its last token."""
 
     def rest(self, n_passes: int) -> None:
-        """Hears nothing of the target's next `n_passes`."""
+        """Skip the hidden states of the target's next `n_passes` passes."""
 
 
 class HeadDrafter(ModelDrafter):
-    """A draft model that is a head on the target. One that rests takes up the text where it is asked again: what it
-    guesses hangs on the latest tokens.
+    """A draft model that is a head on the target. After a rest it resumes at the current text, because its draft
+    depends mostly on the latest tokens.
     """
 
     def __init__(self, backend: DraftingHead, n_vocab: int, room: int = 1) -> None:
@@ -36,11 +36,15 @@ class HeadDrafter(ModelDrafter):
         self._head = backend
 
     def rest(self, n_steps: int) -> None:
-        """The target's states are not taken in before they can be of use: that costs some hundredths of a pass."""
+        """Skip the target's hidden states until shortly before the next proposal: reading them costs a few hundredths
+        of a pass.
+        """
         self._head.rest(max(0, n_steps - FRESH))
 
     def drafting(self, context: Tokens, budget: Budget) -> Drafting:
-        """As ModelDrafter does; nothing where the target's states are not known, as after a tree or a restored text."""
+        """Draft as ModelDrafter does; nothing where the target's hidden states are not known, as after a tree or a
+        restored conversation.
+        """
         if self._head.knows(context):
             return (yield from super().drafting(context, budget))
         return NO_DRAFT

@@ -1,10 +1,9 @@
-"""Drafts from the target's own guesses at places further ahead (lookahead decoding; Fu et al., arXiv 2402.02057): no
-draft model.
+"""Lookahead decoding (Fu et al., arXiv 2402.02057): drafts from the target's own predictions, without a draft model.
 
-A window of guesses rides along in the target's passes as branches of the token tree; what the target says there takes
-its place in the next pass (Jacobi iteration). The n-grams that pass by are pooled, and those that begin with the
-context's last token are verified in the same pass. Knows token ids and logits; where it pays follows from what passes
-cost, and is answered by `best_shape`.
+A window of predicted tokens is part of the target's passes as branches of the token tree. The target's output there
+replaces the window's tokens in the next pass (Jacobi iteration). The n-grams that result are pooled, and those that
+begin with the context's last token are verified in the same pass. Knows token ids and logits; `best_shape` finds from
+the cost of passes whether it pays.
 """
 
 from __future__ import annotations
@@ -17,26 +16,24 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, Tokens, merge
 from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.registry import Cost, Needs, Registered
 
-ORDERS = range(2, 6)  # lengths of n-grams that are weighed against each other
-# What fits the paper's measurements: the chance of a token of a good n-gram, and the steps for one such n-gram
+ORDERS = range(2, 6)  # n-gram lengths that are compared
+# Fitted to the paper's measurements: acceptance probability of a token of a good n-gram, and steps per such n-gram
 RIGHT, STEPS_PER_HIT = 0.425, 3.106
-MIN_ROWS = 2  # of the least shape
-DOUBT = 0.5  # 1 - confidence in an n-gram seen once; each further time leaves that share of it
-MAX_STARTS = 4096  # first tokens that n-grams are kept of
+MIN_ROWS = 2  # rows of the smallest shape
+DOUBT = 0.5  # 1 - confidence in an n-gram seen once; multiplied by this for each further time
+MAX_STARTS = 4096  # first tokens for which n-grams are kept
 
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
-    """How many rows ride along: `n_columns` places of the window, each with an n-gram but for its last token, and as
-    many n-grams to verify.
-    """
+    """Shape of the window: `n_columns` positions with `order` - 1 rows each, and as many n-grams to verify."""
 
     n_columns: int
     order: int
 
     @property
     def n_window(self) -> int:
-        """How many rows the window adds to a pass."""
+        """Rows that the window adds to a pass."""
         return self.n_columns * (self.order - 1)
 
     @property
@@ -46,14 +43,15 @@ class WindowShape:
 
     @property
     def tokens_per_step(self) -> float:
-        """What a step brings, by the paper's law for n-grams that are right with the usual chance."""
+        """Expected tokens per step by the paper's formula, with the acceptance probability RIGHT."""
         missed = sum((1 - RIGHT**depth) ** self.n_columns for depth in range(1, self.order))
         return 1 + (self.order - 1 - missed) / STEPS_PER_HIT
 
 
 def best_shape(passes: Sequence[float]) -> tuple[WindowShape, float]:
-    """The shape that promises most where passes over 1, 2, ... rows take these seconds [at least 3], and how many times
-    plain decode that is.
+    """Return the shape with the highest expected speed and its gain over plain decode (a factor).
+
+    `passes` [at least 3] are the seconds of passes over 1, 2, ... rows.
     """
     shapes = [
         WindowShape(n, order)
@@ -67,14 +65,14 @@ def best_shape(passes: Sequence[float]) -> tuple[WindowShape, float]:
 
 
 class Pool:
-    """N-grams by their first token, with how often they were seen: the newest few of each."""
+    """N-grams by their first token, with counts; the newest `n_each` for each first token."""
 
     def __init__(self, n_each: int) -> None:
         self.n_each = n_each
         self._found: dict[int, dict[Path, int]] = {}
 
     def add(self, ngram: Path) -> None:
-        """Adds an n-gram as the newest."""
+        """Add an n-gram as the newest."""
         continuations = self._found.setdefault(ngram[0], {})
         continuations[ngram[1:]] = continuations.pop(ngram[1:], 0) + 1
         if len(continuations) > self.n_each:
@@ -83,7 +81,7 @@ class Pool:
             del self._found[next(iter(self._found))]
 
     def after(self, token: int) -> list[tuple[Path, int]]:
-        """(what follows, times seen), most often seen first, then the newest."""
+        """Return (continuation, count) pairs, by count and then newest first."""
         newest_first = [*reversed(self._found.get(token, {}).items())]
         newest_first.sort(key=lambda item: -item[1])
         return newest_first
@@ -91,7 +89,7 @@ class Pool:
 
 @Registered("lookahead", Cost.TARGET, Needs.WINDOW, place=10)
 class LookaheadDrafter(Drafter):
-    """Proposes n-grams from the pool, and has the window ride along."""
+    """Proposes n-grams from the pool, and adds the window to the draft."""
 
     def __init__(self, shape: WindowShape) -> None:
         self.shape, self.n_window_rows = shape, shape.n_window
@@ -99,16 +97,17 @@ class LookaheadDrafter(Drafter):
         self._rng = random.Random(0)
         self._levels: list[
             list[int]
-        ] = []  # [order - 1][n_columns] guesses, oldest first; each level's places lie one further ahead
-        self._at = 0  # the place of the first guess
+        ] = []  # [order - 1][n_columns] predicted tokens, oldest first; each level is one position further ahead
+        self._at = 0  # the position of the first predicted token
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
-        """Empties the window, which is of another text."""
+        """Clear the window, which belongs to another text."""
         self._levels = []
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """A tree: the likeliest n-gram as far as it is worth verifying, the others, and the window; the last is there
-        without being asked for.
+        """Return a tree of the likeliest n-gram as far as it is worth verifying, the other n-grams, and the window.
+
+        The window is added without the stopping criterion.
         """
         if not budget.max_k:
             return NO_DRAFT
@@ -116,14 +115,14 @@ class LookaheadDrafter(Drafter):
         (first, n_seen), *others = self._pool.after(int(context[-1])) or [((), 0)]
         k, confidence = 0, 1 - DOUBT**n_seen
         if not first:
-            budget.should_continue(0.0)  # so that it is known how often there is nothing to say
+            budget.should_continue(0.0)  # so that the steps without an n-gram are counted
         while k < len(first) and budget.should_continue(confidence, first[k]):
             k += 1
         guesses = [first[:k], *(other for other, _ in others)] if k else []
         return merge([Draft(), *map(Draft, guesses), *map(Draft, self._columns())]).first(budget.max_k)
 
     def _move(self, context: Tokens) -> None:
-        """Lets the window begin where the context ends; new columns are filled with tokens of the context."""
+        """Move the window to the end of the context; new columns get random tokens of the context."""
         passed = len(context) - self._at
         if not self._levels or not 0 <= passed < self.shape.n_columns:
             passed, self._levels = (
@@ -135,15 +134,15 @@ class LookaheadDrafter(Drafter):
             level[:] = [*level[passed:], *(int(context[self._rng.randrange(len(context))]) for _ in range(passed))]
 
     def _columns(self) -> list[Path]:
-        """The window as paths after the context: the oldest guesses up to a place, then what later passes gave from
-        there on.
+        """Return the window as paths after the context: the oldest tokens up to a position, then those that later
+        passes gave from there on.
         """
         oldest, *later = self._levels
         return [(*oldest[: i + 1], *(level[i] for level in later)) for i in range(self.shape.n_columns)]
 
     def observe(self, draft: Draft, logits: Logits) -> None:
-        """Takes the target's tokens [1 + len(draft), n_vocab] at the ends of the columns in; nothing where the window
-        was left out.
+        """Add the target's tokens at the ends of the columns to the window and the pool; does nothing if the window was
+        not in the draft. `logits` [1 + len(draft), n_vocab].
         """
         columns = self._columns() if self._levels else []
         ends = [node_at(draft, column) for column in columns]
@@ -156,7 +155,7 @@ class LookaheadDrafter(Drafter):
 
 
 def node_at(draft: Draft, path: Path) -> int | None:
-    """The node at which `path` ends, if the draft has it."""
+    """Return the node at which `path` ends, or None if the draft lacks it."""
     node = -1
     for token in path:
         child = draft.child(node, token)

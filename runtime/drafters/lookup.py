@@ -1,5 +1,5 @@
-"""Where the end of a text occurred before, and what most likely follows it: the index behind every drafter that looks
-text up. Knows token ids; knows no context, no files and no controller.
+"""Index that finds earlier occurrences of the end of a text and drafts the likeliest continuation, for all lookup
+drafters. Knows token ids; knows no files and no controller.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from runtime.core.drafter import Budget
 from runtime.drafters.chains import BULK, Chains
 from runtime.drafters.merging import GROWTH, chain, tree
 
-ORDERS = (4, 2)  # lengths of the n-grams that are indexed, in the order in which they are looked up
-MAX_MATCH = 16  # tokens; longer matches are taken for equally good
+ORDERS = (4, 2)  # lengths of the indexed n-grams, in lookup order
+MAX_MATCH = 16  # tokens; longer matches have the same weight
 WEIGHTS = [GROWTH**length for length in range(MAX_MATCH + 1)]
-CHECKED = 1024  # tokens by which a context is known again while it only grows
+CHECKED = 1024  # last tokens that are compared to recognize a context that only grew
 
 
 class Lookup:
-    """A text that grows and changes at its end, and where its n-grams occurred."""
+    """A text that grows and changes at its end, with an index of its n-grams."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets the text."""
+        """Clear the text."""
         self.tokens = array("i")
         self._chains = [Chains(order) for order in ORDERS]
 
     def add(self, tokens: Tokens) -> None:
-        """Appends `tokens` [n] to the text."""
+        """Append `tokens` [n] to the text."""
         first = len(self.tokens)
         self.tokens.frombytes(tokens.tobytes())
         for chains in self._chains:
             chains.add(self.tokens, first)
 
     def follow(self, context: Tokens) -> None:
-        """Changes into `context` [n], which is what it was with more behind it, unless its last tokens or its length
-        show otherwise.
+        """Change the text into `context` [n]. If the text's last CHECKED tokens match, only the new tokens are added
+        and the earlier ones are not compared.
         """
         n, first = len(self.tokens), max(0, len(self.tokens) - CHECKED)
         if n and n <= len(context) and self.tokens[first:].tobytes() == context[first:n].tobytes():
@@ -49,7 +49,7 @@ class Lookup:
             self.become(context)
 
     def become(self, context: Tokens) -> None:
-        """Changes into `context` [n], keeping what both begin with."""
+        """Change the text into `context` [n], keeping the common prefix unless more than BULK tokens differ."""
         kept = self._n_shared(context)
         if len(self.tokens) - kept > BULK:
             self.clear()
@@ -60,34 +60,35 @@ class Lookup:
         self.add(context[kept:])
 
     def n_to_unlearn(self, context: Tokens) -> int:
-        """How many of its last tokens are not those of `context`."""
+        """Return the number of last tokens to remove before the text is a prefix of `context`."""
         return len(self.tokens) - self._n_shared(context)
 
     def goes_on_as(self, context: Tokens) -> bool:
-        """Does `context` go on where it ends?"""
+        """Return whether `context` begins with the whole text, which is not empty."""
         n = len(self.tokens)
         return 0 < n <= len(context) and self.tokens[-1] == context[n - 1] and self._n_shared(context) == n
 
     def _n_shared(self, context: Tokens) -> int:
-        """How many of its first tokens are those of `context`."""
+        """Return the length of the common prefix with `context`."""
         n = min(len(self.tokens), len(context))
         return common_prefix(np.frombuffer(self.tokens, dtype=np.int32, count=n), context) if n else 0
 
     def find(self, tail: Sequence[int]) -> list[tuple[int, int]]:
-        """(place after it, tokens that match) of where the end of `tail` occurred, newest first; only those of the
-        longest n-gram found.
+        """Return (position after the match, matching tokens) of each match of the end of `tail`, newest first.
+
+        Only the matches of the longest n-gram order with any match are returned.
         """
         return next((found for chains in self._chains if (found := chains.matches(self.tokens, tail))), [])
 
     def draft(self, tail: Sequence[int], budget: Budget) -> Draft:
-        """The likeliest continuation of `tail`, as far as the budget goes; where branches are wanted, a tree."""
+        """Return the likeliest continuation of `tail` within the budget: a chain, or a tree if it has branches."""
         return self.continued(self.find(tail), budget)
 
     def continued(self, matches: Sequence[tuple[int, int]], budget: Budget) -> Draft:
-        """The likeliest continuation after what `find` found.
+        """Return the likeliest continuation of the `matches` from `find`.
 
-        A token's confidence is the share of the matches' weight that stands behind it. Matches grow with every token
-        that is drafted, so the doubt whether any of them goes on shrinks.
+        A token's confidence is its share of the weight of the matches plus a doubt that none of them continues. Matches
+        grow with every drafted token, so the doubt shrinks.
         """
         tokens, k, whole = self.tokens, budget.max_k, len(self.tokens) - budget.max_k
         runs = [tokens[at : at + k] if at <= whole else self._run(at, k) for at, _ in matches]
@@ -95,11 +96,11 @@ class Lookup:
         return tree(runs, weights, budget) if budget.branches else chain(runs, weights, budget)
 
     def _run(self, at: int, n: int) -> array[int]:
-        """The `n` tokens from place `at` on, as if the text repeated from there what it ends with."""
+        """Return `n` tokens from position `at` on; at the end of the text, the tokens since `at` are repeated."""
         return (self.tokens[at : at + n] * n)[:n]
 
 
 def tail_of(context: Tokens) -> list[int]:
-    """As much of the end of `context` [n] as a match may cover."""
+    """Return the last MAX_MATCH tokens of `context` [n], the most that a match may cover."""
     tail: list[int] = context[-MAX_MATCH:].tolist()
     return tail

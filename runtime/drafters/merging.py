@@ -1,6 +1,6 @@
-"""One draft of what followed a text in several places: a chain, or a tree where branches are wanted.
+"""Merges several continuations of a text into one draft: a chain, or a tree if the budget has branches.
 
-Knows runs of token ids and how much each of them weighs; must not know where they were found.
+Knows runs of token ids and their weights; must not know where they were found.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import NamedTuple
 from runtime.core.draft import Draft
 from runtime.core.drafter import Budget
 
-END = -1  # stands between texts that do not continue each other
-GROWTH = 1.3  # weight of a match against that of one a token shorter
-FIRST_DOUBT = 3.0 * GROWTH**2  # weight of "none of them", before a token is drafted: three matches of two tokens
+END = -1  # separator between unrelated texts
+GROWTH = 1.3  # weight of a match relative to one that is a token shorter
+FIRST_DOUBT = 3.0 * GROWTH**2  # weight of "none of them" at the first token: three matches of two tokens
 
 
 def chain(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budget) -> Draft:
-    """What the most weight of the runs stands behind, token by token; runs that go on otherwise drop out."""
+    """Return the chain of the tokens with the most weight; runs with another token are dropped."""
     draft_tokens: list[int] = []
     total, doubt, should_continue = sum(weights), FIRST_DOUBT, budget.should_continue
     while runs and len(draft_tokens) < len(runs[0]):
@@ -37,10 +37,10 @@ def chain(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budge
 
 
 def tree(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budget) -> Draft:
-    """The nodes of the runs' trie whose whole path is likeliest, best first (SuffixDecoding, arXiv 2411.04975).
+    """Return the nodes of the runs' trie with the likeliest paths, best first (SuffixDecoding, arXiv 2411.04975).
 
-    The budget is asked about the trunk alone, the nodes along likeliest children: whoever cuts the tree behind one of
-    them keeps what is at least as likely.
+    The stopping criterion is applied only to the trunk, the nodes along likeliest children. Cutting the tree after a
+    trunk node keeps the nodes that are at least as likely.
     """
     tokens, parents, trunk = list[int](), list[int](), -1
     waiting = (
@@ -62,9 +62,9 @@ def tree(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budget
 
 
 class Sprout(NamedTuple):
-    """A node that may be added to a tree; the first in order is the likeliest."""
+    """A candidate node of a tree. Sprouts sort by likelihood, likeliest first."""
 
-    impossibility: float  # less the chance of its whole path
+    impossibility: float  # minus the probability of its whole path
     parent: int
     rank: int  # among its siblings
     token: int
@@ -76,7 +76,7 @@ class Sprout(NamedTuple):
 def sprouts(
     runs: Sequence[Sequence[int]], weights: Sequence[float], most: int, parent: Sprout, node: int
 ) -> list[Sprout]:
-    """The likeliest children, at most so many, of what was added as `node`; the end of a run is none."""
+    """Return the likeliest children, at most `most`, of the tree node `node`, which was the sprout `parent`."""
     depth = parent.depth
     if depth == len(runs[0]):
         return []
@@ -89,7 +89,7 @@ def sprouts(
 
 
 def ballot(runs: Sequence[Sequence[int]], weights: Sequence[float], depth: int) -> dict[int, float]:
-    """The weight behind each token at `depth`, that of the newest run first."""
+    """Return the weight of each token at `depth`, in the order of the runs, newest first."""
     votes: dict[int, float] = {}
     for run, weight in zip(runs, weights, strict=True):
         token = run[depth]

@@ -1,8 +1,8 @@
 """Drafts from a smaller model with the target's vocabulary (Leviathan et al., arXiv 2211.17192).
 
-The draft model's own cache memo sees to it that nothing is decoded twice: after a verified draft it lacks one or two
-tokens. Of a context longer than its own it sees the first tokens and the latest (StreamingLLM, arXiv 2309.17453; for
-drafts: MagicDec, arXiv 2408.11049), so that drafting takes no more time and memory however long the context grows.
+The draft model has its own cache, so no token is decoded twice: after a verified draft, one or two tokens are missing.
+If the context is longer than its own window, it reads the first tokens and the latest (StreamingLLM, arXiv 2309.17453;
+for drafts: MagicDec, arXiv 2408.11049). The time and memory of drafting therefore stay bounded as the context grows.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, certain
 from runtime.core.drafter import LAST, UNKNOWN_TOKEN, Budget, Drafter, Drafting, Pick
 from runtime.drafters.registry import Cost, Needs, Registered
 
-SINKS = 4  # first tokens, which attention falls back on: the paper finds four enough
+SINKS = 4  # first tokens, the attention sinks: the paper finds four enough
 
 
 @Registered("model", Cost.PASS, Needs.DRAFT, label="a draft model", is_usual=True, place=1, file="a draft model")
 class ModelDrafter(Drafter):
-    """Asks a draft model token by token, as long as the budget says that the next one is worth it.
+    """Drafts with a draft model, token by token, until the stopping criterion ends the draft.
 
-    `n_vocab` is the target's, of which the draft's may be a longer one; `room` is how much of the draft's context is
-    for drafted tokens.
+    `n_vocab` is the target's vocabulary size; the draft model's may be larger. `room` is the number of tokens of the
+    draft model's context that are reserved for draft tokens.
     """
 
     has_passes = True
 
     def __init__(self, backend: Backend, n_vocab: int, room: int = 1, shared: SharedPasses | None = None) -> None:
         self.backend, self.n_vocab = backend, n_vocab
-        self._shared, self.shares_passes = shared, shared is not None  # the same, where conversations share its passes
-        self.n_seen = backend.n_ctx - room  # most tokens of a context that it looks at
+        self._shared, self.shares_passes = shared, shared is not None  # the same backend, if sequences share its passes
+        self.n_seen = backend.n_ctx - room  # most tokens of a context that it reads
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """A chain, with `budget.branches` leaves beside each of its tokens; empty when no token is worth it."""
+        """Return a chain with `budget.branches` sibling leaves for each of its tokens; empty if no token pays."""
         drafting = self.drafting(context, budget)
         try:
             wanted = next(drafting)
@@ -46,7 +46,7 @@ class ModelDrafter(Drafter):
             return draft
 
     def drafting(self, context: Tokens, budget: Budget) -> Drafting:
-        """The same, token by token."""
+        """Return the generator form of `propose`, which yields the context of each draft token."""
         context = self._view(context, len(context))
         n = len(context)
         tokens = np.empty(n + budget.max_k, dtype=np.int32)
@@ -60,37 +60,39 @@ class ModelDrafter(Drafter):
         return as_draft(picks, budget.max_k)
 
     def forward_all(self, contexts: Sequence[Tokens]) -> Sequence[Logits]:
-        """As Drafter says; one by one where they do not fit together."""
+        """See `Drafter.forward_all`; the contexts have separate passes if they do not fit together."""
         if self._shared is None or not self._shared.fits(map(len, contexts)):
             return [self.backend.forward(each).copy() for each in contexts]
         return self._shared.forward_all([(each, NO_DRAFT) for each in contexts])
 
     def resume(self, context: Tokens) -> None:
-        """Has the draft model go back to that conversation; passes that may be of several do so themselves."""
+        """Load the draft model's cached conversation for `context`; shared passes do so themselves."""
         if not self.shares_passes:
             self.backend.resume(context)
 
     def n_uncached(self, context: Tokens) -> int:
-        """What the draft model's cache lacks of the tokens that it will look at."""
+        """Return the number of uncached tokens among those that the draft model will read."""
         view = self._view(context, len(context))
         return len(view) - self.backend.n_cached(view)
 
     def prefill(self, context: Tokens, n_whole: int) -> None:
-        """Decodes what is missing of the tokens that it will look at."""
+        """Decode the uncached tokens among those that the draft model will read."""
         self.backend.forward(self._view(context, n_whole))
 
     def _view(self, context: Tokens, n_whole: int) -> Tokens:
-        """What the draft model sees of a context that is `n_whole` tokens long, or of its beginning."""
+        """Return the part of `context` that the draft model reads; `n_whole` is the length of the whole context."""
         n_skipped = skipped(n_whole, self.n_seen)
         return np.concatenate([context[:SINKS], context[SINKS + n_skipped :]]) if n_skipped else context
 
     def close(self) -> None:
-        """Frees the draft model's context."""
+        """Free the draft model's context."""
         self.backend.close()
 
 
 def take(row: Logits, budget: Budget, picks: list[Pick]) -> bool:
-    """Adds the choice from a row of logits [n_vocab] to the `picks` before it, if it is wanted; is one more?"""
+    """Append the pick from a row of logits [n_vocab] to `picks` if the stopping criterion accepts it. Return whether to
+    draft another token.
+    """
     pick = budget.pick(row, tuple([each.token for each in picks]), budget.branches)
     answer = budget.should_continue(pick.confidence, UNKNOWN_TOKEN if pick.distribution else pick.token)
     if answer:
@@ -99,16 +101,18 @@ def take(row: Logits, budget: Budget, picks: list[Pick]) -> bool:
 
 
 def skipped(n: int, n_seen: int) -> int:
-    """How many tokens after the first are left out of a context of `n`, so that at most `n_seen` stay.
+    """Return the number of tokens after the sinks to leave out of a context of `n`, so that at most `n_seen` remain.
 
-    They go in steps of half of that: what stays moves seldom, and must then be read anew.
+    It grows in steps of half of `n_seen`, because the remaining tokens must be read again whenever they shift.
     """
     step = max(1, n_seen // 2)
     return -(-max(0, n - n_seen) // step) * step
 
 
 def as_draft(picks: Sequence[Pick], most: int) -> Draft:
-    """The picked tokens as a chain, then the next best beside each as leaves, `most` nodes in all."""
+    """Return the picked tokens as a chain, followed by the next best tokens of each pick as leaves, up to `most` nodes
+    in total.
+    """
     chain = Draft(
         tuple([pick.token for pick in picks]),
         None,

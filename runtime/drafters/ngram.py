@@ -1,8 +1,8 @@
-"""Drafts by looking the last tokens up earlier in the context (prompt lookup; Saxena, 2023, and LLMA, arXiv
+"""Drafts by looking up the last tokens earlier in the context (prompt lookup; Saxena, 2023, and LLMA, arXiv
 2304.04487).
 
-Quoting, editing and code repeat themselves; a lookup costs microseconds. The index grows with the context and is
-mended, not rebuilt, when the context's end was edited.
+Quotes, edits and code repeat the context, and a lookup costs microseconds. The index grows with the context. It is
+updated, not rebuilt, when the end of the context was edited.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runtime.drafters.following import TRUSTED, Follower, Followers
 from runtime.drafters.lookup import Lookup, tail_of
 from runtime.drafters.registry import Cost, Registered
 
-MOST = 12  # conversations that are remembered
+MOST = 12  # conversations that are indexed
 
 
 @Registered("ngram", Cost.LOOKUP, label="what this chat has said", colour="success", is_usual=True, place=2)
@@ -26,21 +26,21 @@ class NgramDrafter(Drafter):
     is_model_free = must_earn = True
 
     def __init__(self) -> None:
-        self._lookups = [Lookup()]  # of conversations, the last one last
-        self._is_elsewhere = False  # has a conversation been resumed, which may be another one?
-        self._followers = Followers()  # of prompts, of which replies may be changed copies
+        self._lookups = [Lookup()]  # one for each conversation, the latest last
+        self._is_elsewhere = False  # whether a conversation, perhaps another one, was resumed
+        self._followers = Followers()  # replies that may be edited copies of their prompts
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
-        """Takes the prompt in, whatever of it was edited."""
+        """Index the prompt, including any edits to earlier turns."""
         self._go_on(context, BULK)
         self._followers.add(Follower(context, context))
 
     def resume(self, context: Tokens) -> None:
-        """Goes on with that conversation, as soon as it is asked."""
+        """Switch to the conversation of `context` at the next proposal."""
         self._is_elsewhere = True
 
     def _go_on(self, context: Tokens, most: int) -> None:
-        """With the conversation that has least to unlearn, or with a new one where that is more than `most` tokens."""
+        """Switch to the conversation with the fewest tokens to remove, or to a new one if that is more than `most`."""
         best = next((lookup for lookup in self._lookups if lookup.goes_on_as(context)), None)
         if best is None:
             best = min(reversed(self._lookups), key=lambda lookup: lookup.n_to_unlearn(context))
@@ -51,9 +51,9 @@ class NgramDrafter(Drafter):
         self._is_elsewhere = False
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """What most likely comes next: a chain, or a tree where branches are wanted; empty without a match."""
+        """Return the likeliest continuation: a chain, or a tree if the budget has branches; empty without a match."""
         if self._is_elsewhere:
-            self._go_on(context, 0)  # replies that are made together may begin alike
+            self._go_on(context, 0)  # sequences of one batch may begin alike
         else:
             self._lookups[-1].follow(context)
         lookup, follower = self._lookups[-1], self._followers.of(context)

@@ -1,4 +1,4 @@
-"""Drafts from text that the caller expects back, such as an editor's file of which the reply is a changed copy.
+"""Drafts from text that the caller expects in the reply, such as a file that an editor has the model change.
 
 Knows token ids; knows no editor and no text.
 """
@@ -12,7 +12,7 @@ from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.following import Follower, Followers
 from runtime.drafters.registry import Cost, Registered
 
-GIVEN = 2  # tokens in step that the caller's word is worth
+GIVEN = 2  # tokens that are assumed to be aligned because the caller expects the text
 
 
 @Registered(
@@ -20,7 +20,7 @@ GIVEN = 2  # tokens in step that the caller's word is worth
     unmeasured="it guesses only where the reply is known beforehand",
 )  # fmt: skip
 class PredictionDrafter(Drafter):
-    """Proposes how the expected text goes on."""
+    """Proposes the continuation in the expected text."""
 
     is_model_free = True
 
@@ -28,14 +28,14 @@ class PredictionDrafter(Drafter):
         self._followers = Followers()
 
     def takes_part(self, expected: Sequence[int], has_grammar: bool) -> bool:
-        """Takes part only in a reply of which something is expected."""
+        """Return whether the caller expects any text in the reply."""
         return bool(expected)
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
-        """The reply starts where the expected text does, until its tokens show otherwise."""
+        """Begin a reply, which is assumed to start where the expected text does."""
         self._followers.add(Follower(context, expected, GIVEN))
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """A chain of what comes next in the expected text; empty while the place is lost."""
+        """Return a chain of the next tokens of the expected text; empty while the position is lost."""
         follower = self._followers.of(context)
         return follower.propose(context, budget) if follower else NO_DRAFT

@@ -1,7 +1,7 @@
-"""The drafters that there are: each says in its own file what it is called, what it must be given and what it costs.
+"""Registry of drafters: each declares its name, its requirements and its cost in its own file.
 
-Knows none of them by name. Their files are found in this package and imported when somebody first asks, so that this
-module is light to import.
+Knows none of them by name. Their files are found in this package and imported on first use, so that importing this
+module is fast.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ if TYPE_CHECKING:
     Kind = TypeVar("Kind", bound=type[Drafter])
 
 LAST = 100
-KNOWN: dict[str, Registered] = {}  # of the files that were imported
+KNOWN: dict[str, Registered] = {}  # by name, from the files imported so far
 
 
 class Cost(IntEnum):
-    """What a draft token costs, the least first: drafters are offered in this order."""
+    """Cost of a draft token, cheapest first: the order in which drafters are tried."""
 
-    GIVEN = auto()  # nothing: the request says it
-    LOOKUP = auto()  # a look into an index
-    PASS = auto()  # a pass of a small model or a head
-    TARGET = auto()  # work of the target itself
+    GIVEN = auto()  # nothing: the request contains it
+    LOOKUP = auto()  # a lookup in an index
+    PASS = auto()  # a pass of a draft model or a head
+    TARGET = auto()  # computation of the target itself
 
 
 class Needs(Enum):
-    """What a drafter cannot do without, and its class is called with."""
+    """Requirement of a drafter, which is passed to its class."""
 
     NOTHING = auto()
-    REPLIES = auto()  # where past replies are kept
-    DRAFT = auto()  # a draft model, with what else ModelDrafter asks for
-    HEAD = auto()  # a head beside the target, with what else HeadDrafter asks for
-    EARLY_EXIT = auto()  # the target's first layers, and how many words it has
-    WINDOW = auto()  # the shape of a window that rides along in the target's passes
+    REPLIES = auto()  # the store of past replies
+    DRAFT = auto()  # a draft model, with the other arguments of ModelDrafter
+    HEAD = auto()  # a head on the target, with the other arguments of HeadDrafter
+    EARLY_EXIT = auto()  # the target's first layers, and its vocabulary size
+    WINDOW = auto()  # the shape of the window that is added to the target's passes
 
 
 @dataclass(slots=True)
 class Registered:
-    """What is said of a drafter once, above its class, which it decorates and gives its name."""
+    """Declaration of a drafter: a decorator that registers the class and sets its name."""
 
     name: str
     cost: Cost
     needs: Needs = Needs.NOTHING
-    label: str = ""  # who guesses, for people; "": its name says it
-    colour: Literal["accent", "error", "primary", "success", "warning"] = "accent"  # of its tokens, a theme's word
-    is_usual: bool = False  # does it draft where a pair names no drafters?
-    place: int = LAST  # among the names, where people are told all of them
-    file: str = ""  # what it drafts with that has to be named with `--draft`
-    unmeasured: str = ""  # why a benchmark says nothing about it
+    label: str = ""  # description for users; "": the name is enough
+    colour: Literal["accent", "error", "primary", "success", "warning"] = "accent"  # theme color of its tokens
+    is_usual: bool = False  # whether it drafts for a pair that names no drafters
+    place: int = LAST  # position in lists shown to users
+    file: str = ""  # description of the file to pass with `--draft`, if it needs one
+    unmeasured: str = ""  # reason why benchmarks cannot measure it
     kind: type[Drafter] = field(init=False)
 
     def __call__(self, kind: Kind) -> Kind:
-        """Registers that class."""
+        """Register the class."""
         assert self.name not in KNOWN, f"two drafters are called {self.name}"
         kind.name, self.kind = self.name, kind
         KNOWN[self.name] = self
@@ -67,7 +67,7 @@ class Registered:
 
 @cache
 def import_all() -> None:
-    """Imports the files of this package, each of which registers its drafter."""
+    """Import the files of this package, each of which registers its drafter."""
     import pkgutil
 
     package = __name__.rpartition(".")[0]
@@ -76,27 +76,27 @@ def import_all() -> None:
 
 
 def registered() -> list[Registered]:
-    """All drafters, in the order in which people are told of them."""
+    """Return all drafters, in the order shown to users."""
     import_all()
     return sorted(KNOWN.values(), key=lambda each: (each.place, each.name))
 
 
 def find(name: str) -> Registered | None:
-    """The drafter of that name, if there is one."""
+    """Return the drafter of that name, or None."""
     import_all()
     return KNOWN.get(name)
 
 
 def known_names() -> list[str]:
-    """The names of all, in that order."""
+    """Return the names of all drafters, in the order shown to users."""
     return [each.name for each in registered()]
 
 
 def usual() -> tuple[str, ...]:
-    """The drafters of a pair that names none."""
+    """Return the names of the drafters for a pair that names none."""
     return tuple(each.name for each in registered() if each.is_usual)
 
 
 def needing(wanted: Iterable[str], *needs: Needs) -> list[str]:
-    """Those of the `wanted` names whose drafters are given one of these."""
+    """Return those of the `wanted` names whose drafters have one of these requirements."""
     return [name for name in wanted if (each := find(name)) and each.needs in needs]

@@ -1,5 +1,5 @@
-"""What a reply has instead of its source's tokens, and where in the source it is: what was replaced in one place is
-expected in the next, as a name that is changed throughout a file. Knows token ids; knows no text.
+"""Learns the replacements that a reply makes in a copied source, and expects them again, as when a name is changed
+throughout a file. Also tracks the position in the source. Knows token ids; knows no text.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-CONFIRMED = 2  # tokens in step after a difference, after which it is taken for a replacement
-BEFORE = 2  # tokens before what is replaced, after which it is a replacement of its own, as all that is put in
-LIKELY = 0.6  # chance of a replacement from which it is drafted
-MOST = 8  # replacements that begin with the same token
+CONFIRMED = 2  # aligned tokens after a difference before it is learned as a replacement
+BEFORE = 2  # tokens before a difference that are learned with it, so that insertions can be learned too
+LIKELY = 0.6  # probability of a replacement from which it is drafted
+MOST = 8  # replacements kept for the same first token
 
 
 @dataclass(slots=True)
 class Replacement:
-    """Tokens of the source, what the reply had instead, and how often it had that where the source had these tokens."""
+    """Source tokens, the reply's tokens in their place, and how often this replacement was right or wrong."""
 
     old: tuple[int, ...]
     new: tuple[int, ...]
@@ -25,18 +25,18 @@ class Replacement:
 
     @property
     def chance(self) -> float:
-        """Chance that it holds in the next place."""
+        """Probability that it applies at the next occurrence."""
         return (self.n_right + 1) / (self.n_right + self.n_wrong + 2)
 
 
 class Replacements:
-    """What was replaced so far."""
+    """The replacements learned so far."""
 
     def __init__(self) -> None:
-        self._by_first: dict[int, list[Replacement]] = {}  # by the first token that is replaced, the longest first
+        self._by_first: dict[int, list[Replacement]] = {}  # by the first replaced token, the longest first
 
     def learn(self, old: tuple[int, ...], new: tuple[int, ...]) -> None:
-        """Add a replacement, of one token or more; one of the same tokens by others was wrong."""
+        """Add a replacement of one or more tokens; a known replacement of the same tokens by others counts as wrong."""
         if not old or old == new:
             return
         known = self._by_first.setdefault(old[0], [])
@@ -52,33 +52,33 @@ class Replacements:
             before.new, before.n_right, before.n_wrong = new, 1, before.n_wrong + 1
 
     def at(self, source: array[int], place: int) -> Iterator[Replacement]:
-        """Yield those whose tokens the source has at a place, the longest first."""
+        """Yield the replacements whose old tokens the source has at a position, the longest first."""
         for each in self._by_first.get(source[place], ()) if place < len(source) else ():
             if tuple(source[place : place + len(each.old)]) == each.old:
                 yield each
 
     def likely(self, source: array[int], place: int) -> Replacement | None:
-        """Return the one that is expected at a place, which is not the source's end."""
+        """Return the expected replacement at a position before the source's end, or None."""
         if source[place] not in self._by_first:
             return None
         return next((each for each in self.at(source, place) if each.chance >= LIKELY), None)
 
 
 class SourcePlace:
-    """Where a copy is in its source, perhaps within a replacement."""
+    """The position of a copy in its source, possibly within a replacement."""
 
     def __init__(self, source: array[int], replacements: Replacements) -> None:
         self.source, self.replacements = source, replacements
         self.at = 0  # in the source
-        self._within: Replacement | None = None  # what began at `at`, of which the reply has the first tokens
-        self._n_said = 0  # of them
+        self._within: Replacement | None = None  # the replacement at `at` that the reply has begun
+        self._n_said = 0  # tokens of it in the reply so far
 
     def go_to(self, at: int) -> None:
-        """Go to a place in the source."""
+        """Go to a position in the source."""
         self.at, self._within, self._n_said = at, None, 0
 
     def take(self, token: int) -> bool:
-        """Go on by a token of the reply. Returns whether the copy may have it there."""
+        """Advance by a token of the reply. Return whether the token fits the copy at this position."""
         if self._within is not None:
             if self._within.new[self._n_said] == token:
                 return self._said()
@@ -93,7 +93,7 @@ class SourcePlace:
                 expected.n_wrong += 1
             self.at += 1
             return True
-        while (expected := self._expected) and not expected.new:  # it is left out
+        while (expected := self._expected) and not expected.new:  # a deletion
             self.at += len(expected.old)
             if self._next == token:
                 self.at += 1
@@ -117,7 +117,7 @@ class SourcePlace:
         return True
 
     def _declined(self) -> bool:
-        """The replacement does not hold here. Returns whether its first tokens were the source's as well."""
+        """Abandon the current replacement as wrong. Return whether its tokens so far were the source's as well."""
         assert self._within is not None
         begun, n = self._within, self._n_said
         begun.n_wrong += 1
@@ -127,8 +127,8 @@ class SourcePlace:
         return True
 
     def ahead(self, most: int) -> list[tuple[int, float]]:
-        """Return up to `most` tokens that the copy is expected to have next, and the chance of each as far as
-        replacements go.
+        """Return up to `most` expected next tokens of the copy, each with its probability as far as replacements affect
+        it.
         """
         at, source, found = self.at, self.source, list[tuple[int, float]]()
         if self._within is not None:

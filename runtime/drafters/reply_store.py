@@ -1,9 +1,8 @@
-"""Past replies on disk, one SQLite file per model and vocabulary: token ids, for the user alone, bounded in size, and
-never worth an error.
+"""Past replies on disk as token ids, one SQLite file per model and vocabulary, private to the user and bounded in size.
 
-They hold what a person read, so the folder and its files are closed to others (0700, 0600). Processes may share a
-file; it is open only for the moment of a question or a change. A file that is damaged, or of another format, is
-removed. Where nothing can be written, nothing is kept.
+Replies are private, so the folder and its files are closed to other users (0700, 0600). Processes may share a file,
+which is open only during a query or a change. A damaged file, or one of another format, is removed. If nothing can be
+written, nothing is kept; failures raise no error.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from platformdirs import user_data_path
 from runtime.core.draft import Tokens
 from runtime.core.removal import remove_files
 
-MAX_BYTES = 512 * 1024  # of all replies in a file: 130,000 tokens
-KEPT = 0.75  # of that, when the oldest replies are dropped
+MAX_BYTES = 512 * 1024  # bytes of all replies in a file: 130,000 tokens
+KEPT = 0.75  # fraction of MAX_BYTES that remains when the oldest replies are dropped
 PATIENCE = 0.2  # seconds to wait for another process that is writing
-DAMAGED = -1  # in place of the id of the newest reply
+DAMAGED = -1  # returned as the id of the newest reply when the file is damaged
 ON_DISK = np.dtype("<i4")
-# An id is when the reply was kept, in nanoseconds: unlike a count, it does not come back after a wipe
+# An id is the time at which the reply was stored, in nanoseconds: unlike a count, it is not reused after a wipe
 SCHEMA = "CREATE TABLE IF NOT EXISTS replies(id INTEGER PRIMARY KEY, tokens BLOB NOT NULL)"
 NEWEST = "SELECT max(id) FROM replies"
 ADD = "INSERT INTO replies SELECT max(?, coalesce(max(id) + 1, 0)), ? FROM replies"
-N_BYTES = "sum(length(tokens) + 16)"  # with what a row takes beside its tokens
+N_BYTES = "sum(length(tokens) + 16)"  # including the overhead of a row
 DROP_OLDEST = f"""
 DELETE FROM replies WHERE (SELECT {N_BYTES} FROM replies) > ? AND id IN (
     SELECT id FROM (SELECT id, {N_BYTES} OVER (ORDER BY id DESC) AS n_bytes FROM replies) WHERE n_bytes > ?)
@@ -40,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 def folder() -> Path:
-    """Where every model's replies are."""
+    """Return the folder of the replies of all models."""
     return user_data_path("slipstream") / "replies"
 
 
@@ -50,14 +49,14 @@ class Replies:
     def __init__(self, path: Path, n_vocab: int, max_bytes: int = MAX_BYTES) -> None:
         self.path, self.n_vocab, self.max_bytes = path, n_vocab, max_bytes
         self.max_tokens = max_bytes // ON_DISK.itemsize
-        self._seen: int | None = None  # the id of the newest reply that was read or kept here
+        self._seen: int | None = None  # the id of the newest reply that this process read or stored
 
     def has_changed(self) -> bool:
-        """Did another process keep a reply, or wipe them all?"""
+        """Return whether another process stored a reply or wiped the file."""
         return self._newest() != self._seen
 
     def _newest(self) -> int | None:
-        """The id of the newest reply, if there is one; what is locked for long is taken to be unchanged."""
+        """Return the id of the newest reply, or None; a file that stays locked counts as unchanged."""
         try:
             with self._opened() as db:
                 newest: int | None = db.execute(NEWEST).fetchone()[0]
@@ -68,11 +67,11 @@ class Replies:
         return newest
 
     def read(self) -> list[Tokens]:
-        """The replies that are kept, oldest first; none where they cannot be read."""
+        """Return the stored replies, oldest first; none if they cannot be read."""
         rows: list[tuple[int, object]] = []
         try:
             with self._opened() as db:
-                # A query alone overlooks that a file was cut off
+                # A query alone does not notice a truncated file
                 if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
                     raise sqlite3.DatabaseError
                 rows = db.execute("SELECT id, tokens FROM replies ORDER BY id").fetchall()
@@ -86,14 +85,14 @@ class Replies:
         return [reply for _, tokens in rows if (reply := self._checked(tokens)) is not None]
 
     def _checked(self, tokens: object) -> Tokens | None:
-        """The reply in a row, if it is one of this vocabulary."""
+        """Return the reply of a row, or None if it is not of this vocabulary."""
         if not isinstance(tokens, bytes) or len(tokens) % ON_DISK.itemsize:
             return None
         reply = np.frombuffer(tokens, dtype=ON_DISK).astype(np.int32)
         return reply if reply.view(np.uint32).max(initial=0) < self.n_vocab else None
 
     def append(self, reply: Tokens) -> None:
-        """Keeps one more, where that is possible; the oldest are dropped when all take too much room."""
+        """Store a reply if possible; the oldest are dropped when the file would become too large."""
         try:
             make_private_folder(self.path.parent)
             self.path.touch(0o600)
@@ -112,28 +111,28 @@ class Replies:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """The database, if its file exists; changes are committed at the end. Raises sqlite3.Error."""
+        """Open the database if its file exists, and commit changes at the end. Raises sqlite3.Error."""
         uri = f"{self.path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(uri, timeout=PATIENCE, uri=True)) as db, db:
-            db.execute("PRAGMA synchronous = OFF")  # what a power cut takes away was worth little
+            db.execute("PRAGMA synchronous = OFF")  # losing replies in a power cut does little harm
             yield db
 
 
 def make_private_folder(path: Path) -> None:
-    """Makes the folder, for the user alone."""
+    """Create the folder with access for the user only."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     close_to_others(path, 0o700)
 
 
 def close_to_others(path: Path, mode: int) -> None:
-    """Takes away what others may do with it, if they may do anything."""
+    """Set the mode of a path if group or others have any access to it."""
     if path.stat().st_mode & 0o077:
         path.chmod(mode)
 
 
 def forget() -> int:
-    """Wipes the replies kept of every model; returns how many bytes that were.
+    """Remove the stored replies of all models and return their size in bytes.
 
-    Raises SlipstreamError where it cannot.
+    Raises SlipstreamError if a file cannot be removed.
     """
     return remove_files(folder().glob("*"), f"Remove the folder {folder()} yourself.")

@@ -1,9 +1,8 @@
-"""Drafts by looking the last tokens up in past replies, kept on disk (SuffixDecoding, arXiv 2411.04975, over an n-gram
+"""Drafts by looking up the last tokens in past replies on disk (SuffixDecoding, arXiv 2411.04975, over an n-gram
 index).
 
-People ask again, regenerate and go on with what they had; then much of a reply was said before. Learns each reply,
-together with the few tokens before it, by which its beginning is found. Knows token ids; where they are kept is the
-store's.
+Users repeat requests, regenerate and continue earlier work, and then replies repeat past ones. Each reply is stored
+with the few tokens before it, so that its beginning can be found. Knows token ids; the store knows the files.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from runtime.drafters.registry import Cost, Needs, Registered
 from runtime.drafters.reply_store import Replies
 
 LEAD = 16  # tokens before a reply that are kept with it
-SHORTEST = 4  # tokens of a reply that is worth keeping
-LARGEST = 4  # replies so long that they fill the store; of a longer one the beginning is kept
+SHORTEST = 4  # tokens of the shortest reply that is stored
+LARGEST = 4  # replies of the maximum length that fill the store; of a longer reply only the beginning is stored
 
 
 @Registered(
@@ -39,25 +38,25 @@ class SuffixDrafter(Drafter):
         self._known: set[bytes] = set()
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
-        """Takes in what was kept, by other processes as well; forgets what was wiped."""
+        """Load the stored replies again if another process changed them or the index has grown too large."""
         if self._store.has_changed() or len(self._lookup.tokens) > self._store.max_tokens:
             self._lookup.clear()
             self._known.clear()
             self._learn(self._store.read())
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """What most likely comes next: a chain, or a tree where branches are wanted; empty without a match."""
+        """Return the likeliest continuation: a chain, or a tree if the budget has branches; empty without a match."""
         return self._lookup.draft(tail_of(context), budget)
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
-        """Learns the reply, unless it is known word for word."""
+        """Store and index the reply, unless the very same one is known."""
         reply = context[max(0, n_prompt - LEAD) :][: self._store.max_tokens // LARGEST]
         if len(context) - n_prompt >= SHORTEST and reply.tobytes() not in self._known:
             self._store.append(reply)
             self._learn([reply])
 
     def _learn(self, replies: Sequence[Tokens]) -> None:
-        """Makes replies known to the lookup, all at once."""
+        """Add replies to the index in one call."""
         self._known.update(reply.tobytes() for reply in replies)
         between = np.array([END], dtype=np.int32)
         self._lookup.add(

@@ -1,7 +1,7 @@
-"""One loaded pair that answers: replies as they are made, their text and numbers.
+"""The engine of one loaded pair: generates replies and reports their text and statistics.
 
-The app's door: plain data in, plain data out. Knows loaded pairs and text. Must not know a terminal, a protocol or a
-widget.
+The app's only interface to the runtime: plain data in, plain data out. Knows loaded pairs and text. Must not know a
+terminal, a protocol or a widget.
 """
 
 from runtime.conversation.chat_template import Message, TemplateForm

@@ -1,4 +1,4 @@
-"""What binds a reply's tokens: a grammar, and how long it may think. Knows a vocabulary; makes no token."""
+"""Constraints on a reply's tokens: a grammar, and a thinking budget. Knows a vocabulary; generates no tokens."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
 
 
 def masks(vocab: Vocab, grammar: Grammar | None, thoughts: ThoughtBudget | None) -> list[TokenMask]:
-    """Return the masks of a reply. Raises SettingsError for a grammar that is not valid."""
+    """Return the token masks of a reply. Raises SettingsError for an invalid grammar."""
     found: list[TokenMask] = []
     if thoughts:
         pieces = shown_pieces(vocab, grammar)
         found.append(ThoughtMask(thoughts, closing(thoughts.end, vocab, grammar), pieces.__getitem__, vocab.n_vocab))
-    if grammar:  # the last: a call that was begun in a thought is not broken off
+    if grammar:  # last, so that a tool call begun in a thought is not cut off
         control = vocab.control_tokens
         matcher = compile_grammar(grammar, vocab.grammar_tokenizer, control)
         found.append(GrammarMask(matcher, vocab.n_vocab, control.ends, vocab.text_or_name))
@@ -30,12 +30,12 @@ def masks(vocab: Vocab, grammar: Grammar | None, thoughts: ThoughtBudget | None)
 
 
 def shown_pieces(vocab: Vocab, grammar: Grammar | None) -> Mapping[int, bytes]:
-    """Return what tokens add to the text of a reply: with a grammar it has no control token but those it asks for."""
+    """Return the bytes that each token adds to a reply; with a grammar, control tokens count by their names."""
     return vocab.named_pieces if grammar else vocab.pieces
 
 
 def closing(mark: str, vocab: Vocab, grammar: Grammar | None) -> list[int]:
-    """Return the tokens of the mark that ends a thought; as text where it is a control token that the grammar lacks."""
+    """Return the tokens of the mark that ends a thought, spelled as text if the grammar lacks its control token."""
     ids = vocab.encode(mark, special=True)
     control = {token for token in ids if not vocab.pieces[token]} if grammar else set[int]()
     is_spelled = grammar is not None and not control <= taken_tokens(grammar, vocab.control_tokens)
@@ -43,8 +43,9 @@ def closing(mark: str, vocab: Vocab, grammar: Grammar | None) -> list[int]:
 
 
 def bound_sampler(ask: Ask, vocab: Vocab, n_vocab: int) -> Sampler:
-    """Return the sampler of a reply. Raises SettingsError for what only the model, or several settings together, can
-    show to be wrong.
+    """Return the sampler of a reply.
+
+    Raises SettingsError for settings that are invalid for this model or in combination.
     """
     n_logprobs = ask.n_logprobs
     if unknown := next((token for token, _ in ask.sampling.logit_bias if token >= n_vocab), None):

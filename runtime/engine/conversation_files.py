@@ -1,6 +1,6 @@
-"""A held conversation as a file that a person names, as llama.cpp's slots are saved and restored.
+"""Saves a cached conversation to a file that the user names and restores it, like llama.cpp's slots.
 
-Knows states and files; which conversation is which is the caller's.
+Knows states and files; the caller selects the conversation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORM = "slipstream conversation 1"
 
 
 def save(backend: LlamaBackend, number: int, path: Path, model: str) -> tuple[int, int]:
-    """Save a conversation, of which the one used last has number 0. Return its tokens and the bytes of the file.
+    """Save a conversation; number 0 is the one used last. Return its number of tokens and the file size in bytes.
 
     Raises SettingsError.
     """
@@ -46,7 +46,7 @@ def save(backend: LlamaBackend, number: int, path: Path, model: str) -> tuple[in
 
 
 def restore(backend: LlamaBackend, path: Path, model: str) -> tuple[int, int]:
-    """Bring a saved conversation into the context. Return its tokens and the bytes of its file.
+    """Load a saved conversation into the context. Return its number of tokens and the file size in bytes.
 
     Raises SettingsError.
     """
@@ -61,12 +61,12 @@ def restore(backend: LlamaBackend, path: Path, model: str) -> tuple[int, int]:
 
 
 def n_asked(state: SavedState) -> int:
-    """Return the number of tokens of a conversation; behind them there may be guesses."""
+    """Return the number of tokens of a conversation, without draft tokens after them."""
     return min(len(state.tokens), state.n_asked)
 
 
 def read(path: Path, model: str, grain: int) -> SavedState:
-    """Return what a file has. Raises SettingsError where it is none, or of another model or build."""
+    """Return the conversation in a file. Raises SettingsError if it is invalid or of another model or build."""
     try:
         with np.load(path, allow_pickle=False) as file:
             if str(file["form"]) != FORM or str(file["model"]) != model:
@@ -82,7 +82,7 @@ def read(path: Path, model: str, grain: int) -> SavedState:
 
 
 def erase(backend: LlamaBackend, number: int) -> tuple[int, int]:
-    """Drop a conversation. Return its tokens, and 0. Raises SettingsError."""
+    """Drop a conversation from the cache. Return its number of tokens and 0; (0, 0) if there is none."""
     held = [each for each in backend.conversations() if len(each.tokens)]
     if number >= len(held):
         return 0, 0

@@ -1,4 +1,4 @@
-"""The loop's body: schedule, draft, one pass of the target, commit. Every reply is made by `EngineCore.step`.
+"""The loop's body: schedule, draft, one pass of the target, commit. `EngineCore.step` generates every reply.
 
 Knows sequences and token ids; knows no files and no processes.
 """
@@ -24,14 +24,14 @@ from runtime.speculative.decoder import Decoder, Result
 
 
 class Cancels:
-    """The numbers of cancelled sequences. A pass over a sequence that is cancelled meanwhile, on any thread, ends."""
+    """The numbers of cancelled sequences. Cancelling a sequence, on any thread, stops a running pass over it."""
 
     def __init__(self, flag: Flag) -> None:
         self._flag, self._is_up, self._lock = flag, False, threading.Lock()
         self._known, self._cancelled, self._in_pass = set[int](), set[int](), set[int]()
 
     def add(self, number: int) -> None:
-        """Take in the number of a sequence that may be cancelled from now on."""
+        """Add the number of a sequence that may be cancelled from now on."""
         with self._lock:
             self._known.add(number)
 
@@ -42,7 +42,7 @@ class Cancels:
             self._cancelled.discard(number)
 
     def cancel(self, number: int) -> None:
-        """Cancel a sequence and end the pass that is made for it; a number that is not known is ignored."""
+        """Cancel a sequence and stop a running pass over it; an unknown number is ignored."""
         with self._lock:
             if number in self._known:
                 self._cancelled.add(number)
@@ -54,7 +54,7 @@ class Cancels:
 
     @contextmanager
     def during(self, batch: Batch) -> Iterator[None]:
-        """While the block runs, a cancel of a sequence of the batch has the pass raise StoppedError."""
+        """Make the pass in this block raise StoppedError when a sequence of the batch is cancelled."""
         with self._lock:
             self._in_pass = {each.number for each in batch.sequences}
             self._put(not self._in_pass.isdisjoint(self._cancelled))
@@ -72,7 +72,7 @@ class Cancels:
 
 
 class EngineCore:
-    """The sequences that are being made, and what makes them. Everything but `cancel` is for one thread."""
+    """The active sequences, their scheduler and their decoder. All methods but `cancel` belong to one thread."""
 
     def __init__(self, decoder: Decoder, target: TargetBackend) -> None:
         self.decoder, self.scheduler, self._cancels = decoder, Scheduler(decoder, target), Cancels(target.stop_flag)
@@ -81,16 +81,16 @@ class EngineCore:
         self._unwanted: list[int] = []  # cancelled before they were added
 
     def announce(self, number: int) -> Callable[[], bool]:
-        """Prepare for a sequence that is about to be added. Return a function that says whether it was cancelled."""
+        """Announce a sequence that will be added. Return a function that returns whether it was cancelled."""
         self._cancels.add(number)
         return partial(self._cancels.has, number)
 
     def forget(self, number: int) -> None:
-        """Forget an announced sequence that was refused."""
+        """Forget an announced sequence that was rejected."""
         self._cancels.remove(number)
 
     def give_up(self, number: int) -> None:
-        """Forget an announced sequence that was cancelled; the next step tells that it ended."""
+        """Forget an announced sequence that was cancelled; the next step returns its last output."""
         self.forget(number)
         self._unwanted.append(number)
 
@@ -99,7 +99,7 @@ class EngineCore:
         self._new.append(sequence)
 
     def cancel(self, number: int) -> None:
-        """Cancel a sequence, on any thread: it ends with the next step, and a pass that is made for it ends at once."""
+        """Cancel a sequence, on any thread: it ends with the next step, and a running pass over it stops."""
         self._cancels.cancel(number)
 
     def end(self, number: int) -> None:
@@ -119,8 +119,8 @@ class EngineCore:
         return not (self._new or self._unwanted or self.scheduler.sequences)
 
     def step(self) -> list[Output]:
-        """Make at most one pass and return its outputs. A step that admits sequences makes none: it returns how much of
-        their prompts is cached.
+        """Run at most one pass and return its outputs. A step that admits or ends sequences runs none; for admitted
+        ones it returns how much of their prompts is cached.
         """
         outputs = [*self._admitted(), *self._swept()]
         if outputs:
@@ -152,7 +152,7 @@ class EngineCore:
         return [self._ended(each) for each in list(self.scheduler.sequences) if each.finish_reason is not None]
 
     def _made(self, batch: Batch) -> list[Output]:
-        """Make the pass of a batch and return its outputs."""
+        """Run the pass of a batch and return its outputs."""
         try:
             self._begin_drafting(batch)
             began = time.perf_counter()
@@ -160,14 +160,14 @@ class EngineCore:
                 results = self._pass(batch)
         except StoppedError:
             return self._swept()
-        except Exception as error:  # of the pass: it ends one sequence, and the others try again
+        except Exception as error:  # from the pass: it ends one sequence, and the others try again
             return [self._failed(batch.sequences[0], error)]
         seconds = time.perf_counter() - began
         self.scheduler.note(batch, seconds)
         return [*self._read(batch, seconds), *self._said(batch, results, seconds), *self._swept()]
 
     def _begin_drafting(self, batch: Batch) -> None:
-        """Have drafters read the prompts of sequences that decode for the first time, where that pays."""
+        """Begin drafting for sequences that decode for the first time; drafters prefill their prompts if that pays."""
         n = len(self.scheduler.sequences)
         for each, n_unread in batch.decoding:
             if not each.has_begun:
@@ -188,7 +188,7 @@ class EngineCore:
         return self.decoder.step(inputs, prompts, n_sequences)
 
     def _read(self, batch: Batch, seconds: float) -> Iterator[Output]:
-        """Yield how far each prompt has been read."""
+        """Yield the progress of each prompt."""
         for each, end in batch.reading:
             each.stats.prompt_seconds += seconds
             yield Output(each.number, each.progress(end + (end == each.buffer.n - 1)))
@@ -199,7 +199,7 @@ class EngineCore:
             if isinstance(result, SlipstreamError):
                 yield self._failed(each, result)
             else:
-                with suppress(StoppedError):  # cancelled while turns were left out
+                with suppress(StoppedError):  # cancelled while turns were dropped
                     yield Output(each.number, each.commit(result, seconds, n_unread))
 
     def _failed(self, sequence: Sequence, error: Exception) -> Output:

@@ -1,5 +1,5 @@
-"""What an engine can be asked, whether the models are in this process or in another: the only door for the command
-line, the chat and the server. Plain data in, plain data out.
+"""The engine interface, for models in this process or in another: the only one used by the command line, the chat and
+the server. Plain data in, plain data out.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from runtime.speculative.control.explain import Explanation, Pass
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What does not change while a pair is loaded."""
+    """Constant facts of a loaded pair."""
 
     n_ctx: int
     n_ctx_train: int  # tokens of context that the model was trained on
     n_vocab: int
-    n_embd: int  # numbers of an embedding
+    n_embd: int  # dimension of an embedding
     n_bytes: int  # size of the target's weights
     template: str  # the chat template's source; "" when the model has none
-    fit: str  # what was loaded given the memory that was free, in a sentence; "" where that is not known
-    left_out: str  # what of the pair, or of what was asked for, is lacking, and why, without a full stop; "": nothing
+    fit: str  # what was loaded given the free memory, in a sentence; "" if unknown
+    left_out: str  # missing parts of the pair or options, and why, without a full stop; "": none
     exactness: Exactness
-    is_reproducible: bool  # has a reply with a seed the same text with any drafter?
-    can_draft: bool  # are drafts possible for what this model is?
-    # Is it worth a trial whether the layout of weights in which all passes round alike costs speed here?
+    is_reproducible: bool  # whether a reply with a seed has the same text with any drafter
+    can_draft: bool  # whether this kind of model supports drafts
+    # Whether to measure here if the layout of weights with which all passes round alike costs speed
     could_be_exact: bool
-    has_gpu: bool  # are there devices with memory of their own?
-    can_infill: bool  # was the model trained to fill in the middle?
-    is_short: bool = False  # did memory not suffice for all that was asked for?
-    shares_passes: bool = False  # can several replies have rows of one pass?
-    upstream: str = ""  # the server that has the model, and knows its tokens; "": it is on this machine
+    has_gpu: bool  # whether there are devices with their own memory
+    can_infill: bool  # whether the model was trained to fill in the middle
+    is_short: bool = False  # whether memory was too short for all requested options
+    shares_passes: bool = False  # whether several sequences can share a pass
+    upstream: str = ""  # the server that runs the model and has its tokenizer; "": the model is on this machine
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a reply is to be. One that was broken off begins with the tokens that it has `said`, in these `passes`."""
+    """A request for a reply. To resume an interrupted reply, `said` has its tokens so far and `passes` its passes."""
 
     prompt: Prompt
     sampling: Sampling
-    max_tokens: int | None = None  # 0: the prompt is only read
+    max_tokens: int | None = None  # 0: only prefill the prompt
     stops: tuple[str, ...] = ()
     grammar: Grammar | None = None
     thoughts: ThoughtBudget | None = None
@@ -62,20 +62,23 @@ class Ask:
     prediction: str = ""
     said: tuple[int, ...] = ()
     passes: tuple[Pass, ...] = ()
-    is_short: bool = False  # does it go before others, where replies take turns?
-    n_indent: int = 0  # spaces or tabs that each line after the first must begin with; the reply ends at another
-    is_traced: bool = False  # do its passes say why they were as they were?
+    is_short: bool = False  # whether it has priority where replies take turns
+    n_indent: int = 0  # minimum spaces or tabs before each line after the first; the reply ends at another line
+    is_traced: bool = False  # whether its passes record their reasons
 
 
 class Engine(ABC):
-    """A pair in memory. Replies are added and made step by step on one thread; text may be asked about on any."""
+    """A loaded pair. Replies are added and generated step by step on one thread; text methods work on any thread."""
 
     pair: Pair
     facts: EngineFacts
 
     @abstractmethod
     def encode(self, prompt: Prompt) -> list[int]:
-        """The ids of a prompt, a conversation in the model's chat template. Raises TemplateError, SettingsError."""
+        """Return the token ids of a prompt; a conversation is rendered with the model's chat template.
+
+        Raises TemplateError, SettingsError.
+        """
 
     @abstractmethod
     def render(
@@ -84,32 +87,35 @@ class Engine(ABC):
         tools: Sequence[Mapping[str, Any]] = (),
         form: TemplateForm = USUAL_FORM,
     ) -> Rendered:
-        """The conversation as the text that the model reads, and what of it is no mark of its template. Raises
-        TemplateError.
+        """Return the conversation as prompt text, and the parts of it that are not marks of the template.
+
+        Raises TemplateError.
         """
 
     @abstractmethod
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
-        """Ids of `text`; with `special`, names of control tokens in it are those tokens; with `bos`, begun as the model
-        wants a prompt. Raises ContextError for a prompt that cannot fit.
+        """Return the token ids of `text`.
+
+        With `special`, names of control tokens in it become these tokens; with `bos`, the model's BOS token comes first
+        if it expects one. Raises ContextError for a prompt that cannot fit.
         """
 
     @abstractmethod
     def token_bytes(self, token: int) -> bytes:
-        """What the token adds to the text; b"" for a control token."""
+        """Return the bytes that the token adds to the text; b"" for a control token."""
 
     @abstractmethod
     def is_end(self, token: int) -> bool:
-        """Does the model end its turn with this token?"""
+        """Return whether this token ends the model's turn."""
 
     @property
     @abstractmethod
     def end_tokens(self) -> tuple[int, ...]:
-        """All tokens with which it does."""
+        """All tokens that end the model's turn."""
 
     @abstractmethod
     def token_text(self, token: int) -> str:
-        """The token as text; control tokens by their names."""
+        """Return the token as text; control tokens by their names."""
 
     def reply(
         self,
@@ -127,11 +133,12 @@ class Engine(ABC):
         when_full: str = "stop",
         prediction: str = "",
     ) -> Iterator[Chunk]:
-        """Streams the reply. `n_logprobs` likeliest tokens come with each token, as the model sees it or as it is
-        `after_sampling`; `when_full` is one of POLICIES.
+        """Stream the reply.
 
-        `prediction` is text that the reply is expected to repeat for the most part: the drafter of that name makes use
-        of it. Raises ContextError when the prompt does not fit, SettingsError, TemplateError, ModelError.
+        Each token comes with its `n_logprobs` likeliest alternatives, by the model's distribution or by that
+        `after_sampling`. `when_full` is one of POLICIES. `prediction` is text that the reply is expected to repeat
+        mostly, for the prediction drafter. Raises ContextError when the prompt does not fit, SettingsError,
+        TemplateError, ModelError.
         """
         ask = Ask(
             prompt, sampling, max_tokens, tuple(stops), grammar, thoughts, n_logprobs, after_sampling, when_full,
@@ -141,73 +148,75 @@ class Engine(ABC):
 
     @abstractmethod
     def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        """Returns the reply in chunks, as `reply` says."""
+        """Return the reply in chunks; see `reply`."""
 
     @abstractmethod
     def add(self, ask: Ask) -> int:
-        """Begins a reply. Returns its number, by which `step` tells of it. Raises what `reply` raises, unless the first
-        step does.
+        """Begin a reply. Return its number, which the outputs of `step` carry. Raises what `reply` raises, unless the
+        first step returns the error.
         """
 
     @abstractmethod
     def step(self) -> list[Output]:
-        """Returns what comes next of the replies that were added; nothing where that takes a while."""
+        """Return the next outputs of the added replies; empty if none is ready within a moment."""
 
     @abstractmethod
     def cancel(self, number: int) -> None:
-        """Ends a reply soon, on any thread: its last chunk says that it was cancelled."""
+        """Cancel a reply, on any thread; it ends soon, with the finish reason "cancelled"."""
 
     @abstractmethod
     def end(self, number: int) -> None:
-        """Ends a reply of which nobody reads the rest."""
+        """End a reply without further outputs."""
 
     @abstractmethod
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
-        """The target passes of the last reply, also while it is made, from the `first` on."""
+        """Return the target passes of the last reply, finished or not, from index `first` on."""
 
     @abstractmethod
     def explain(self) -> Explanation:
-        """What decides about speculation now, as far as the last reply has come."""
+        """Return the controller's estimates and decision, at the current length of the last reply."""
 
     @abstractmethod
     def embed(self, tokens: Sequence[int]) -> list[float]:
-        """The text of these ids as a vector of length 1. Raises ContextError, ModelError."""
+        """Return the embedding of these tokens, a vector of norm 1. Raises ContextError, ModelError."""
 
     def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
-        """Save a held conversation to a file, of which the one used last has number 0, `restore` one, or `erase` it.
-        Return its tokens and the bytes of the file. Raises SettingsError.
+        """Apply an action to a cached conversation: `save` it to a file, `restore` it from one, or `erase` it.
+
+        Number 0 is the conversation used last. Returns its number of tokens and the file size in bytes. Raises
+        SettingsError.
         """
         raise SettingsError("No conversation is held here: another server has the model.")
 
     @abstractmethod
     def tend(self) -> None:
-        """Housekeeping between replies, on their thread: gives up or takes back what memory asks for."""
+        """Do housekeeping between replies, on their thread: suspend or restore drafters as memory requires."""
 
     @property
     def learning(self) -> str:
-        """What is done about a head that is to learn, or why nothing is, in a clause; "" where none is to."""
+        """State of the head's training, or why there is none, in a clause; "" if the pair does not ask for it."""
         return ""
 
     @abstractmethod
     def close(self) -> None:
-        """Frees the models."""
+        """Free the models."""
 
     @property
     @abstractmethod
     def holds_one(self) -> bool:
-        """Can only one conversation be held, so that other replies wait until that one has ended?"""
+        """Whether only one conversation can be cached, so that other replies wait for its end."""
 
     @property
     @abstractmethod
     def n_held(self) -> int:
-        """Conversations that need not be read again."""
+        """Number of cached conversations."""
 
     @property
     @abstractmethod
     def memory_level(self) -> str:
-        """How short memory was at the last token: OK, TIGHT or CRITICAL."""
+        """Memory level at the last token: OK, TIGHT or CRITICAL."""
 
     @property
     @abstractmethod
     def given_up(self) -> str:
-        """What was given up for that and why, with numbers; "" while nothing is."""
+        """What is suspended because memory is short, and why, with numbers; "" while nothing is."""

@@ -1,4 +1,4 @@
-"""A pair in this process that answers: settings checked, the chat template applied, a reply begun."""
+"""The engine of a pair in this process: checks settings, applies the chat template and begins replies."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ from runtime.speculative.step import Widths, widths_of
 
 
 class LoadedEngine(SteppedEngine):
-    """An engine whose models are in this process. Where it `learns`, so does the head of a pair that is to: what
-    measures does not, and has the head as it is.
+    """An engine whose models are in this process.
+
+    With `learns`, the head of a pair that asks for it is trained in the background. Benchmarks leave it off and use the
+    head as it is.
     """
 
     def __init__(
@@ -52,18 +54,18 @@ class LoadedEngine(SteppedEngine):
         self._start()
 
     def _start(self) -> None:
-        """Makes replies possible, as all is loaded."""
+        """Create the engine core after loading."""
         self.core = EngineCore(self.decoder, self._loaded.backend)
         self.prompts = KeptPrompts(self._loaded, self.core)
         self._numbers = count(1)
         self._last: Sequence | None = None
 
     def prepare(self) -> None:
-        """Makes ready what the first prompt would wait for."""
+        """Prepare the prompt encoder, so that the first prompt does not wait for it."""
         self._encoder.prepare()
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """The ids of a prompt, a conversation in the model's chat template. Raises TemplateError, SettingsError."""
+        """See Engine."""
         return self._encoder.encode(prompt)
 
     def render(
@@ -72,22 +74,22 @@ class LoadedEngine(SteppedEngine):
         tools: List[Mapping[str, Any]] = (),
         form: TemplateForm = USUAL_FORM,
     ) -> Rendered:
-        """As Engine says."""
+        """See Engine."""
         return self._encoder.render(messages, tools, form)
 
     def unquoted_roles(self) -> list[str]:
-        """As PromptEncoder says."""
+        """See PromptEncoder."""
         return self._encoder.unquoted_roles()
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
-        """As Engine says."""
+        """See Engine."""
         if bos:
             self._encoder.check_length(text)
         ids = self.vocab.encode(text, special=special)
         return [self.vocab.bos, *ids] if bos and self.vocab.adds_bos and ids[:1] != [self.vocab.bos] else ids
 
     def add(self, ask: Ask, number: int | None = None) -> int:
-        """As Engine says; the reply may be given another number, which is no other's."""
+        """See Engine; the caller may choose the reply's number, which must be unused."""
         if self._loaded.target.is_embedder:
             raise SettingsError(
                 f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. "
@@ -134,19 +136,19 @@ class LoadedEngine(SteppedEngine):
         )
 
     def step(self) -> list[Output]:
-        """As Engine says: makes one pass at most."""
+        """See Engine; runs one pass at most."""
         return self.core.step()
 
     def cancel(self, number: int) -> None:
-        """As Engine says."""
+        """See Engine."""
         self.core.cancel(number)
 
     def end(self, number: int) -> None:
-        """As Engine says."""
+        """See Engine."""
         self.core.end(number)
 
     def _begun(self, window: PromptWindow, max_tokens: int | None) -> list[int]:
-        """The prompt's ids. Raises ContextError when there is nothing to read, or too much."""
+        """Return the prompt's token ids. Raises ContextError if it is empty or too long."""
         ids, n_ctx = window.begin(max_tokens), self.facts.n_ctx
         if not ids:
             raise ContextError("The prompt is empty. Say something.")
@@ -160,61 +162,61 @@ class LoadedEngine(SteppedEngine):
 
     @property
     def holds_one(self) -> bool:
-        """As Engine says."""
+        """See Engine."""
         return self.core.scheduler.holds_one
 
     @property
     def n_held(self) -> int:
-        """Conversations that need not be read again."""
+        """See Engine."""
         return self._loaded.backend.n_held
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
-        """The target passes of the last reply, also while it is made, from the `first` on."""
+        """See Engine."""
         return tuple(self._last.stats.steps[first:]) if self._last else ()
 
     def explain(self) -> Explanation:
-        """What decides about speculation now, as far as the last reply has come."""
+        """See Engine."""
         n_context, state = (self._last.buffer.n, self._last.drafting) if self._last else (0, None)
         return explain(self.decoder.controller, n_context, self.decoder.why_plain(state).text)
 
     def token_bytes(self, token: int) -> bytes:
-        """What the token adds to the text; b"" for a control token."""
+        """See Engine."""
         return self.vocab.pieces[token]
 
     def is_end(self, token: int) -> bool:
-        """Does the model end its turn with this token?"""
+        """See Engine."""
         return self.vocab.ends[token]
 
     @cached_property
     def end_tokens(self) -> tuple[int, ...]:
-        """The tokens with which the model ends its turn."""
+        """See Engine."""
         return tuple(token for token in range(self.vocab.n_vocab) if self.vocab.ends[token])
 
     def word(self, token: int) -> tuple[bytes, str, bool]:
-        """All that is asked of a token: its bytes, its text, and whether it ends a turn."""
+        """Return a token's bytes, its text, and whether it ends a turn."""
         return self.token_bytes(token), self.token_text(token), self.is_end(token)
 
     def token_text(self, token: int) -> str:
-        """The token as text; control tokens by their names."""
+        """See Engine."""
         return self.vocab.text_or_name(token)
 
     @property
     def memory_level(self) -> str:
-        """How short memory was at the last token: OK, TIGHT or CRITICAL."""
+        """See Engine."""
         return self.decoder.lineup.memory_level
 
     @property
     def given_up(self) -> str:
-        """What was given up for that and why, with numbers; "" while nothing is."""
+        """See Engine."""
         return self.decoder.lineup.given_up
 
     def embed(self, tokens: List[int]) -> list[float]:
-        """The text of these ids as a vector of length 1. Raises ContextError, ModelError."""
+        """See Engine."""
         vector: list[float] = self._loaded.embedder().embed(list(tokens)).tolist()
         return vector
 
     def tend(self) -> None:
-        """Housekeeping between replies, on their thread: gives up or takes back what memory asks for."""
+        """See Engine; also closes the embedder and installs a learned head."""
         self._loaded.close_embedder()
         self.decoder.lineup.degrade()
         if self._learner:
@@ -222,11 +224,11 @@ class LoadedEngine(SteppedEngine):
             self._use_learned(self._learner)
 
     def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
-        """As Engine says."""
+        """See Engine."""
         return self.prompts.handle(action, number, path)
 
     def _use_learned(self, learner: BackgroundLearner) -> None:
-        """Between two replies a head that was learned takes the place of another, or the pair's own comes back."""
+        """Replace the head with the learned one, or with the pair's own if that is current. Call it between replies."""
         head = learner.head
         if head != self._asked_head and self.memory_level == "OK":
             self._asked_head = head
@@ -234,14 +236,14 @@ class LoadedEngine(SteppedEngine):
 
     @property
     def learning(self) -> str:
-        """As Engine says."""
+        """See Engine."""
         if not self.pair.learn:
             return ""
         why = why_never(self.pair, self._loaded.drafts_by) or "nothing is kept of what is measured"
         return self._learner.state if self._learner else f"it does not learn: {why}"
 
     def close(self) -> None:
-        """Frees the models."""
+        """See Engine."""
         if self._learner:
             self._learner.close()
         self.prompts.close()

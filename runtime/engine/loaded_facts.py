@@ -1,4 +1,4 @@
-"""What is known of a pair once it is loaded, and does not change from then on."""
+"""Collects the constant facts of a loaded pair."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from runtime.loading.loaded_pair import LoadedPair
 
 
 def facts_of(loaded: LoadedPair) -> EngineFacts:
-    """What does not change from now on."""
+    """Return the constant facts of a loaded pair."""
     target, plan, off, lacking = loaded.target, loaded.plan, loaded.decoder.controller.off, loaded.left_out
     failed = lacking.text if lacking and lacking.code in ("cost", "draft-error") else ""
     left_out = "; ".join(text for text in (loaded.shortened, failed) if text)

@@ -1,4 +1,4 @@
-"""What comes of replies: pieces of text with their tokens and numbers. Plain data."""
+"""Outputs of a reply: pieces of text with their tokens and statistics. Plain data."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from runtime.speculative.control.explain import Pass
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a reply. The last one has a finish reason and the final stats; one that only tells how much of the
-    prompt has been read has the stats so far.
+    """A piece of a reply.
+
+    The last one has a finish reason and the final statistics. A chunk that only reports prefill progress has the
+    statistics so far.
     """
 
     text: str
     tokens: tuple[int, ...] = ()
-    drafted: tuple[bool, ...] = ()  # which of the tokens came from a draft
-    pieces: tuple[str, ...] = ()  # the text by token, so that drafted ones can be shown; joined it is `text`
-    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, where they were asked for
+    drafted: tuple[bool, ...] = ()  # for each token, whether it was an accepted draft token
+    pieces: tuple[str, ...] = ()  # the text by token, so that draft tokens can be marked; joined they are `text`
+    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, if requested
     finish_reason: str | None = None  # stop, length, cancelled
-    notice: str = ""  # a sentence for the person, such as that the context is full
+    notice: str = ""  # a sentence for the user, such as that the context is full
     stats: Stats | None = None
-    stop: str = ""  # the stop string that ended the reply, in the last one
-    made: Pass | None = None  # the pass that brought it
-    n_read: int = 0  # tokens of the prompt that have been read; 0 once that is done
+    stop: str = ""  # the stop string that ended the reply, in the last chunk
+    made: Pass | None = None  # the pass that generated it
+    n_read: int = 0  # prompt tokens read so far, while the prompt is read and in the first chunk after it
 
 
 class Output(NamedTuple):
-    """What a step brought the sequence of that number: a piece of its reply, or the error that ended it."""
+    """A step's result for the sequence with this number: a piece of its reply, or the error that ended it."""
 
     number: int
     came: Chunk | Exception

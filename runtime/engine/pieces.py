@@ -1,4 +1,4 @@
-"""Where a prompt may be cut when it is read in several passes. Pure: knows numbers only."""
+"""Splits a prompt that is read in several passes into pieces. Pure; knows numbers only."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from runtime.loading.exactness import Exactness
 
-PIECE = 256  # tokens decoded between two looks at whether a reply is still wanted
+PIECE = 256  # tokens prefilled between two checks for cancellation
 
 
 def piece_end(n_cached: int, n_prompt: int, n_read: int, exactness: Exactness | None, n_ctx: int) -> int:
-    """Returns where the next piece of the first `n_read` tokens ends, of which `n_cached` are read.
+    """Return the end of the next piece of the first `n_read` tokens, of which `n_cached` are cached.
 
-    The borders do not depend on how much drafts had left in the cache. What a reply had said already, after its prompt
-    of `n_prompt` tokens, is read as it was made: in passes no wider than those that are exact.
+    The borders do not depend on the tokens that drafts left in the cache. Reply tokens after the prompt of `n_prompt`
+    tokens are read as they were generated: in passes no wider than the exact ones.
     """
     borders = _borders(n_cached, n_prompt - 1, n_read, exactness, n_ctx)
     return next((border for border in borders if border > n_cached), n_read)

@@ -1,6 +1,6 @@
-"""Which prompts' states go to disk, and when one is taken from there instead of reading.
+"""Prompt cache on disk: decides which prompt states are stored, and when one is loaded instead of reading the prompt.
 
-A state is written while nothing is asked, by a thread of low priority. Knows tokens and seconds; files are the store's.
+States are written by a low-priority thread while the engine is idle. Knows tokens and seconds; the store knows files.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from runtime.speculative.step import Widths
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """When a state is stored and taken."""
+    """Thresholds for storing and loading a state."""
 
-    seconds: float = 2.0  # of reading, from which on a state is stored
-    new_share: float = 0.125  # of a state, not stored yet: else a long conversation would be written at every turn
-    gain: float = 2.0  # times what taking a state costs, reading must take longer
-    copy_rate: float = 2e9  # bytes per second, that a state is copied into the context
+    seconds: float = 2.0  # prefill time from which a state is stored
+    new_share: float = 0.125  # new fraction of a state to store it: else a long conversation is written at every turn
+    gain: float = 2.0  # minimum ratio of prefill time to loading time for loading a state
+    copy_rate: float = 2e9  # bytes per second at which a state is copied into the context
 
 
 USUAL = Worth()
-COUNTED = 64  # tokens read in one go, from which their speed counts
-BUSY_PAUSE = 0.05  # seconds between two chunks that are written beside replies
+COUNTED = 64  # minimum prompt tokens for a measurement of prefill speed
+BUSY_PAUSE = 0.05  # seconds between two written chunks while replies are generated
 FETCHED = 4  # states from disk that wait for their sequence's turn
-PROMPTS = 16  # prompts whose reading is remembered
+PROMPTS = 16  # recently read prompts that are remembered
 
 
 class Prefixes:
-    """Prompts of one engine on disk. `is_exact`: are cells the same, read or decoded, in passes of any width?"""
+    """Stored prompts of one engine. `is_exact`: whether KV cells are the same in passes of any width."""
 
     def __init__(self, backend: LlamaBackend, store: PrefixStore, is_exact: bool, is_busy: Callable[[], bool]) -> None:
         self._backend, self._store, self._is_exact, self._is_busy = backend, store, is_exact, is_busy
-        self._token_seconds = 0.0  # of reading; 0: not known
-        self._read = deque[Tokens](maxlen=PROMPTS)  # prompts whose cells are as reading makes them
-        self._tried = set[bytes]()  # hashes of conversations that were stored, or could not be
+        self._token_seconds = 0.0  # prefill seconds per token; 0: unknown
+        self._read = deque[Tokens](maxlen=PROMPTS)  # prompts whose cells come from prefill, not from decoding
+        self._tried = set[bytes]()  # hashes of conversations that were considered for storing
         self._writer: threading.Thread | None = None
         self._is_closing = False
 
     def fetch(self, sequence: Sequence) -> None:
-        """Take the state that has most of a new sequence's prompt, where that is faster than to read it."""
+        """Load the stored state with the longest prefix of a new sequence's prompt, if that is faster than prefill."""
         tokens, n_cached = sequence.tokens, self._backend.n_cached(sequence.tokens)
         is_pure = not self._is_exact and sequence.request.widths is Widths.EXACT
         entry = self._store.find(tokens, is_pure)
@@ -70,7 +70,7 @@ class Prefixes:
         return n_new * (self._token_seconds or entry.token_seconds) > USUAL.gain * cost
 
     def note(self, sequence: Sequence) -> None:
-        """Note what a sequence that ends has read, and how fast."""
+        """Record the prompt and the prefill speed of a sequence that ends."""
         stats = sequence.stats
         n_read = min(sequence.n_read, sequence.buffer.n_prompt - 1)
         if n_read - stats.cached_n >= COUNTED:
@@ -80,17 +80,17 @@ class Prefixes:
             self._read.append(tokens.copy())
 
     def _n_pure(self, tokens: Tokens) -> int:
-        """Return how many of the first tokens have cells as reading makes them."""
+        """Return the number of leading tokens whose cells are as prefill computes them."""
         if self._is_exact:
             return len(tokens)
         return self._point(tokens)
 
     def _point(self, tokens: Tokens) -> int:
-        """Return where the last prompt of a conversation ends, from which another reply may be asked for."""
+        """Return the end of the last prompt of a conversation, from which another reply may be requested."""
         return max((common_prefix(each, tokens) for each in self._read), default=0)
 
     def keep(self) -> bool:
-        """Begin to store the state of one conversation that would take long to read. Return whether more may follow."""
+        """Begin to store the state of one conversation that is slow to read. Return whether more may follow."""
         self._backend.saved.fetched.clear()
         if self._writer is not None and self._writer.is_alive():
             return True
@@ -104,7 +104,7 @@ class Prefixes:
         n, seconds, known = len(tokens), self._token_seconds, blake2b(tokens.tobytes(), digest_size=16).digest()
         if not self._store.is_writable or n * seconds < USUAL.seconds or known in self._tried:
             return False
-        if not n or tokens.min() < 0:  # nothing, or a part of a stored one
+        if not n or tokens.min() < 0:  # empty, or part of a stored one
             return False
         self._tried.add(known)
         n_new = n - self._store.n_stored(tokens)
@@ -114,7 +114,7 @@ class Prefixes:
         facts = self._n_pure(state.tokens), self._token_seconds, self._pause
 
         def write() -> None:
-            if sys.platform == "linux":  # elsewhere a thread's priority is its process's
+            if sys.platform == "linux":  # other systems have no priority per thread here
                 with suppress(OSError):
                     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
             self._store.write(state, *facts)
@@ -127,7 +127,7 @@ class Prefixes:
             time.sleep(BUSY_PAUSE)
 
     def close(self) -> None:
-        """Store what is worth it, and wait for that."""
+        """Store the conversations that are worth it, and wait until they are written."""
         self._is_closing = True
         while self.keep():
             if self._writer is not None:

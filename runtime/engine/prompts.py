@@ -1,4 +1,4 @@
-"""What an engine keeps of prompts: on disk by itself, and in files that a person names."""
+"""Stored prompts of an engine: the prompt cache on disk, and files that the user names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.loading.prompt_cache import model_key, opened_store
 
 
 class KeptPrompts:
-    """The prompts of a pair that is loaded."""
+    """The stored prompts of a loaded pair."""
 
     def __init__(self, loaded: LoadedPair, core: EngineCore) -> None:
         self._loaded, self._core = loaded, core
@@ -21,12 +21,12 @@ class KeptPrompts:
             core.prefixes = Prefixes(loaded.backend, store, loaded.exactness.is_exact, lambda: not core.is_idle)
 
     def keep(self) -> bool:
-        """Store a conversation that was read while nothing is asked. Return whether more may follow."""
+        """Begin to store a conversation while the engine is idle. Return whether more may follow."""
         is_calm = self._core.decoder.lineup.memory_level == "OK"
         return is_calm and self._core.prefixes is not None and self._core.prefixes.keep()
 
     def handle(self, action: str, number: int, path: str) -> tuple[int, int]:
-        """As Engine.conversation says."""
+        """See `Engine.conversation`."""
         if self._core.scheduler.sequences:
             raise SettingsError("A reply is being made. Try again when it has ended.")
         if action == "save":
@@ -36,6 +36,6 @@ class KeptPrompts:
         return conversation_files.erase(self._loaded.backend, number)
 
     def close(self) -> None:
-        """Store what is worth it."""
+        """Store the conversations that are worth it."""
         if self._core.prefixes:
             self._core.prefixes.close()

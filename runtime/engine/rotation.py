@@ -1,4 +1,4 @@
-"""Whose turn it is where sequences cannot share a pass. Knows sequences and times."""
+"""Turns of sequences that cannot share a pass. Knows sequences and times."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from collections.abc import Sequence as List
 
 from runtime.engine.sequence import Sequence
 
-MAX_LEAD = 1.0  # seconds that short sequences may have before they share the time with long ones
+MAX_LEAD = 1.0  # seconds that short sequences may run first before they share the time with long ones
 
 
 class Rotation:
-    """One sequence goes on for a while, as changing to another takes time; short ones such as completions go first."""
+    """Selects the next sequence. A sequence keeps its turn for a while, because switching takes time. Short ones, such
+    as completions, have priority.
+    """
 
     def __init__(self) -> None:
         self._current: Sequence | None = None
-        self._seconds = 0.0  # that its turn has lasted
-        self._lead = 0.0  # seconds that short ones had while long ones waited, less those that long ones had since
+        self._seconds = 0.0  # duration of its turn so far
+        self._lead = 0.0  # seconds that short sequences ran while long ones waited, less those of long ones since
 
     def next(self, sequences: List[Sequence], turn_seconds: float) -> Sequence:
-        """Return the one whose turn it is, of some of which the one that has waited longest is first; a turn lasts so
-        many seconds.
+        """Return the sequence whose turn it is. `sequences` are ordered by waiting time, longest first; a turn lasts
+        `turn_seconds`.
         """
         best = min(sequences, key=lambda each: each.request.is_short == (self._lead > MAX_LEAD))
         current = self._current
@@ -30,7 +32,7 @@ class Rotation:
         return best if is_outranked else current
 
     def note(self, sequence: Sequence, sequences: List[Sequence], seconds: float) -> None:
-        """Take in that a sequence had a pass of so many seconds while these were being made."""
+        """Record that `sequence` had a pass of this duration while `sequences` were active."""
         self._seconds = seconds + (self._seconds if sequence is self._current else 0.0)
         self._current = sequence
         if all(each.request.is_short for each in sequences):

@@ -1,6 +1,6 @@
-"""Chooses which sequences decode in the next pass and which prompts it reads. No other place decides whose turn it is.
+"""Chooses the sequences that decode in the next pass and the prompts that it reads. All scheduling is done here.
 
-Knows sequences, what passes cost and what fits together; makes no pass and chooses no draft.
+Knows sequences, the cost of passes and the size of the cache; runs no pass and chooses no draft.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from runtime.engine.sequence import Sequence
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import Widths
 
-TURN = 10  # times what it takes to change from one sequence to another, which have turns of that length
-MOST_READ = 384  # tokens of prompts that are read in one pass
-FAIR = 4  # in one of so many passes that read, the first comer is read first, else whose prompt has least left
+TURN = 10  # length of a turn, in multiples of the time of switching between sequences
+MOST_READ = 384  # most prompt tokens of one pass
+FAIR = 4  # in every FAIR-th pass with prompts the oldest prompt is first, else the one with the fewest tokens left
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one pass does."""
+    """The work of one pass."""
 
-    decoding: list[tuple[Sequence, int]] = field(default_factory=list)  # and how many tokens of its prompt are read too
-    reading: list[tuple[Sequence, int]] = field(default_factory=list)  # and where in its prompt the pass ends
+    decoding: list[tuple[Sequence, int]] = field(default_factory=list)  # (sequence, prompt tokens that it also reads)
+    reading: list[tuple[Sequence, int]] = field(default_factory=list)  # (sequence, position in its prompt to read to)
 
     @property
     def sequences(self) -> list[Sequence]:
@@ -35,7 +35,7 @@ class Batch:
 
     @property
     def reads(self) -> bool:
-        """Whether it reads tokens of a prompt."""
+        """Whether it reads prompt tokens."""
         return bool(self.reading) or any(n_unread for _, n_unread in self.decoding)
 
 
@@ -45,9 +45,9 @@ class Scheduler:
     def __init__(self, decoder: Decoder, backend: TargetBackend) -> None:
         self._decoder, self._backend, self._rotation = decoder, backend, Rotation()
         self.sequences: list[Sequence] = []
-        self._has_read = False  # did the last pass read a prompt?
+        self._has_read = False  # whether the last pass read a prompt
         self._n_reads = 0  # passes that read prompts
-        self._restored: Sequence | None = None  # reads again what the cache had lost of it, before any other goes on
+        self._restored: Sequence | None = None  # sequence that reads evicted tokens again before any other continues
 
     def add(self, sequence: Sequence) -> None:
         """Add a sequence."""
@@ -58,7 +58,7 @@ class Scheduler:
         self.sequences.remove(sequence)
 
     def plan(self) -> Batch:
-        """Return the batch of the next pass, which is empty where there is no sequence."""
+        """Return the batch of the next pass; empty if there is no sequence."""
         if not self.sequences:
             return Batch()
         if len(self.sequences) == 1:
@@ -70,7 +70,7 @@ class Scheduler:
         return self._together()
 
     def note(self, batch: Batch, seconds: float) -> None:
-        """Note that a batch took so many seconds: its sequences wait behind all others now."""
+        """Record the time of a batch, and move its sequences behind all others."""
         done = batch.sequences
         self._note_progress(batch)
         self._has_read = batch.reads
@@ -82,8 +82,8 @@ class Scheduler:
             self._rotation.note(done[0], self.sequences, seconds)
 
     def _note_progress(self, batch: Batch) -> None:
-        """Note how far sequences were read. One that is restored lets others go on once it has come further than ever:
-        else two that push each other out of the cache would read for ever.
+        """Record the prefill progress of a batch. A restored sequence lets others continue once it got further than
+        before; otherwise two sequences that evict each other would read forever.
         """
         for each, end in batch.reading:
             if each is self._restored and end > each.n_read:
@@ -99,35 +99,32 @@ class Scheduler:
 
     @property
     def holds_one(self) -> bool:
-        """Whether the cache can hold only one sequence."""
+        """Whether only one sequence can be cached."""
         return self._backend.slots == 1
 
     @property
     def turn_seconds(self) -> float:
-        """How long a sequence goes on before another has its turn: 0 where they share passes, infinite where only one
-        can be held.
-        """
+        """Length of a sequence's turn: 0 if sequences share passes, infinite if only one can be cached."""
         if self.holds_one:
             return math.inf
         return 0.0 if self._shares else TURN * self._decoder.preparation.switch_seconds
 
     def n_unread(self, sequence: Sequence) -> int:
-        """Return the number of tokens to be read before its next one can be decoded.
+        """Return the number of tokens to read before its next token can be decoded.
 
-        Where rounding depends on the width of a pass, what the cache has lost must be read again in the pieces it was
-        read in before.
+        Where rounding depends on the width of a pass, evicted tokens must be read again in the same pieces as before.
         """
         if not sequence.is_reading and (not self._decoder.target.is_exact_only or sequence.request.is_exact):
             return 0
         return max(0, sequence.buffer.n - 1 - self._backend.n_cached(sequence.tokens))
 
     def n_cached(self, sequence: Sequence) -> int:
-        """Return the number of tokens of its prompt that need not be read."""
+        """Return the number of cached prompt tokens."""
         return min(self._backend.n_cached(sequence.tokens), sequence.buffer.n_prompt - 1)
 
     def _alone(self, sequence: Sequence) -> Batch:
-        """Return a batch of one sequence: the next piece of its prompt, or its next tokens. The last piece is read in
-        the pass of the first token, where the text does not depend on how a prompt is read.
+        """Return a batch of one sequence: the next piece of its prompt, or its next tokens. The last piece is part of
+        the pass of the first token, if the text does not depend on how a prompt is split.
         """
         n_unread = self.n_unread(sequence)
         if not n_unread:
@@ -145,8 +142,8 @@ class Scheduler:
         return piece_end(n_cached, n_prompt, total, sequence.request.exactness, self._backend.n_ctx)
 
     def _together(self) -> Batch:
-        """Return a batch of several sequences. Between two passes that read prompts there is one that only decodes, if
-        a sequence is well under way.
+        """Return a batch of several sequences. Passes that read prompts alternate with passes that only decode, if a
+        sequence is well under way.
         """
         unread = {each: self.n_unread(each) for each in self.sequences}
         decoding = [each for each, n in unread.items() if not n and self._has_own_cache(each)]
@@ -159,19 +156,19 @@ class Scheduler:
         return self._with_prompts(decoding, reading, unread) or self._alone(reading[0])
 
     def _has_own_cache(self, sequence: Sequence) -> bool:
-        """Whether a sequence may decode beside others. Where width changes rounding, it has a pass of its own first:
-        until then what is cached of its prompt may be another sequence's, and become less when that one goes on.
+        """Return whether a sequence may decode together with others. Where width changes rounding, it needs its own
+        pass first: until then its cached tokens may belong to another sequence, which can drop them.
         """
         return self._exact_rows == sys.maxsize or not sequence.is_reading
 
     def _in_order(self, unread: dict[Sequence, int]) -> list[Sequence]:
-        """Return the sequences that are read: the one with least left first, and in every fourth pass the oldest."""
+        """Return the sequences to read, by unread tokens, fewest first; in every fourth pass, oldest first."""
         if (self._n_reads + 1) % FAIR == 0:
             return sorted(unread, key=lambda each: each.number)
         return sorted(unread, key=unread.__getitem__)
 
     def _decoders(self, decoding: list[Sequence]) -> Batch:
-        """Return a batch of those that decode together: as many as bring most tokens per second, keep each other's
+        """Return a batch of sequences that decode together: as many as maximize tokens per second, keep each other's
         texts exact, and fit into the cache.
         """
         n = self._decoder.controller.n_worth(len(decoding)) if len(decoding) > 1 else 1
@@ -191,7 +188,7 @@ class Scheduler:
 
     @property
     def _exact_rows(self) -> int:
-        """Rows up to which a pass that several share rounds as plain decode does."""
+        """Number of rows up to which a shared pass rounds as plain decode does."""
         return self._decoder.target.shared.exact_rows if self._decoder.target.shared else 1
 
     def _fits(self, lengths: list[int]) -> bool:
@@ -201,9 +198,8 @@ class Scheduler:
     def _with_prompts(
         self, decoding: list[Sequence], reading: list[Sequence], unread: dict[Sequence, int]
     ) -> Batch | None:
-        """Return a batch that also reads prompts, as far as the others can wait for it; None where none fits.
-
-        Now and then it only reads, so that it is known what reading and decoding each take.
+        """Return a batch that also reads prompts, as many tokens as the decoding sequences can wait for; None if no
+        prompt fits. Occasionally it only reads, so that prefill and decoding can be timed separately.
         """
         joint = self._decoder.controller.passes.joint
         apart = bool(decoding) and joint.is_blurred
@@ -222,7 +218,7 @@ class Scheduler:
         return batch if batch.reads else None
 
     def _room_to_read(self, decoding: list[Sequence]) -> int:
-        """Return the number of prompts' tokens that a pass may read."""
+        """Return the number of prompt tokens that a pass may read."""
         speaking = [each for each in decoding if is_well_under_way(each)]
         if not speaking:
             return MOST_READ
@@ -230,7 +226,7 @@ class Scheduler:
 
 
 def is_well_under_way(sequence: Sequence) -> bool:
-    """Whether it has tokens besides the one that came with its prompt. Until then it waits for the prompts that came at
-    the same time, because prompts are read fastest together.
+    """Return whether a sequence has generated tokens in passes other than that of its prompt. Until then it waits for
+    prompts that arrived at the same time, because prompts are read fastest together.
     """
     return sequence.buffer.n_reply > sequence.n_early

@@ -1,4 +1,4 @@
-"""One sequence: a prompt and the reply to it as it is made. Bookkeeping only: it never asks a model.
+"""One sequence: a prompt and its reply so far. Bookkeeping only; never runs a model.
 
 Knows tokens and text; knows no decoder and no scheduler.
 """
@@ -25,27 +25,27 @@ from runtime.speculative.control.explain import Pass
 from runtime.speculative.step import DraftingState, Step, StepInput, Widths
 from runtime.speculative.verify import rule_of
 
-EXPECTED = 256  # tokens of a reply of which nothing is known
+EXPECTED = 256  # assumed tokens of a reply of unknown length
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a sequence was asked for, as far as it does not change."""
+    """The constant settings of a sequence."""
 
     sampler: Sampler
-    max_tokens: int | None = None  # of the reply; 0: the prompt is only read
+    max_tokens: int | None = None  # of the reply; 0: only prefill the prompt
     stops: tuple[str, ...] = ()
     report: Report | None = None
-    expected: List[int] = ()  # tokens that the reply is thought to have
-    is_short: bool = False  # does it go before others, where sequences take turns?
-    n_indent: int = 0  # spaces or tabs that each line after the first must begin with
+    expected: List[int] = ()  # predicted tokens of the reply
+    is_short: bool = False  # whether it has priority where sequences take turns
+    n_indent: int = 0  # minimum spaces or tabs before each line after the first
     exactness: Exactness | None = None  # of the target's passes
-    is_exact: bool = True  # do all passes round alike, in whatever pieces a prompt is read?
-    widths: Widths = Widths.EXACT  # of passes
+    is_exact: bool = True  # whether all passes round alike, however the prompt is split
+    widths: Widths = Widths.EXACT  # permitted widths of passes
 
 
 class TokenBuffer:
-    """Holds up to `n_ctx` tokens; the first `n_prompt` of `n` are the prompt's."""
+    """A buffer of up to `n_ctx` tokens; the first `n_prompt` of its `n` tokens are the prompt."""
 
     def __init__(self, prompt: List[int], n_ctx: int) -> None:
         self._array: Tokens = np.empty(n_ctx, dtype=np.int32)
@@ -54,17 +54,17 @@ class TokenBuffer:
 
     @property
     def tokens(self) -> Tokens:
-        """Prompt and reply [n], a view."""
+        """Prompt and reply [n] as a view."""
         return self._array[: self.n]
 
     @property
     def n_reply(self) -> int:
-        """Tokens of the reply."""
+        """Number of tokens of the reply."""
         return self.n - self.n_prompt
 
     @property
     def room(self) -> int:
-        """Tokens that it can still take."""
+        """Number of tokens that can still be added."""
         return len(self._array) - self.n
 
     def append(self, token: int) -> None:
@@ -73,7 +73,7 @@ class TokenBuffer:
         self.n += 1
 
     def replace_prompt(self, prompt: List[int]) -> None:
-        """Put another prompt, which is no longer, before the reply."""
+        """Replace the prompt by one that is not longer."""
         reply = self.tokens[self.n_prompt :].copy()
         self._array[: len(prompt)] = prompt
         self.n_prompt, self.n = len(prompt), len(prompt) + len(reply)
@@ -81,14 +81,14 @@ class TokenBuffer:
 
 
 class Vocabulary(NamedTuple):
-    """What tokens add to the text of a reply, and which end it."""
+    """The bytes that each token adds to a reply, and whether it ends the reply."""
 
     pieces: Mapping[int, bytes]
     ends: Mapping[int, bool]
 
 
 class Sequence:
-    """A sequence is read, then decoded, until it has a `finish_reason`."""
+    """A prompt and its reply: prefilled, then decoded until it has a `finish_reason`."""
 
     def __init__(
         self, number: int, ids: List[int], window: PromptWindow, request: Request, vocabulary: Vocabulary
@@ -97,9 +97,9 @@ class Sequence:
         self.buffer, self.text = TokenBuffer(ids, window.n_ctx), TextStream(request.stops, request.n_indent)
         self.drafting = DraftingState(self._n_likely, rule_of(request.sampler), request.widths)
         self.stats = Stats(prompt_n=len(ids), exactness=request.exactness, widths=request.widths)
-        self.n_read = 0  # tokens that passes have read so far, though the cache may have lost some
-        self.has_begun = False  # do drafters know it?
-        self.n_early = 0  # tokens that came with its prompt's last piece, before others could come
+        self.n_read = 0  # tokens that passes have read so far; some may have been evicted from the cache
+        self.has_begun = False  # whether drafters have begun it
+        self.n_early = 0  # tokens generated in the pass of the prompt's last piece while no other sequence was active
         self.finish_reason: str | None = None
 
     @property
@@ -114,18 +114,18 @@ class Sequence:
 
     @property
     def is_reading(self) -> bool:
-        """Must tokens be read before the next one can be decoded?"""
+        """Whether tokens must be read before the next one can be decoded."""
         return self.n_read < self.buffer.n - 1
 
     @property
     def left(self) -> int | None:
-        """Tokens to go; None: no limit."""
+        """Number of tokens up to `max_tokens`; None: no limit."""
         most = self.request.max_tokens
         return None if most is None else most - self.buffer.n_reply
 
     @property
     def notice(self) -> str:
-        """A sentence on what the context had no room for; "" where it had."""
+        """A sentence about text that did not fit into the context; "" if all did."""
         if self.finish_reason == "length" and self.left != 0 and not self.buffer.room:
             return (
                 f"The context of {self.window.n_ctx} tokens is full, so the reply ends here. Shorten the prompt, or "
@@ -134,11 +134,11 @@ class Sequence:
         return self.window.notice
 
     def made(self) -> Made:
-        """Return the reply so far, for whoever learns from it."""
+        """Return the reply so far, for training."""
         return Made(self.tokens, self.buffer.n_prompt, self.stats.steps)
 
     def take_up(self, said: List[int], passes: List[Pass]) -> None:
-        """Go on where an earlier attempt was broken off that had said these tokens, in these passes."""
+        """Resume an interrupted reply with these tokens and passes."""
         for token in said:
             self._take(token)
             self._look_at_limits()
@@ -146,11 +146,11 @@ class Sequence:
         self.stats.decode_seconds = sum(each.seconds for each in passes)
 
     def progress(self, n_read: int) -> Chunk:
-        """Return a chunk that tells how much of the prompt has been read."""
+        """Return a chunk that reports how much of the prompt has been read."""
         return Chunk("", n_read=n_read, stats=replace(self.stats))
 
     def input(self, n_unread: int = 0) -> StepInput:
-        """Return what its next step decodes after, and how much."""
+        """Return the input of its next step."""
         left, room = self.left, self.buffer.room
         self.drafting.kind = "code" if self.text.is_code else "prose"
         most = room if left is None else min(room, left)
@@ -158,8 +158,9 @@ class Sequence:
         return StepInput(self.drafting, self.tokens, request.sampler, position, most, request.report, n_unread)
 
     def commit(self, step: Step, seconds: float, n_unread: int = 0) -> Chunk:
-        """Add a step's tokens, up to where the model ends its turn or a stop string appears; the step took so many
-        seconds, in which it also read `n_unread` tokens of the prompt.
+        """Add a step's tokens up to the end of the turn or a stop string, and return their chunk.
+
+        The whole step took `seconds`, in which it also read `n_unread` prompt tokens.
         """
         pieces: list[str] = []
         for token in step.tokens:
@@ -183,7 +184,7 @@ class Sequence:
         return replace(chunk, n_read=self.stats.prompt_n, stats=replace(self.stats))
 
     def _take(self, token: int) -> str:
-        """Add a token to the reply. Returns the text that it brings."""
+        """Add a token to the reply and return the text that becomes certain."""
         self.buffer.append(token)
         is_end = self._vocabulary.ends[token]
         text = "" if is_end else self.text.feed(self._vocabulary.pieces[token])
@@ -192,12 +193,12 @@ class Sequence:
         return text
 
     def _look_at_limits(self) -> None:
-        """End the reply where it was asked to end, or where the context is full and nothing can be dropped."""
+        """End the reply at its token limit, or if the context is full and nothing can be dropped."""
         if self.left == 0 or (not self.buffer.room and not self._make_room()):
             self.finish_reason = "length"
 
     def _make_room(self) -> bool:
-        """Leave the oldest turns out; only what follows the first of them is read again."""
+        """Drop the oldest turns; only the text after the first of them is read again. Return whether that made room."""
         ids = self.window.shrink(self.buffer.n_reply)
         if len(ids) >= self.buffer.n_prompt:
             return False

@@ -1,4 +1,4 @@
-"""The numbers of one reply: its passes, and what follows from them. Plain data; knows no model."""
+"""Statistics of one reply, derived from its passes. Plain data; knows no model."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from runtime.speculative.control.explain import Pass
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.step import Widths
 
-ELSEWHERE = "elsewhere"  # stands for the drafters of a pass of which only another server knows what it was
+ELSEWHERE = "elsewhere"  # drafter name for passes of another server
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What another server said of a reply that it made; it need not say what it drafted."""
+    """Counts that another server reported for a reply; the draft counts are optional."""
 
     n_tokens: int
     n_drafted: int = 0
     n_accepted: int = 0
-    own_seconds: float = 0.0  # of decoding, without what other programs took there; 0: it did not say
+    own_seconds: float = 0.0  # decode seconds without waiting for other programs; 0: not reported
 
     @property
     def n_passes(self) -> int:
-        """Each pass adds a token of the target's own; 0 where nothing is said of drafts."""
+        """Number of passes, each of which adds one token of the target's own; 0 if no drafts were reported."""
         return self.n_tokens - self.n_accepted if self.n_drafted else 0
 
 
@@ -34,54 +34,54 @@ class Stats:
     """Counts and seconds of a reply; times exclude loading."""
 
     prompt_n: int = 0
-    cached_n: int = 0  # of the prompt, already held by the target's cache
+    cached_n: int = 0  # prompt tokens that the target had cached
     prompt_seconds: float = 0.0  # until the first decode step
     decode_seconds: float = 0.0
-    plain_per_second: float = 0.0  # tok/s of plain decode as measured here
+    plain_per_second: float = 0.0  # measured tok/s of plain decode
     steps: list[Pass] = field(default_factory=list)
-    reason: Reason | None = None  # why passes were plain, when most were
-    memory_bytes: int = 0  # of this process
-    memory_level: str = "OK"  # how short memory was at the end: OK, TIGHT or CRITICAL
+    reason: Reason | None = None  # why passes were plain, if most were or if a drafter is missing
+    memory_bytes: int = 0  # resident memory of this process
+    memory_level: str = "OK"  # memory level at the end: OK, TIGHT or CRITICAL
     exactness: Exactness | None = None
-    widths: Widths = Widths.ANY  # that passes might have
-    embedded_n: int = 0  # texts made into vectors, where that was asked
-    n_near_ties: int = 0  # choices that rounding could have turned, where wider passes were used
-    told: tuple[Told, ...] = ()  # by another server that made the reply, instead of steps
+    widths: Widths = Widths.ANY  # permitted widths of passes
+    embedded_n: int = 0  # number of embedded texts, for a request for embeddings
+    n_near_ties: int = 0  # choices that rounding could have changed, if wider passes were used
+    told: tuple[Told, ...] = ()  # counts of another server that generated the reply, instead of steps
 
     @property
     def _parts(self) -> list[Pass | Told]:
-        """What counts of tokens are sums over."""
+        """The items that token counts are summed over."""
         return [*self.steps, *self.told]
 
     @property
     def n_passes(self) -> int:
-        """Passes of the target."""
+        """Number of passes of the target."""
         return len(self.steps) + sum(each.n_passes for each in self.told)
 
     @property
     def n_inexact(self) -> int:
-        """Passes of more rows than those that round as plain decode does."""
+        """Number of passes with more rows than those that round as plain decode does."""
         exact_rows = self.exactness.width if self.exactness else sys.maxsize
         return sum(each.n_together + each.n_drafted > exact_rows for each in self.steps)
 
     @property
     def replies_per_pass(self) -> float:
-        """Replies that shared a pass, in the mean; 0 where none was made."""
+        """Mean number of sequences per pass; 0 without passes."""
         return sum(each.n_together for each in self.steps) / len(self.steps) if self.steps else 0.0
 
     @property
     def predicted_n(self) -> int:
-        """Tokens of the reply."""
+        """Number of tokens of the reply."""
         return sum(each.n_tokens for each in self._parts)
 
     @property
     def draft_n(self) -> int:
-        """Tokens drafted."""
+        """Number of draft tokens."""
         return sum(each.n_drafted for each in self._parts)
 
     @property
     def draft_n_accepted(self) -> int:
-        """Draft tokens that became part of the reply."""
+        """Number of draft tokens that became part of the reply."""
         return sum(min(each.n_accepted, each.n_tokens) for each in self._parts)
 
     @property
@@ -96,22 +96,22 @@ class Stats:
 
     @property
     def accepted_lengths(self) -> Counter[int]:
-        """Accepted draft tokens of a drafted pass -> such passes."""
+        """Number of passes with a draft, by accepted draft tokens."""
         return Counter(each.n_accepted for each in self.steps if each.n_drafted)
 
     @property
     def drafters(self) -> Counter[str]:
-        """Drafter -> its passes; "none" for plain ones."""
+        """Number of passes by drafter; "none" for plain passes."""
         return Counter(each.drafter for each in self.steps)
 
     @property
     def k(self) -> Counter[int]:
-        """Draft tokens of a pass -> such passes."""
+        """Number of passes by draft tokens."""
         return Counter(each.n_drafted for each in self.steps)
 
     @property
     def by_drafter(self) -> dict[str, dict[str, int]]:
-        """Tokens drafted and accepted, by drafter: what became of a prediction, among others."""
+        """Draft tokens and accepted draft tokens, by drafter."""
         made: dict[str, list[Pass]] = {}
         for each in self.steps:
             if each.n_drafted:
@@ -126,27 +126,28 @@ class Stats:
 
     @property
     def own_seconds(self) -> float:
-        """Of decoding, as far as other programs did not keep it waiting."""
+        """Seconds of decoding without waiting for other programs."""
         own = sum(each.own_seconds for each in self.steps) + sum(each.own_seconds for each in self.told)
         return own or self.decode_seconds
 
     @property
     def times_plain(self) -> float:
-        """Tokens per second over those of plain decode on the same machine, without what other programs took; 0 where
-        that is not known. Never more than tokens per pass: a plain pass takes no longer than one with drafts, whatever
-        a busy moment made of it when it was measured.
+        """Speed relative to plain decode on the same machine, without waiting for other programs; 0 if unknown.
+
+        It is limited to the tokens per pass, because a plain pass never takes longer than one with drafts; a larger
+        value would come from a plain pass measured on a busy machine.
         """
         plain_seconds = self.predicted_n / self.plain_per_second if self.plain_per_second else 0.0
         return min(plain_seconds / self.own_seconds, self.tokens_per_target_pass) if self.own_seconds else 0.0
 
     @property
     def held_up(self) -> float:
-        """Share of decode time for which other programs kept it waiting."""
+        """Fraction of decode time spent waiting for other programs."""
         return max(0.0, 1 - self.own_seconds / self.decode_seconds) if self.decode_seconds else 0.0
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted draft tokens / draft tokens."""
+        """Accepted draft tokens divided by draft tokens."""
         return self.draft_n_accepted / self.draft_n if self.draft_n else 0.0
 
     @property
@@ -155,7 +156,7 @@ class Stats:
         return self.predicted_n / self.n_passes if self.n_passes else 0.0
 
     def timings(self) -> dict[str, object]:
-        """The numbers for programs, by llama.cpp's names where it has them; times in milliseconds."""
+        """Return the statistics for programs, with llama.cpp's names where it has them; times in milliseconds."""
         accepted_lengths, drafters, k = self.accepted_lengths, self.drafters, self.k
         return {
             "prompt_n": self.prompt_n - self.cached_n,

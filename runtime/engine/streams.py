@@ -1,4 +1,4 @@
-"""Replies read one by one from an engine whose steps make several."""
+"""Iterators over single replies of an engine whose steps generate several."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class SteppedEngine(Engine):
     """An engine whose replies may also be read as iterators, on the thread of its steps."""
 
     def __init__(self) -> None:
-        self._came: dict[int, deque[Chunk | Exception]] = {}  # by the number of a reply that is read
+        self._came: dict[int, deque[Chunk | Exception]] = {}  # unread outputs by the number of a reply
 
     def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        """As Engine says; what cannot be answered is refused before this returns."""
+        """See Engine; an invalid request raises before this returns."""
         if cancel():
             return iter((Chunk("", finish_reason="cancelled", stats=Stats()),))
         number = self.add(ask)
@@ -30,7 +30,7 @@ class SteppedEngine(Engine):
     def _chunks(
         self, number: int, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]
     ) -> Iterator[Chunk]:
-        """Yield an empty chunk as soon as the reply has begun, then the reply."""
+        """Yield an empty chunk once the reply has begun, then the chunks of the reply."""
         came, is_over, told = self._came[number], False, PrefillReport(on_prefill)
         try:
             chunk = self._next(number, came, cancel)
@@ -49,7 +49,7 @@ class SteppedEngine(Engine):
                 self.end(number)
 
     def _next(self, number: int, came: deque[Chunk | Exception], cancel: Callable[[], bool]) -> Chunk:
-        """Make steps until one brings something of that reply."""
+        """Run steps until one returns an output of this reply, and return its chunk."""
         if cancel():
             self.cancel(number)
         while not came:
@@ -65,18 +65,18 @@ class SteppedEngine(Engine):
 
 
 def is_progress(chunk: Chunk) -> bool:
-    """Does it only tell how much of a prompt has been read?"""
+    """Return whether a chunk only reports prefill progress."""
     return chunk.made is None and chunk.finish_reason is None
 
 
 class PrefillReport:
-    """Tells `on_prefill` how far a prompt has been read, of all but its last token, which the first step decodes."""
+    """Reports prefill progress to `on_prefill`, without the prompt's last token, which the first step decodes."""
 
     def __init__(self, on_prefill: Callable[[int, int], None]) -> None:
         self._on_prefill, self._total, self._is_read = on_prefill, 0, False
 
     def take(self, chunk: Chunk) -> None:
-        """Take in the next chunk of a reply."""
+        """Process the next chunk of a reply."""
         if self._is_read:
             return
         if is_progress(chunk) and chunk.stats:

@@ -1,5 +1,5 @@
-"""From the bytes of tokens to text that can be shown: whole UTF-8 characters, nothing that may still become a stop
-string.
+"""Converts the bytes of tokens to text that can be shown: whole UTF-8 characters, without a possible beginning of a
+stop string.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ FENCE = "```"
 
 
 class TextStream:
-    """Takes bytes piece by piece and gives out text as soon as it is certain.
+    """Converts bytes piece by piece and returns text as soon as it is certain.
 
-    `stop` is the stop string once one has appeared, `is_code` is between a Markdown fence and the next. From the second
-    line on, each must begin with `n_indent` spaces or tabs: the text `is_outdented` at one that does not.
+    `stop` is the stop string once one has appeared. `is_code` is true between a Markdown fence and the next. From the
+    second line on, each line must begin with `n_indent` spaces or tabs; `is_outdented` is set at one that does not.
     """
 
     def __init__(self, stops: Sequence[str] = (), n_indent: int = 0) -> None:
         self._stops, self._n_indent = [stop for stop in stops if stop], n_indent
-        self._indent: int | None = None  # of a line that has nothing else yet
+        self._indent: int | None = None  # indentation of a line without other characters so far
         self.is_outdented = False
         self._decoder = codecs.getincrementaldecoder("utf8")("replace")
         self._held, self._fence, self.stop = "", "", ""
@@ -27,11 +27,11 @@ class TextStream:
 
     @property
     def stopped(self) -> bool:
-        """Has a stop string appeared, or a line that is indented too little?"""
+        """Whether a stop string or an insufficiently indented line has appeared."""
         return bool(self.stop) or self.is_outdented
 
     def feed(self, piece: bytes) -> str:
-        """The text that became certain with these bytes; the stop string and what follows it never come."""
+        """Return the text that became certain with these bytes; never the stop string or text after it."""
         text = self._indented(self._release(self._decoder.decode(piece), final=False))
         *fences, self._fence = (self._fence + text).split(FENCE)
         self.is_code ^= len(fences) % 2 == 1
@@ -39,11 +39,11 @@ class TextStream:
         return text
 
     def finish(self) -> str:
-        """What was still held back, at the end of the reply."""
+        """Return the remaining text at the end of the reply."""
         return self._indented(self._release(self._decoder.decode(b"", True), final=True))
 
     def _indented(self, text: str) -> str:
-        """The text as far as its lines are indented enough; of the line that is not, its indentation."""
+        """Return the text up to the first insufficiently indented line, including that line's indentation."""
         for at, character in enumerate(text if self._n_indent else ""):
             if self._indent is not None and character in " \t":
                 self._indent += 1
@@ -68,5 +68,5 @@ class TextStream:
 
 
 def overlap(text: str, stop: str) -> int:
-    """The length of the longest end of `text` that begins `stop`."""
+    """Return the length of the longest suffix of `text` that is a proper prefix of `stop`."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

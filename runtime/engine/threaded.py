@@ -1,4 +1,4 @@
-"""Replies of an engine that makes each as an iterator, pushed as others' are: a thread reads each."""
+"""Adapts an engine that generates each reply as an iterator to the step interface, with a thread per reply."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk, Output
 from runtime.engine.stats import Stats
 
-LOOK = 0.02  # seconds until a step that brings nothing ends
+LOOK = 0.02  # seconds after which a step without outputs returns
 
 
 class ThreadedReplies(ABC):
-    """What Engine says of `add`, `step`, `cancel` and `end`, on the strength of `answer`."""
+    """Implements `add`, `step`, `cancel` and `end` of Engine with `answer`."""
 
     def __init__(self) -> None:
         self._numbers, self._outputs = count(1), SimpleQueue[Output]()
@@ -24,10 +24,10 @@ class ThreadedReplies(ABC):
 
     @abstractmethod
     def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        """As Engine says."""
+        """See Engine."""
 
     def add(self, ask: Ask) -> int:
-        """As Engine says; what is refused the first step tells."""
+        """See Engine; an invalid request is reported by a step."""
         number = next(self._numbers)
         self._cancels[number] = Event()
         Thread(target=self._read, args=(number, ask, self._cancels[number]), daemon=True).start()
@@ -46,7 +46,7 @@ class ThreadedReplies(ABC):
             del self._cancels[number]
 
     def step(self) -> list[Output]:
-        """As Engine says."""
+        """See Engine."""
         found = list[Output]()
         try:
             found.append(self._outputs.get(timeout=LOOK))
@@ -56,10 +56,10 @@ class ThreadedReplies(ABC):
             return found
 
     def cancel(self, number: int) -> None:
-        """As Engine says."""
+        """See Engine."""
         if cancelled := self._cancels.get(number):
             cancelled.set()
 
     def end(self, number: int) -> None:
-        """As Engine says."""
+        """See Engine."""
         self.cancel(number)

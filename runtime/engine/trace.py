@@ -1,6 +1,6 @@
-"""The file of `--trace`: a line of JSON for each target pass of a reply, written as passes are made, and read again.
+"""Reads and writes the file of `--trace`: a line of JSON for each target pass of a reply, written during generation.
 
-Knows passes and this one form of them; what they sum up to is the statistics'.
+Knows passes and this format; the statistics sum them up.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ NOT_READ = ValueError, KeyError, TypeError, AttributeError, OverflowError, Recur
 
 
 class TraceError(SlipstreamError):
-    """A trace cannot be written, or is none."""
+    """A trace cannot be written, or a file is not a trace."""
 
 
 class TracedPass(NamedTuple):
-    """A line."""
+    """One line of a trace."""
 
-    sequence: int  # a number for each reply
-    step: int  # from 1
+    sequence: int  # number of the reply
+    step: int  # number of the pass, from 1
     made: Pass
     why: Why
 
 
 class TraceFile:
-    """A trace that is written anew. Any thread may add to it."""
+    """A trace file that is overwritten. Any thread may add to it."""
 
     def __init__(self, path: Path) -> None:
-        """Raises TraceError where it cannot be opened."""
+        """Open the file. Raises TraceError if that fails."""
         self.path, self.sequences, self._lock, self._is_over = path, count(1), Lock(), False
         try:
             self._file = path.open("wb", buffering=0)
@@ -47,7 +47,7 @@ class TraceFile:
             ) from error
 
     def write(self, line: TracedPass) -> str:
-        """Adds a whole line, or none. Returns a sentence where that fails and the trace therefore ends; else ""."""
+        """Add a whole line or nothing. Return a sentence if that fails, which ends the trace; else ""."""
         data = text_of(line).encode()
         with self._lock:
             if self._is_over:
@@ -60,7 +60,7 @@ class TraceFile:
         return ""
 
     def _add(self, data: bytes) -> None:
-        """Raises OSError; what was written of a line then is taken back."""
+        """Write a line. Raises OSError; a partly written line is removed."""
         n = self._file.write(data)
         if n != len(data):
             with suppress(OSError):
@@ -68,14 +68,14 @@ class TraceFile:
             raise OSError(errno.ENOSPC, "no space left")
 
     def close(self) -> None:
-        """Nothing is written any more."""
+        """Close the file; later lines are ignored."""
         with self._lock:
             self._is_over = True
             self._file.close()
 
 
 def text_of(line: TracedPass) -> str:
-    """As it is written, its end included."""
+    """Return the line as JSON, with its newline."""
     sequence, step, made, why = line
     rest = made.own_seconds - made.draft_seconds - made.verify_seconds
     parts = {"draft": made.draft_seconds, "target": made.verify_seconds, "rest": rest, "whole": made.seconds}
@@ -99,7 +99,7 @@ def text_of(line: TracedPass) -> str:
 
 
 def read(lines: Iterable[str], name: str) -> list[TracedPass]:
-    """The lines of a trace of that name. Raises TraceError for one that is none."""
+    """Return the passes of a trace of this name. Raises TraceError for an invalid line."""
     found = list[TracedPass]()
     for n, line in enumerate(lines, start=1):
         try:
@@ -112,7 +112,7 @@ def read(lines: Iterable[str], name: str) -> list[TracedPass]:
 
 
 def as_pass(found: Any) -> TracedPass:
-    """What a line says. Raises one of NOT_READ where it says something else."""
+    """Return the pass of a parsed line. Raises one of NOT_READ if it has another form."""
     drafters = tuple(found["drafter"].split("+")) if found["drafter"] else ()
     draft, target, rest, whole = (float(found["seconds"][name]) for name in ("draft", "target", "rest", "whole"))
     k, accepted, tokens = int(found["k"]), int(found["accepted"]), int(found["tokens"])

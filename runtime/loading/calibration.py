@@ -1,7 +1,6 @@
-"""What passes cost and which threads are fastest here: measured at the first load, remembered, and measured again when
-it no longer holds.
+"""Cost of passes and the fastest threads here: measured at the first load, cached, and measured again after a change.
 
-Knows backends and times; what is chosen on the strength of them is the controller's.
+Knows backends and times; the controller makes its choices with them.
 """
 
 from __future__ import annotations
@@ -17,15 +16,16 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.tuning import TUNING
 
 BUDGET = 1.5  # seconds for all measurements of a model
-FAR_BUDGET, FAR_PASSES = 6.0, 50  # and plain passes, at least, where each pass goes over a network
-MOST_THREADS, LONGEST = 4096, 3600.0  # and seconds of a pass: more was never measured
-HOLDS = 0.75, 1.33  # within these ratios of what is remembered, a plain pass is as it was
+FAR_BUDGET, FAR_PASSES = 6.0, 50  # minimum seconds and plain passes, where each pass goes over a network
+MOST_THREADS, LONGEST = 4096, 3600.0  # plausible limits of threads and of the seconds of a pass
+HOLDS = 0.75, 1.33  # ratios to the cached time within which a plain pass is unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The fastest numbers of threads for passes of one row and of several, seconds by width, and those that a plain
-    pass takes longer after a wider one.
+    """The fastest numbers of threads for passes of one row and of several, and the seconds of a pass by width.
+
+    `after` is the additional seconds of a plain pass that follows a wider one.
     """
 
     one: int
@@ -34,18 +34,18 @@ class Calibration:
     after: float = 0.0
 
     def scaled(self, factor: float) -> Calibration:
-        """The calibration of a machine on which all passes take so much longer."""
+        """Return the calibration with all times multiplied by `factor`."""
         scaled = {width: factor * seconds for width, seconds in self.pass_seconds.items()}
         return replace(self, pass_seconds=scaled, after=factor * self.after)
 
     def padded(self, rows: int) -> Calibration:
-        """Where every pass has so many rows at least: plain ones and those with drafts then have as many."""
+        """Return the calibration for passes that are all padded to at least `rows` rows."""
         seconds = self.costs().seconds(max(1, rows), 0)
         padded = {w: max(seconds, s) if w < rows else s for w, s in self.pass_seconds.items()}
         return replace(self, pass_seconds=padded, after=self.after if rows < 2 else 0.0)
 
     def costs(self) -> PassCosts:
-        """The seconds as a table that learns on."""
+        """Return the times as a cost model that continues to learn."""
         costs = PassCosts()
         for width, seconds in self.pass_seconds.items():
             costs.set(width, seconds)
@@ -62,8 +62,9 @@ def calibrate(
     clock: Clock = wall,
     is_far: bool = False,
 ) -> Calibration:
-    """Sets the backend's threads. Takes BUDGET seconds, more where workers make the passes, or a few passes when what
-    is remembered still holds.
+    """Return the calibration of a backend, and set its threads.
+
+    Takes BUDGET seconds, more where workers run the passes, or only a few passes while the cached calibration holds.
     """
     calibration = remembered(cache)
     change = change_since(calibration, backend, clock) if calibration else 0.0
@@ -80,7 +81,7 @@ def calibrate(
 
 
 def remembered(cache: ProfileCache) -> Calibration | None:
-    """What was measured the last time, if it can be read."""
+    """Return the last calibration from the cache, if it can be read and is plausible."""
     found = cache.read_as(Calibration)
     if found is None or min(found.one, found.many) < 1 or max(found.one, found.many) > MOST_THREADS:
         return None
@@ -90,9 +91,9 @@ def remembered(cache: ProfileCache) -> Calibration | None:
 
 
 def change_since(calibration: Calibration, backend: Backend, clock: Clock) -> float:
-    """How many times as long a plain pass takes now; sets the backend's threads.
+    """Return the ratio of a plain pass's time now to its calibrated time; set the backend's threads.
 
-    A busy or a throttled machine is another machine.
+    A busy or throttled machine counts as another machine.
     """
     backend.set_threads(calibration.one, calibration.many)
     run = pass_runner(backend, clock)
@@ -101,8 +102,9 @@ def change_since(calibration: Calibration, backend: Backend, clock: Clock) -> fl
 
 
 def wants_more_threads(calibration: Calibration, backend: Backend, most: int) -> bool:
-    """Would a plain pass with `most` threads be faster now? Then fewer were chosen on a busy machine, which is none any
-    more.
+    """Return whether a plain pass with `most` threads is faster now.
+
+    If so, fewer threads were chosen because the machine was busy, which it no longer is.
     """
     if calibration.one >= most:
         return False
@@ -115,7 +117,7 @@ def wants_more_threads(calibration: Calibration, backend: Backend, most: int) ->
 
 
 def take(backend: Backend, max_width: int, counts: list[int], clock: Clock, is_far: bool = False) -> Calibration:
-    """Measures everything: threads first, because passes depend on them."""
+    """Measure everything: threads first, because passes depend on them."""
     began, run = time.perf_counter(), pass_runner(backend, clock)
     one = many = fastest_threads(counts, lambda n: backend.set_threads(n, n), run, 1, began + 0.25 * BUDGET)
     if max_width > 1:
@@ -129,8 +131,9 @@ def take(backend: Backend, max_width: int, counts: list[int], clock: Clock, is_f
 
 
 def far_budget(run: Pass) -> float:
-    """Seconds in which passes over several rows can be tried, far as their workers may be: the first of a width, which
-    asks them much that is asked once, takes as long as several.
+    """Return the seconds for timing passes over several rows on workers, at any network distance.
+
+    The first pass of a width takes as long as several, because it includes requests that are made only once.
     """
     run(1)
     return max(FAR_BUDGET, FAR_PASSES * run(1))

@@ -1,6 +1,6 @@
-"""What makes the drafters of an open pair, each by its name.
+"""Factories for the drafters of an open pair, by name.
 
-Knows what drafters stand on, and none of them by name; when they are asked is the controller's.
+Knows the resources that drafters need, and none of them by name; the controller decides when they propose.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from runtime.loading.pass_timing import pass_runner, timed
 from runtime.loading.profile import replies_of
 
 DRAFTS = Needs.DRAFT, Needs.HEAD
-LOOKUP_SECONDS = 5e-6  # a token of a drafter without a model, before any was measured
+LOOKUP_SECONDS = 5e-6  # estimate for a token of a drafter without a model, before it is measured
 Maker = Callable[[], Drafter]
-Given = Callable[[], tuple[object, ...]]  # what a drafter's class is called with
+Given = Callable[[], tuple[object, ...]]  # returns the arguments of a drafter's class
 
 
 @dataclass(frozen=True, slots=True)
 class Drafters:
-    """What drafters stand on: the target's file and context, the draft and the drafter that it is for, the window of
-    lookahead; at most `room` tokens are drafted at once.
+    """The resources of drafters: the target's file and context, the draft, and the window of lookahead.
+
+    `drafts_by` is the name of the draft's drafter; a draft has at most `room` tokens.
     """
 
     path: Path
@@ -43,7 +44,8 @@ class Drafters:
     room: int
 
     def makers(self, names: Collection[str]) -> dict[str, Maker]:
-        """What makes each of those `names` that can be had, in order of cost; the draft's drafter goes by its file."""
+        """Return factories for the available drafters of `names`, cheapest first; the file decides the draft's drafter.
+        """
         given = self._given()
         return {
             each.name: partial(made, each, given[each.needs])
@@ -52,7 +54,7 @@ class Drafters:
         }
 
     def _given(self) -> dict[Needs, Given]:
-        """What there is to give to drafters, of which some may be opened only when it is given."""
+        """Return functions for the available arguments of drafters, some of which are opened only by the call."""
         backend, draft, shape = self.backend, self.draft, self.shape
         given: dict[Needs, Given] = {
             Needs.NOTHING: tuple,
@@ -68,11 +70,11 @@ class Drafters:
         return given
 
     def _beside(self, draft: ReloadableBackend) -> tuple[Backend, int, int]:
-        """The draft model or head, how many words the target has, and the room for drafted tokens."""
+        """Return the draft model or head, the size of the target's vocabulary, and the room for draft tokens."""
         return draft.backend, self.backend.n_vocab, self.room
 
     def token_seconds(self, drafter: Drafter, draft_costs: Calibration | None) -> float:
-        """Seconds of a draft token, before any was drafted."""
+        """Return the estimated seconds of a draft token, before any was drafted."""
         if drafter.name == self.drafts_by and draft_costs:
             return draft_costs.pass_seconds[1]
         if isinstance(drafter, ModelDrafter):
@@ -81,10 +83,10 @@ class Drafters:
 
 
 def made(drafter: Registered, given: Given) -> Drafter:
-    """That drafter, from what is given to it."""
+    """Return a new drafter with these arguments."""
     return drafter.kind(*given())
 
 
 def shared_passes(backend: Backend) -> SharedPasses | None:
-    """The backend, where conversations can share its passes."""
+    """Return the backend if conversations can share its passes, else None."""
     return backend if isinstance(backend, SharedBackend) else None

@@ -1,6 +1,6 @@
 """A pair in memory: opened, calibrated and wired into a loop.
 
-Knows backends and what drafters need; what is done with them is the loop's.
+Knows backends and the needs of drafters; the loop uses them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from runtime.loading.open_pair import OpenPair
 from runtime.loading.opening import Refused, open_context, window_shape
 from runtime.loading.options import Options
 from runtime.loading.pass_timing import n_cores, thread_counts
+from runtime.loading.plain_speed import record
 from runtime.loading.profile import TargetProfile
 from runtime.loading.profile_cache import fingerprint
 from runtime.memory.pressure import PressureMonitor, room_for_states
@@ -62,15 +63,17 @@ class LoadedPair(OpenPair):
             raise
 
     def _calibrate(self, on_progress: OnProgress) -> None:
-        """What passes cost, and whether they are exact: measured now, or remembered; the draft, where it could pay."""
+        """Measure the cost and exactness of passes, or restore them from a cache; open the draft if it could pay."""
         self._neighbours.wait_for_family()
         self._n_taken = 0 if library.has_gpu() else round(self._neighbours.wait())
-        # Who waits for a worker has no core either
+        # Thread time does not include waiting for a worker
         clock = steadiest() if self._n_taken and not self._workers else wall
         self._counts = [self.options.threads] if self.options.threads else thread_counts(self._n_taken)
         self.profile = TargetProfile(self.pair.target, self.backend, self.options)
         counts, n_rows = self._target_counts, self.backend.n_rows
         self.costs = self.profile.calibration(self.backend, self.pair.target, counts, n_rows, clock)
+        if not self._workers:
+            record(self.pair.target, self.costs.pass_seconds[1])
         self.draft_costs: Calibration | None = None
         if why := self._take_draft(clock, on_progress):
             self.left_out = Reason("cost", f"the draft model was left out, because {why}")
@@ -82,11 +85,14 @@ class LoadedPair(OpenPair):
 
     @property
     def _target_counts(self) -> list[int]:
-        """Numbers of threads that are tried for the target; those of one on workers are theirs."""
+        """Numbers of threads to try for the target; a single one with workers, which have threads of their own."""
         return self._counts[-1:] if self._workers else self._counts
 
     def _take_draft(self, clock: Clock, on_progress: OnProgress) -> str:
-        """Open and time the draft. Return why not, if it is a model that cannot pay; a fixed draft length needs it."""
+        """Open and time the draft; return why it was closed if it is a model that cannot pay.
+
+        With a fixed draft length it is always used.
+        """
         path, costs, room = self.pair.draft or self.pair.target, self.costs.costs(), self.options.max_model_k
         is_judged = self._wanted.is_model and self.options.fixed_k is None
         cache = self.profile.cache("ceiling", room, self._counts, fingerprint(path)) if is_judged else None
@@ -100,20 +106,21 @@ class LoadedPair(OpenPair):
         if why:
             self.draft.close()
             self.draft = self.draft_costs = None
-            # Another start agrees only if it measures for itself
+            # Another start confirms this only if it measures by itself
             self.profile.forget_calibration(self.pair.target, self._target_counts, self.backend.n_rows)
         return why
 
     def _test_rounding(self) -> None:
-        """Up to which width passes are exact, and whether prompts are read in tiles; with drafters and without."""
+        """Find up to which width passes are exact, and whether prompts are read in tiles; also without drafters."""
         self.exactness = self.profile.exactness(self.backend, self.costs.costs())
         self.costs = self.costs.padded(self.exactness.padded)
         if not self.exactness.prefill and not self.target.is_recurrent:
             self.backend.read_in_tiles()
 
     def _window_shape(self) -> WindowShape | None:
-        """The window of the drafter lookahead, for which the context gets room; None with a reason where it cannot be
-        had.
+        """Return the window of the lookahead drafter, and give the context room for it.
+
+        None, with a reason in `left_out`, where it is unavailable.
         """
         found = window_shape(self.costs.costs(), self.options, self.backend)
         if isinstance(found, Refused):
@@ -126,10 +133,10 @@ class LoadedPair(OpenPair):
         return found
 
     def _wire(self) -> None:
-        """Drafters, controller, threads and the watch over memory become one decoder."""
+        """Connect drafters, controller, threads and memory monitor in one decoder."""
         drafters = [make() for make in self._makers.values()]
         controller = self._controller(drafters)
-        is_padded = self.exactness.padded and not self.options.fast  # else it is the same wherever a pass begins
+        is_padded = self.exactness.padded and not self.options.fast  # otherwise the position does not matter
         exact_rows = sys.maxsize if self.options.fast else self.exactness.width
         target = TargetPasses(self.backend, exact_rows, self._sharing(), self._exact_rows if is_padded else None)
         self.decoder = Decoder(
@@ -137,14 +144,14 @@ class LoadedPair(OpenPair):
         )
         self.decoder.lineup.failed, self.decoder.controller.passes.is_far = self.left_out, bool(self._workers)
         self.decoder.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
-        self.decoder.controller.begin(0)  # drafters are valued now, and not while the first reply is waited for
+        self.decoder.controller.begin(0)  # values drafters now and not during the first reply
         for backend in (self.backend, self.draft):
             if backend is not None:
                 backend.set_slots(self.options.slots)
         self.backend.saved.room = partial(room_for_states, self.reader, self.options.memory)
 
     def _sharing(self) -> Sharing | None:
-        """How replies share passes; None where they have to take turns."""
+        """Return the rules for shared passes of several replies; None where replies have to take turns."""
         shared = shared_passes(self.backend)
         if shared is None:
             return None
@@ -154,11 +161,11 @@ class LoadedPair(OpenPair):
         return Sharing(shared, exact_rows)
 
     def _exact_rows(self, n_context: int) -> int:
-        """Rows of a pass after so many tokens, up to which it rounds as plain decode does."""
+        """Return the maximum rows of a pass after `n_context` tokens with which it rounds as plain decode does."""
         return self.exactness.rows_at(n_context, self.backend.n_ctx, self.backend.n_before)
 
     def _promise(self) -> str:
-        """What could be done about passes that round otherwise."""
+        """Return the user's options for passes that round differently, as a clause for the screen."""
         if library.has_gpu():
             return "`--fast` lets it draft, where a close choice may fall otherwise"
         if self.options.exact and library.are_tiled():
@@ -168,17 +175,17 @@ class LoadedPair(OpenPair):
 
     @property
     def is_elsewhere(self) -> bool:
-        """Is the target on devices with memory of their own, here or on workers?"""
+        """Whether the target is on devices with memory of their own, here or on workers."""
         return library.has_gpu() or bool(self._workers)
 
     @property
     def could_be_exact(self) -> bool:
-        """Might another layout of the weights, which was not tried yet, let replies that can be predicted draft?"""
+        """Whether another layout of the weights, not tried yet, might allow drafts for greedy and seeded replies."""
         is_open = not self.exactness.is_exact and not self.options.exact and not self.options.fast
         return is_open and not self.is_elsewhere and layout.remembered(self.pair.target) is None
 
     def _controller(self, drafters: list[Drafter]) -> Controller:
-        """The controller, which begins with what was learned before and leaves what it learns for the next."""
+        """Return the controller, which starts from the last run's statistics and saves its own for the next run."""
         known = {each.name: traits_of(each, self._drafters.token_seconds(each, self.draft_costs)) for each in drafters}
         controller = Controller(self.costs.costs(), known, self.options.max_k, self.options.fixed_k, self.off)
         if drafters and self.options.fixed_k is None:
@@ -188,17 +195,19 @@ class LoadedPair(OpenPair):
 
     @property
     def drafts_by(self) -> str:
-        """The drafter that the pair's draft is for, if it is there; else ""."""
+        """Name of the drafter that uses the pair's draft, if that is open; else ""."""
         return self._drafts_by if self.draft is not None else ""
 
     @property
     def learned(self) -> Path | None:
-        """The file of the head that was learned, if that is the one which is used."""
+        """File of the learned head, if that is the one in use."""
         return self._wanted.head.learned if self._wanted.head else None
 
     def take_head(self, learned: Path | None) -> None:
-        """Has that head take the place of the one there is; None is the pair's own. Between two replies only; it is
-        there within the first steps of the next, and the text depends on neither.
+        """Replace the current head by the one in that file; None is the pair's own.
+
+        Only between two replies. The new head is available within the first steps of the next reply, whose text does
+        not depend on it.
         """
         assert self._wanted.head is not None
         self._wanted.head.learned = learned
@@ -210,38 +219,38 @@ class LoadedPair(OpenPair):
         one, many = self.costs.one, self.costs.many
         if self.options.threads or self.is_elsewhere:
             return Threads(self._counts, one, many, drafting, apply)
-        # Where all that were free are fastest, so will those be that become free
+        # If all free threads are fastest, those that become free later will be as well
         one, many = (max(thread_counts()) if n == max(self._counts) else n for n in (one, many))
         watch = Watch(n_cores(), self._neighbours, self._n_taken)
         return Threads(thread_counts(), one, many, drafting, apply, watch)
 
     def _degradation(self) -> Degradation:
-        """Drafters are given up between two tokens when memory runs short."""
+        """Return the monitor that closes drafters between two tokens when memory runs short."""
         reserve = self.spec.draft_needs(self.backend.n_ctx) if self.spec and self.draft else 0
         monitor = PressureMonitor(self.reader, self.options.memory, reserve=reserve)
         return Degradation(monitor, lambda name: self._makers[name](), self.draft, self.options.slots, self._drafts_by)
 
     def embedder(self) -> Embedder:
-        """The context for embeddings, made when it is first wanted."""
+        """Return the context for embeddings, created on first use."""
         if self._embedder is None:
             threads = self.decoder.controller.passes.threads
             self._embedder = Embedder(self.target, self.backend.n_ctx, threads.many.n if threads else 1)
         return self._embedder
 
     def close_embedder(self) -> None:
-        """Gives its memory back; may be called twice."""
+        """Free the memory of the embedder; may be called twice."""
         if self._embedder is not None:
             self._embedder.close()
             self._embedder = None
 
     def close(self) -> None:
-        """Frees contexts before the models they stand on; may be called twice."""
+        """Free contexts before the models that they use; may be called twice."""
         self.close_embedder()
         super().close()
 
 
 def set_threads(target: LlamaBackend, draft: ReloadableBackend | None, one: int, many: int, drafting: int) -> None:
-    """Sets threads for the target's passes of one row and of several, and for the draft model's."""
+    """Set the threads of the target's passes of one row and of several, and of the draft model's passes."""
     target.set_threads(one, many)
     if draft is not None:
         draft.set_threads(drafting, many)

@@ -1,5 +1,6 @@
-"""How busy other processes keep the cores that this one may use. Knows the system's counters and the clock; decides
-nothing.
+"""Measures the load by other processes on the cores that this one may use.
+
+Knows the system's counters and the clock; decides nothing.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ from typing import NamedTuple
 
 import psutil
 
-# Seconds that a reading must span, because the counters move in steps of a hundredth; after which it tells of the past
+# Seconds: the minimum span of a reading, because the counters move in steps of a hundredth, and the span after which it
+# is out of date
 WINDOW, STALE = 0.06, 5.0
-# Of a core, that our other processes may take while passes are timed; the longest time to wait until they take less
+# Share of a core that our other processes may use while passes are timed; the longest wait for that in seconds
 CALM, LONGEST = 0.3, 2.0
-# Of a core's seconds, those in which it works for anyone; processes that are said to give way ("nice") do so only
+# The counters of a core's work for any process. Those of low priority ("nice") are included, because they yield only
 # within their own session
 TAKEN = "user", "nice", "system", "irq", "softirq", "steal"
-family = set[int]()  # other processes that are parts of Slipstream: they are no neighbours
+family = set[int]()  # ids of other processes that are parts of Slipstream: they are no neighbours
 
 
 class CoreSeconds(NamedTuple):
-    """The time, what this process's cores did for anyone, and what this process and its family did, in seconds."""
+    """The time, all work of this process's cores, and the work of this process and its family, in seconds."""
 
     time: float = 0.0
     taken: float = 0.0
@@ -33,20 +35,20 @@ NOTHING = CoreSeconds()
 
 
 class Neighbours:
-    """What other processes take of this one's cores, but for the times in which it computes nothing itself."""
+    """The load by other processes on this one's cores, except for the times in which it computes nothing itself."""
 
     def __init__(self) -> None:
-        self._since, self._seen = readings(), NOTHING  # since when it is counted what they take; what was counted
+        self._since, self._seen = readings(), NOTHING  # start of the current count; sum of earlier counts
         self._paused = 0.0
         self._began, self._relatives = time.perf_counter(), family_seconds()
 
     def pause(self) -> None:
-        """What they take from now on does not matter."""
+        """Stop counting."""
         self._count()
         self._since, self._paused = None, time.perf_counter()
 
     def resume(self) -> None:
-        """It matters again."""
+        """Continue counting; after a pause of more than STALE seconds, start again."""
         if self._since is None:
             self._since = readings()
             if time.perf_counter() - self._paused > STALE:
@@ -59,7 +61,10 @@ class Neighbours:
             self._seen = CoreSeconds(*(so_far + now - then for so_far, now, then in changed))
 
     def busy_cores(self) -> float | None:
-        """Cores that others kept busy since it was last known; None where that is too short or long, or not known."""
+        """Return the number of cores that others kept busy since the last result.
+
+        None where that time is too short or too long, or the counters are unavailable.
+        """
         self._count()
         seen = self._seen
         if seen.time < WINDOW:
@@ -68,20 +73,20 @@ class Neighbours:
         return max(0.0, seen.taken - seen.own) / seen.time if seen.time <= STALE else None
 
     def wait_for_family(self) -> None:
-        """Returns as soon as our other processes leave the cores alone, which load what they need at the same time."""
+        """Wait up to LONGEST seconds until our other processes, which load at the same time, leave the cores idle."""
         end = time.perf_counter() + LONGEST
         while not self._is_family_calm() and time.perf_counter() < end:
             time.sleep(WINDOW)
 
     def _is_family_calm(self) -> bool:
-        """Since it was last asked."""
+        """Return whether our other processes used little of a core since the last call."""
         span, seconds = time.perf_counter() - self._began, family_seconds() - self._relatives
         self._began, self._relatives = self._began + span, self._relatives + seconds
         return seconds <= CALM * span
 
     def wait(self) -> float:
-        """Cores that others keep busy, as soon as what was seen is long enough to tell; 0 where nobody knows."""
-        for _ in range(2):  # what was seen so far may be stale
+        """Return the number of cores that others keep busy, after a long enough reading; 0 where it is unknown."""
+        for _ in range(2):  # the first reading may be stale
             if self._since is not None:
                 time.sleep(max(0.0, self._since.time - self._seen.time + WINDOW - time.perf_counter()))
             if (busy := self.busy_cores()) is not None:
@@ -90,10 +95,10 @@ class Neighbours:
 
 
 def readings() -> CoreSeconds | None:
-    """All as it is now; None where nobody may know."""
+    """Return the current counters; None where they may not be read."""
     try:
         cores = psutil.cpu_times(percpu=True)
-    except (OSError, RuntimeError, KeyError, psutil.Error):  # KeyError: psutil is gone already, as the interpreter ends
+    except (OSError, RuntimeError, KeyError, psutil.Error):  # KeyError: psutil is unloaded when the interpreter ends
         return None
     mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
     taken = sum(getattr(cores[core], what, 0.0) for core in mine if core < len(cores) for what in TAKEN)
@@ -101,7 +106,7 @@ def readings() -> CoreSeconds | None:
 
 
 def family_seconds() -> float:
-    """What our other processes computed, those left out that are gone."""
+    """Return the CPU seconds of our other processes that still exist."""
     seconds = 0.0
     for process in family:
         with suppress(psutil.Error):

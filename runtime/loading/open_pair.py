@@ -1,4 +1,4 @@
-"""A pair whose files are open: planned by the memory that is free, read, and with contexts.
+"""A pair with loaded models and open contexts, planned to fit into free memory.
 
 Knows files, devices and backends; measures nothing and decodes nothing.
 """
@@ -31,11 +31,11 @@ from runtime.memory.system import MemoryReader
 from runtime.models.registry import Pair, with_files
 from runtime.speculative.control.reasons import Reason
 
-SHARES = 1.0, 0.5, 0.25  # of the memory that devices say is free, in the order in which they are tried
+SHARES = 1.0, 0.5, 0.25  # of the memory that devices report as free, in the order in which they are tried
 
 
 class OpenPair:
-    """Its head may be one that was `learned` from its own. Closes everything it opened, in order."""
+    """A pair with open models and contexts. Its head may be one that was `learned` from its own."""
 
     def __init__(self, pair: Pair, options: Options, on_progress: OnProgress | None, learned: Path | None) -> None:
         if options.without_gpu:
@@ -45,14 +45,14 @@ class OpenPair:
         is_asked = options.exact or pair.exact
         exact = is_asked or (not fast and layout.prefers_exact(pair.target))
         self.options = replace(options, exact=exact, is_exact_asked=is_asked, fast=fast)
-        self.names = pair.drafters if options.drafters is None else options.drafters  # of the drafters wanted
+        self.names = pair.drafters if options.drafters is None else options.drafters  # of the requested drafters
         self.off = None if self.names else Reason("user", "drafters are switched off")
-        self.left_out: Reason | None = None  # why a drafter that was wanted cannot be had
+        self.left_out: Reason | None = None  # why a requested drafter is unavailable
         self.draft: ReloadableBackend | None = None
-        self.shortened = ""  # why the context is shorter than was asked for, if it is
+        self.shortened = ""  # why the pair runs with less than was requested, if it does
         self._closers: list[Callable[[], None]] = []
-        self._workers: tuple[str, ...] = ()  # that answer
-        self._missing: WorkerError | None = None  # what is wrong with another
+        self._workers: tuple[str, ...] = ()  # those that responded
+        self._missing: WorkerError | None = None  # error of another one
         try:
             report = on_progress or (lambda what, share: True)
             self._reach_workers(report)
@@ -62,7 +62,7 @@ class OpenPair:
             raise
 
     def _reach_workers(self, on_progress: OnProgress) -> None:
-        """Workers become devices. Drafters that look into the target cannot do so where its layers are elsewhere."""
+        """Register workers as devices; leave out drafters that read the target's layers, which are on workers then."""
         asked = self.pair.rpc if self.options.rpc is None else self.options.rpc
         self.options = replace(self.options, rpc=asked)
         if not asked:
@@ -76,7 +76,8 @@ class OpenPair:
             )
 
     def _open_what_fits(self, on_progress: OnProgress, head: HeadSource | None) -> None:
-        """A GPU that has less memory than it says is taken to have less and less of it; in the end it is left alone."""
+        """Plan and open the pair. If a GPU has less memory than it reports, retry with less of it, and at last without.
+        """
         asked = self.options, self.names, self.off
         for share in SHARES:
             try:
@@ -94,8 +95,7 @@ class OpenPair:
         return self._open(on_progress, head)
 
     def _plan(self, share: float = 1.0) -> None:
-        """What fits into memory, of which devices have that share of what they say; the length of drafts follows from
-        the context.
+        """Plan what fits into memory, of which devices have `share` of what they report as free. Raises NoMemoryError.
         """
         self.reader = MemoryReader(devices if library.has_gpu() or self._workers else tuple)
         self.spec = pair_spec(self.pair, self.options, bool((HEADS | {MODEL}) & {*self.names}))
@@ -110,7 +110,7 @@ class OpenPair:
             self.shortened = f"{str(self._missing).partition('. ')[0]}, so the model is run without it"
 
     def _open(self, on_progress: OnProgress, head: HeadSource | None) -> None:
-        """The target and its context."""
+        """Open the target and its context, which limits the length of drafts."""
         n_gpu_layers = self.plan.n_gpu_layers if self.plan else ALL_LAYERS
         facts = self.spec.target if self.spec else None
         has_draft = self.plan is None or self.plan.with_draft
@@ -135,17 +135,17 @@ class OpenPair:
         most = n_snapshots(self.options) if self.target.is_recurrent else self.options.max_k
         self.options = replace(self.options, n_ctx=n_ctx, max_k=min(most, n_ctx // 2 - 1))
         self._open_target()
-        self._wanted = replace(wanted, names=self.names, refused=refused)  # some may not be had with it
+        self._wanted = replace(wanted, names=self.names, refused=refused)  # it may lack some
 
     def _open_draft(self, on_progress: OnProgress) -> None:
-        """The draft, if there is one."""
+        """Open the draft, if there is one."""
         self.draft, lacking = self._wanted.open(self.backend, self.options, on_progress)
         self.left_out = lacking or self.left_out
         if self.draft is not None:
             self._closers.append(self.draft.close)
 
     def _open_target(self) -> None:
-        """The target's context; what cannot be drafted for is known before a draft model could take memory."""
+        """Open the target's context, and drop all drafters if it cannot rewind, before a draft model takes memory."""
         is_short = self.plan is not None and self.plan.is_frugal
         is_frugal = is_short or (self.target.is_recurrent and not self.names)
         exits_early = bool(needing(self.names, Needs.EARLY_EXIT))
@@ -155,12 +155,12 @@ class OpenPair:
             self.names, self.off = (), Reason("memory", self.plan.text) if is_short and self.plan else why
 
     def _take_backend(self, backend: LlamaBackend, left_out: Reason | None) -> None:
-        """The target's context, and why a drafter that needs another one is left out."""
+        """Set the target's context, and the reason why a drafter that needs another one is left out."""
         self.backend, self.left_out = backend, left_out or self.left_out
         self._closers.append(backend.close)
 
     def close(self) -> None:
-        """Frees contexts before the models they stand on; may be called twice."""
+        """Free contexts before the models that they use; may be called twice."""
         self._free()
 
     def _free(self) -> None:
@@ -169,6 +169,6 @@ class OpenPair:
 
 
 def with_share(reading: Reading, share: float) -> Reading:
-    """The same where devices have only that share of the memory that they say is free."""
+    """Return the reading with only that share of the memory that devices report as free."""
     pools = (replace(pool, free=int(share * pool.free)) if pool.is_device else pool for pool in reading.pools)
     return replace(reading, pools=tuple(pools))

@@ -1,6 +1,6 @@
-"""Opens models, and the target's contexts that need more than a size: one that can exit early, one for token trees.
+"""Opens models, and the target's contexts that need more than a size: for early exit or for token trees.
 
-Knows what the pair asks for and what was found at earlier starts; how passes are made is the backends'.
+Knows the pair's settings and the results of earlier starts; the backends run the passes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from runtime.speculative.control.reasons import Code, Reason
 
 
 class Refused(NamedTuple):
-    """Why a drafter cannot be had."""
+    """Why a drafter is unavailable."""
 
     code: Code
     why: str
@@ -39,9 +39,9 @@ class Refused(NamedTuple):
 def open_target(
     target: LlamaModel, pair: Pair, options: Options, exits_early: bool, is_frugal: bool
 ) -> tuple[LlamaBackend, Reason | None]:
-    """The target's context, one that can exit early where that is wanted and possible; else the reason why not.
+    """Open the target's context, with early exit if that is requested and possible; return it with the reason if not.
 
-    Raises SettingsError where early exit was asked for by name and cannot be.
+    Raises SettingsError where early exit was requested by name and is impossible.
     """
     left_out: Reason | None = None
     if exits_early and not is_frugal:
@@ -58,7 +58,7 @@ def open_target(
 
 
 def open_context(target: LlamaModel, options: Options, can_branch: bool, is_frugal: bool = False) -> LlamaBackend:
-    """An ordinary context of the target, with room for token trees where they are wanted: it makes passes dearer."""
+    """Open an ordinary context of the target; it has room for token trees only if needed, as that slows passes down."""
     n_ctx, n_rows = options.n_ctx or target.n_ctx_train, options.max_k + 1
     if library.has_gpu() and not target.is_recurrent:
         n_rows = max(n_rows, PADDED[0])
@@ -66,7 +66,7 @@ def open_context(target: LlamaModel, options: Options, can_branch: bool, is_frug
 
 
 def open_early_exit(target: LlamaModel, pair: Pair, options: Options) -> EarlyExitBackend:
-    """A target that exits after the pair's layer, the file's, or the one that pays best. Raises EarlyExitError."""
+    """Open a target that exits after the pair's layer, the file's, or the best-paying one. Raises EarlyExitError."""
     if options.branches:
         raise EarlyExitError("token trees leave the cache out of order")
     backend = EarlyExitBackend(target, options.n_ctx or target.n_ctx_train, options.max_k + 1)
@@ -83,9 +83,9 @@ def open_early_exit(target: LlamaModel, pair: Pair, options: Options) -> EarlyEx
 
 
 def window_shape(costs: PassCosts, options: Options, backend: LlamaBackend) -> WindowShape | Refused:
-    """The window of the drafter lookahead that is best for what passes cost here.
+    """Return the best window of the lookahead drafter for the costs of passes here, or why there is none.
 
-    A fixed draft length asks for the shape with the most tokens, whatever that costs.
+    A fixed draft length gets the shape with the most tokens, at any cost.
     """
     if options.max_model_k < MIN_ROWS:
         return Refused("user", f"it needs a draft length of {MIN_ROWS} or more (`--max-k`)")
@@ -114,7 +114,7 @@ def load(
     with_mtp: bool = False,
     workers: Sequence[str] = (),
 ) -> LlamaModel:
-    """Raises KeyboardInterrupt where the progress was answered with no."""
+    """Load a model. Raises KeyboardInterrupt if `on_progress` returned False."""
     stopped = False
 
     def report(share: float) -> bool:

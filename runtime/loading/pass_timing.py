@@ -1,4 +1,4 @@
-"""Times passes of a backend: by width, and by number of threads. Knows backends and the clock; remembers nothing."""
+"""Times passes of a backend: by width, and by number of threads. Knows backends and the clock; stores nothing."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from runtime.speculative.control.costs import PassCosts
 
 PATIENCE = 1.0  # seconds
 ROUNDS = 5  # of measurements, where there is time
-# Plain passes that are timed even where there is none: all else is compared with them, and one may have been held up
+# Plain passes that are timed even without time: all others are compared with them, and one may have been delayed
 LEAST = 3
-# A pass of so few seconds, as of a tiny draft model, must gain clearly by more threads: one thread that is held up for
-# a moment costs as much as many of its tokens
+# Seconds of a short pass, as of a tiny draft model, and the factor by which more threads must be faster for it: one
+# thread that is delayed for a moment costs as much as many of its tokens
 SHORT, CLEAR = 1e-3, 1.4
-Pass = Callable[[int], float]  # decodes that many rows, and says what seconds that took
+Pass = Callable[[int], float]  # decodes that many rows and returns the seconds
 
 
 def n_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def thread_counts(n_taken: int = 0) -> list[int]:
-    """Numbers of threads worth trying: one, half of the physical cores, all that this process may use and others have
-    not taken.
+    """Return the numbers of threads worth trying: one, half of the available physical cores, and all of them.
+
+    Available are those that this process may use and others have not taken.
     """
     free = max(1, n_cores() - n_taken)
     physical = min(free, psutil.cpu_count(logical=False) or free)
@@ -41,8 +42,9 @@ def thread_counts(n_taken: int = 0) -> list[int]:
 
 
 def pass_runner(backend: Backend, clock: Clock = wall) -> Pass:
-    """A function that decodes n rows at the end of a short context, which becomes a token longer each time: a pass over
-    the same rows again is one that not every architecture can go back for. Seconds are by that `clock`.
+    """Return a function that decodes n rows at the end of a short context and returns the seconds by `clock`.
+
+    The context grows by a token each time, because not every architecture can rewind to repeat the same pass.
     """
     n = min(32, backend.n_ctx // 2)
     context = np.arange(backend.n_ctx, dtype=np.int32) % backend.n_vocab
@@ -59,7 +61,7 @@ def pass_runner(backend: Backend, clock: Clock = wall) -> Pass:
 
 
 def timed(run: Pass, width: int, times: int, deadline: float) -> float:
-    """The median of up to `times` runs; only one when the deadline has passed."""
+    """Return the median seconds of up to `times` runs; only one run when the deadline has passed."""
     taken: list[float] = []
     while len(taken) < times and (not taken or time.perf_counter() < deadline):
         taken.append(run(width))
@@ -69,11 +71,11 @@ def timed(run: Pass, width: int, times: int, deadline: float) -> float:
 def fastest_threads(
     options: Iterable[int], set_threads: Callable[[int], None], run: Pass, width: int, deadline: float
 ) -> int:
-    """The number of threads that makes a pass of that width fastest; fewer when it is within 3%, or CLEAR of a short
-    pass.
+    """Return the number of threads with which a pass of that width is fastest.
 
-    Begins with the most, so that a model too slow for all to be tried keeps those. All are tried for PATIENCE seconds
-    beyond the deadline: on a busy machine the most are by far the slowest.
+    A smaller number is preferred if it is slower by at most 3%, or by the factor CLEAR for a short pass. Begins with
+    the largest number, so that a model too slow to try them all keeps that one. Continues for PATIENCE seconds beyond
+    the deadline, because on a busy machine the largest number is by far the slowest.
     """
     counts = sorted(options, reverse=True)
     if len(counts) == 1:
@@ -92,18 +94,18 @@ def fastest_threads(
 
 
 def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float, warms: bool = False) -> None:
-    """Times passes until the deadline: a few always, then those where kernels have their tiles, and the rest
-    up to `max_width`. They need not rise: sixteen rows of a Q4_K_M model take less than thirteen.
+    """Time passes until the deadline: a few widths always, then those of kernels' tiles, then the rest.
 
-    Where it `warms`, the first pass of each width does not count: workers ask much that they ask only once.
+    Times need not rise with the width: sixteen rows of a Q4_K_M model take less than thirteen. With `warms`, the first
+    pass of each width does not count, because workers request much only once.
 
-    In rounds, so that a busy moment of the machine does not make one width dearer than the next. What lies between
-    points is known best. Plain passes follow one another, so theirs comes after another like it; a draft's width is
-    seldom that of the one before.
+    Widths are timed in rounds, so that a busy moment of the machine does not make one width more expensive than the
+    next. Widths between measured ones are estimated best. A plain pass is timed after another plain pass, as in use,
+    whereas a draft seldom has the width of the one before.
     """
     run(1)
     taken, after = {1: [timed(run, 1, 1, deadline) for _ in range(LEAST)]}, list[float]()
-    # Of the widest, guesses from narrow passes are wrong by half, so some of each are timed however long that takes
+    # For wide passes, estimates from narrow ones are wrong by half, so some of each are timed regardless of the deadline
     needed, usual = (1, 2, 4, 16), (8, 32, 3, 12, 24)
     first = [width for width in needed + usual if width <= max_width]
     for widths in (first, sorted(set(range(1, max_width + 1)).difference(first))):
@@ -117,5 +119,5 @@ def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float, warms:
             taken.setdefault(width, []).append(timed(run, width, 1, deadline))
     for width, seconds in taken.items():
         costs.set(width, median(seconds))
-    if len(after) > 1:  # before the first, no wider one was made
+    if len(after) > 1:  # the first one did not follow a wider pass
         costs.set_after(median(after[1:]) - median(taken[1]))

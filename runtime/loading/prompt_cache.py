@@ -1,4 +1,4 @@
-"""The states of prompts on disk: the store for an open pair, how much all take, and out with them."""
+"""The prompt cache on disk: the store for an open pair, its total size, and its removal."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["folder", "forget", "opened_store", "stored_bytes"]
 
 
 def stored_bytes() -> int:
-    """Return the bytes of all states."""
+    """Return the total bytes of all states."""
     return size(folder())
 
 
 def opened_store(loaded: LoadedPair) -> PrefixStore | None:
-    """Return the store of the pair's target; None where none is wanted, or where workers have layers of it."""
+    """Return the store of the pair's target; None where it is switched off, or where workers have layers of it."""
     options, backend = loaded.options, loaded.backend
     if not options.prompt_bytes or options.rpc:
         return None
@@ -25,7 +25,7 @@ def opened_store(loaded: LoadedPair) -> PrefixStore | None:
 
 
 def model_key(loaded: LoadedPair) -> str:
-    """Return a key of all that makes a state valid."""
+    """Return a key of everything that makes a state valid."""
     options, backend = loaded.options, loaded.backend
     layers = loaded.plan.n_gpu_layers if loaded.plan and library.has_gpu() else 0
     passes = backend.n_batch, backend.pass_rows, backend.saved.grain, options.branches

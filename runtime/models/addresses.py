@@ -1,4 +1,7 @@
-"""Addresses that a person writes: of other servers (`upstream`) and of workers (`rpc`). Knows text; asks nobody."""
+"""Parses addresses that a person writes: of other servers (`upstream`) and of workers (`rpc`).
+
+Knows text; contacts no server.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,19 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 WEB = ("http://", "https://")
-API = "/v1"  # where OpenAI's interface begins, if an address does not say
-WORKER_PORT = 50052  # where ggml-rpc-server listens unless told otherwise
+API = "/v1"  # the default path of OpenAI's interface
+WORKER_PORT = 50052  # the default port of ggml-rpc-server
 MAX_WORKERS = 16  # GGML_RPC_MAX_SERVERS in ggml-rpc.h
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})")
 
 
 def is_web(name: str) -> bool:
-    """Is this the address of another server, rather than a file or a pair?"""
+    """Whether this is the address of another server, rather than a file or a pair."""
     return name.startswith(WEB)
 
 
 def as_upstream(url: str) -> str:
-    """The address at which OpenAI's interface begins. Raises ValueError, in a sentence."""
+    """Return the base address of OpenAI's interface. Raises ValueError, in a sentence."""
     example = "Write one such as http://192.168.1.20:8000/v1."
     try:
         parts = urlsplit(url)
@@ -38,7 +41,7 @@ def as_upstream(url: str) -> str:
 
 
 def as_worker(text: str) -> str:
-    """`host:port`, with the usual port where none is named. Raises ValueError, in a sentence."""
+    """Return `host:port`, with the default port if none is given. Raises ValueError, in a sentence."""
     host, colon, port = text.strip().partition(":")
     number = int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else 0
     if not HOST.fullmatch(host) or (colon and not 0 < number < 65536):
@@ -50,7 +53,7 @@ def as_worker(text: str) -> str:
 
 
 def as_workers(addresses: Iterable[str]) -> tuple[str, ...]:
-    """Each once. Raises ValueError."""
+    """Return the addresses without duplicates. Raises ValueError."""
     found = tuple(dict.fromkeys(map(as_worker, addresses)))
     if len(found) > MAX_WORKERS:
         raise ValueError(f"{len(found)} workers are named, but llama.cpp takes {MAX_WORKERS}. Leave some out.")

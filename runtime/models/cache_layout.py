@@ -1,4 +1,5 @@
-"""What a context keeps of each layer, by the header: keys and values of all tokens or a window, recurrent states.
+"""Computes the cache of each layer in a context from the header: keys and values of all tokens or a window, and
+recurrent states.
 
 Follows llama.cpp's memory classes, whose own sizes the tests compare these with. Knows metadata keys and arithmetic.
 """
@@ -16,49 +17,50 @@ CacheTypes = tuple[str, str]  # of keys and of values
 USUAL_CACHE: CacheTypes = "Q8_0", "F16"  # on CPUs
 HALVES: CacheTypes = "F16", "F16"
 BLOCK = 32  # values that share a scale in Q8_0
-STEP = 256  # cells: caches are made in such steps
+STEP = 256  # cells; caches are allocated in multiples of this
 SHARED, SPARE = (
     4096,
     512,
-)  # cells of a context that conversations share: so many if each has less, and for what lies idle
-STATE_VALUE = 4  # bytes of a value in a recurrent state
-# Every so many layers one sees the whole context, where the header gives a window and no pattern
+)  # cells of a shared context: its usual maximum, and extra ones for idle conversations
+STATE_VALUE = 4  # bytes of one value in a recurrent state
+# One layer in this many sees the whole context, where the header gives a window and no pattern
 PERIODS = {"gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "cohere2": 4, "olmo2": 4, "exaone4": 4, "llama4": 4}
-WINDOWS = {"llama4": 8192}  # tokens, where the header does not say
-OWN_CACHES = {"gemma3n": 20}  # layers, the first ones; where the header does not say how many share another's
-# Architectures whose recurrent states llama.cpp takes snapshots of; others have the latest only
+WINDOWS = {"llama4": 8192}  # tokens, where the header gives none
+# the first layers have caches of their own, where the header does not give the number of shared ones
+OWN_CACHES = {"gemma3n": 20}
+# Architectures whose recurrent states llama.cpp takes snapshots of; others keep only the latest
 SNAPSHOTTED = frozenset(
     ("qwen35", "qwen35moe", "qwen4exp", "nemotron_h", "nemotron_h_moe", "lfm2", "lfm2moe", "bailingmoe3", "kimi-k3",
      "deepseek4", "glm5-next")
 )  # fmt: skip
 STATEFUL = re.compile(r"blk\.(\d+)\.(ssm_|shortconv|time_mix_)")
-SHORT_RATIO = 4  # tokens of a summary, up to which neighbouring ones share half of them
+SHORT_RATIO = 4  # tokens per summary, up to which adjacent summaries share half of them
 KEYS = re.compile(r"blk\.(\d+)\.attn_k")
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSpec:
-    """How a context keeps its cache."""
+    """The size and the types of a context's cache."""
 
     n_tokens: int
     types: CacheTypes
-    n_states: int = 1  # copies of recurrent states: the latest, and snapshots of those before it
-    n_batch: int | None = None  # None: layers with a window keep all tokens too; else the window and a batch
+    n_states: int = 1  # copies of recurrent states: the latest, and snapshots of earlier ones
+    n_batch: int | None = None  # None: layers with a window keep all tokens too; otherwise the window and a batch
 
     def cells(self, window: int) -> int:
-        """Tokens that a layer keeps, if it looks at no more than `window` (0: at all)."""
+        """Return the number of cells of a layer with this attention window (0: none)."""
         if not window or self.n_batch is None:
             return self.n_tokens
         return min(self.n_tokens, -(-(window + self.n_batch) // STEP) * STEP)
 
 
 def cache_types(facts: ModelFacts, on_device: bool = False, n_halves: int = 1) -> CacheTypes:
-    """The types of keys and values in a context's cache; kernels add `n_halves` values of F16 at once.
+    """Return the types of keys and values in a context's cache; kernels add `n_halves` values of F16 in one step.
 
-    On a CPU llama.cpp has kernels of their own for one row and for many where both are F16; where they differ, every
-    batch width rounds alike. Q8_0 keys are read fastest, if its blocks fit; values of that type must be unpacked, and
-    so must BF16, which is still faster than F16 of which a rest is added one by one. Where keys hold the values, there
-    is one type.
+    If both are F16 on a CPU, llama.cpp uses different kernels for one row and for many; if they differ, every batch
+    width rounds alike. Q8_0 keys are the fastest to read, if its blocks fit. Values of that type must be unpacked, and
+    so must BF16, which is still faster than F16 if a remainder is added one by one. Where keys contain the values,
+    there is one type.
     """
     if on_device:
         return HALVES
@@ -69,13 +71,14 @@ def cache_types(facts: ModelFacts, on_device: bool = False, n_halves: int = 1) -
 
 
 def shared_cells(n_ctx: int, n_seats: int) -> int:
-    """Cells of a context of so many tokens in which several conversations have seats."""
+    """Return the number of cells of a context of `n_ctx` tokens that several conversations share."""
     return max(n_ctx, min(n_seats * n_ctx, SHARED)) + SPARE if n_seats > 1 else n_ctx
 
 
 def cache_bytes(facts: ModelFacts, spec: CacheSpec) -> int:
-    """Bytes of keys, values and states; 0 when the header does not tell. Where there are states, windows do not count:
-    what goes with those is kept whole.
+    """Return the bytes of keys, values and states; 0 if the header does not give them.
+
+    In models with states, windowed layers keep all tokens.
     """
     if layers_named(facts, STATEFUL) or is_compressed(facts):
         spec = replace(spec, n_batch=None)
@@ -88,7 +91,7 @@ def cache_bytes(facts: ModelFacts, spec: CacheSpec) -> int:
 
 
 def drafting_cache_bytes(facts: ModelFacts, spec: CacheSpec) -> int:
-    """Bytes of the keys and values of the layers that only draft."""
+    """Return the bytes of the keys and values of the MTP layers."""
     heads = facts.per_layer("attention.head_count_kv")[facts.n_trunk_layers :]
     lengths = head_lengths(facts, is_windowed=False)
     return sum(
@@ -98,13 +101,13 @@ def drafting_cache_bytes(facts: ModelFacts, spec: CacheSpec) -> int:
 
 
 def stored_bytes(n: int, kind: str) -> int:
-    """Bytes of so many values of that type."""
+    """Return the bytes of `n` values of that type."""
     _, n_block, n_bytes = next(known for known in TYPES.values() if known[0] == kind)
     return n * n_bytes // n_block
 
 
 def attention_layers(facts: ModelFacts) -> list[tuple[int, tuple[int, int], int]]:
-    """Heads, lengths of a head's key and value, and window (0: none) of each layer with a cache of its own."""
+    """Return heads, lengths of a head's key and value, and window (0: none) of each layer with a cache of its own."""
     recurrent = layers_named(facts, STATEFUL) - layers_named(facts, KEYS)
     heads = facts.per_layer("attention.head_count_kv") or facts.per_layer("attention.head_count")
     n_own = OWN_CACHES.get(facts.architecture) or len(heads) - facts.own("attention.shared_kv_layers")
@@ -118,7 +121,7 @@ def attention_layers(facts: ModelFacts) -> list[tuple[int, tuple[int, int], int]
 
 
 def head_lengths(facts: ModelFacts, is_windowed: bool) -> tuple[int, int]:
-    """Values of one head's key and value of a token; of latent attention (MLA) the key holds both."""
+    """Return the lengths of one head's key and value; in latent attention (MLA) the key contains both."""
     suffix = "_length_swa" if is_windowed else "_length"
     own = (facts.own(f"attention.{kind}{suffix}") or facts.own(f"attention.{kind}_length") for kind in ("key", "value"))
     key, value = (length or usual_length(facts) for length in own)
@@ -126,18 +129,18 @@ def head_lengths(facts: ModelFacts, is_windowed: bool) -> tuple[int, int]:
 
 
 def usual_length(facts: ModelFacts) -> int:
-    """Values of a head where the header does not say."""
+    """Return the default length of a head, for a header that does not give it."""
     n_heads = max(facts.per_layer("attention.head_count"), default=0)
     return facts.own("embedding_length") // n_heads if n_heads else 0
 
 
 def keeps_keys_only(facts: ModelFacts) -> bool:
-    """Is a value computed from its key?"""
+    """Whether values are computed from keys."""
     return bool(facts.own("attention.key_length_mla")) or is_compressed(facts)
 
 
 def windows_of(facts: ModelFacts, n_layers: int) -> list[int]:
-    """The window of each layer; 0 where it sees all tokens."""
+    """Return the window of each layer; 0 where it sees all tokens."""
     window = facts.own("attention.sliding_window") or WINDOWS.get(facts.architecture, 0)
     pattern = facts.flags("attention.sliding_window_pattern")
     period = facts.own("attention.sliding_window_pattern") or PERIODS.get(facts.architecture, 0)
@@ -149,12 +152,12 @@ def windows_of(facts: ModelFacts, n_layers: int) -> list[int]:
 
 
 def state_values(facts: ModelFacts) -> int:
-    """Values of all layers' recurrent states, convolutions included."""
+    """Return the number of values in all layers' recurrent states, convolutions included."""
     return len(layers_named(facts, STATEFUL)) * (convolution_values(facts) + recurrence_values(facts))
 
 
 def convolution_values(facts: ModelFacts) -> int:
-    """Values of the latest inputs that a layer keeps."""
+    """Return the number of values of a layer's convolution state: its latest inputs."""
     width, kernel = facts.own("embedding_length"), facts.own("ssm.conv_kernel")
     if facts.own("wkv.head_size"):
         return (facts.own("token_shift_count") or 2) * width
@@ -167,7 +170,7 @@ def convolution_values(facts: ModelFacts) -> int:
 
 
 def recurrence_values(facts: ModelFacts) -> int:
-    """Values of what a layer carries from token to token."""
+    """Return the number of values of a layer's recurrent state."""
     if head := facts.own("wkv.head_size"):
         return facts.own("embedding_length") * head
     if head := facts.own("kda.head_dim"):
@@ -176,17 +179,17 @@ def recurrence_values(facts: ModelFacts) -> int:
 
 
 def is_compressed(facts: ModelFacts) -> bool:
-    """Do layers keep, beside a window, summaries of all tokens before it (DeepSeek 4)?"""
+    """Whether layers keep summaries of all tokens before their window (DeepSeek 4)."""
     return bool(facts.per_layer("attention.compress_ratios"))
 
 
 def compressed_values(facts: ModelFacts, spec: CacheSpec) -> tuple[int, int]:
-    """Values of summaries, and of the states from which the next ones are made."""
+    """Return the number of values in summaries, and in the states from which the next ones are computed."""
     key, index = facts.own("attention.key_length"), facts.own("attention.indexer.key_length")
     kept = states = 0
     for ratio in facts.per_layer("attention.compress_ratios"):
         if ratio:
-            overlaps = ratio <= SHORT_RATIO  # then neighbours share tokens, and an index of them is kept as well
+            overlaps = ratio <= SHORT_RATIO  # then adjacent summaries share tokens, and have an index as well
             length, doubled = (key + index, 4) if overlaps else (key, 1)
             kept += length * -(-spec.n_tokens // ratio // STEP) * STEP
             states += 2 * doubled * ratio * length
@@ -194,6 +197,6 @@ def compressed_values(facts: ModelFacts, spec: CacheSpec) -> tuple[int, int]:
 
 
 def layers_named(facts: ModelFacts, pattern: re.Pattern[str]) -> set[int]:
-    """The layers that have tensors of such names, those that only draft left out."""
+    """Return the layers with tensors of matching names, without MTP layers."""
     found: Iterable[re.Match[str] | None] = (pattern.match(tensor.name) for tensor in facts.header.tensors)
     return {int(match[1]) for match in found if match and int(match[1]) < facts.n_trunk_layers}

@@ -1,4 +1,4 @@
-"""Why nothing can be drafted for a model, by its header: decided before anything is loaded or looked for."""
+"""Decides from its header whether a model can be drafted for, before anything is loaded or searched."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from runtime.models.facts import ModelFacts
 
 
 def why_undraftable(facts: ModelFacts) -> str:
-    """The reason, to follow a name and a colon; "" where drafts are possible."""
+    """Return the reason as a clause after a name and a colon; "" if drafts are possible."""
     if facts.is_embedder:
         return "it is an embedding model and writes no text"
     if facts.architecture not in SNAPSHOTTED and layers_named(facts, STATEFUL):

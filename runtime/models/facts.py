@@ -1,6 +1,6 @@
-"""What a GGUF's header tells about the model: size, bits, context, template, and the memory that a context takes.
+"""Reads a model's facts from its GGUF header: size, bits, context, template, and more.
 
-Knows what the metadata keys mean; reads no file and loads no model.
+Knows the metadata keys; reads no file and loads no model.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from runtime.models.header import Header, TensorInfo
 from runtime.models.library_limits import MAX_LAYERS
 
-REPACKED = "Q4_0", "Q4_K", "IQ4_NL", "MXFP4"  # types that are copied into another layout on x86
+REPACKED = "Q4_0", "Q4_K", "IQ4_NL", "MXFP4"  # types that are repacked into another layout on x86
 FLOATS = "F32", "F16", "BF16"
 NO_MATRIX = re.compile(
     r"embd|norm|conv|ssm_[ad]$|sinks|rope|lerp|time_mix_(first|decay)|scale"
 )  # float, not multiplied by
 WORDS = "tokenizer.ggml.tokens"
-MAX_TEMPLATE = 2**20  # characters that are looked at
-# Tokens that stand before and after a gap, as llama.cpp finds them in vocabularies whose metadata names none.
+MAX_TEMPLATE = 2**20  # characters of a template to parse, at most
+# Tokens before and after a gap, as llama.cpp finds them in vocabularies whose metadata names none.
 FIM_TOKENS = (
     ("<|fim_prefix|>", "<|fim_suffix|>"), ("<fim-prefix>", "<fim-suffix>"), ("<fim_prefix>", "<fim_suffix>"),
     ("<PRE>", "<SUF>"),
@@ -37,7 +37,7 @@ FIM_KEYS = ("fim_pre_token_id", "fim_suf_token_id"), ("prefix_token_id", "suffix
 
 
 def is_repackable(tensor: TensorInfo) -> bool:
-    """Is that weight copied into another layout? Matrices and those of experts are, tables looked up by row are not."""
+    """Whether that weight is repacked into another layout: matrices and those of experts are, lookup tables are not."""
     if tensor.kind not in REPACKED or "embd" in tensor.name:
         return False
     is_matrix = len(tensor.shape) == 2 or (len(tensor.shape) == 3 and "_exps" in tensor.name)
@@ -46,7 +46,7 @@ def is_repackable(tensor: TensorInfo) -> bool:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What one GGUF header says of its model."""
+    """Facts from one GGUF header about its model."""
 
     header: Header
 
@@ -57,12 +57,12 @@ class ModelFacts:
 
     @property
     def name(self) -> str:
-        """The name that the model's makers gave it."""
+        """The name from the model's authors."""
         return self.header.text("general.name")
 
     @property
     def licence(self) -> str:
-        """The licence as the file names it."""
+        """The license named in the file."""
         return self.header.text("general.license")
 
     @cached_property
@@ -77,7 +77,7 @@ class ModelFacts:
 
     @cached_property
     def n_bytes_loaded(self) -> int:
-        """Bytes of the weights that are loaded: those of layers that only draft are left in the file."""
+        """Bytes of the weights that are loaded; those of MTP layers stay in the file."""
         numbers = ((tensor, tensor.name.split(".")) for tensor in self.header.tensors)
         return sum(
             tensor.n_bytes
@@ -92,7 +92,7 @@ class ModelFacts:
 
     @property
     def kinds(self) -> dict[str, float]:
-        """Tensor types by their share of the bytes, the largest first."""
+        """Tensor types and their share of the bytes, the largest first."""
         shares: Counter[str] = Counter()
         for tensor in self.header.tensors:
             shares[tensor.kind] += tensor.n_bytes
@@ -105,27 +105,27 @@ class ModelFacts:
 
     @property
     def n_trunk_layers(self) -> int:
-        """Layers that every token passes: not those at the end that only draft (MTP)."""
+        """Layers that process every token; MTP layers at the end are excluded."""
         return max(0, self.n_layers - self.own("nextn_predict_layers"))
 
     @property
     def n_context(self) -> int:
-        """Tokens that the model was trained on."""
+        """Context length in tokens that the model was trained for."""
         return self.own("context_length")
 
     @property
     def n_vocab(self) -> int:
-        """Tokens in the vocabulary."""
+        """Number of tokens in the vocabulary."""
         return len(self.header.strings(WORDS))
 
     @property
     def n_experts(self) -> tuple[int, int]:
-        """Experts that a token uses, of how many; (0, 0) in a dense model."""
+        """Number of experts that a token uses, and of all experts; (0, 0) in a dense model."""
         return self.own("expert_used_count"), self.own("expert_count")
 
     @cached_property
     def has_float_matrices(self) -> bool:
-        """Are weights that are multiplied by not quantized, as routers of experts seldom are?"""
+        """Whether some multiplied weights are not quantized; routers of experts seldom are."""
         is_tied = all(tensor.name != "output.weight" for tensor in self.header.tensors)
         return any(
             tensor.kind in FLOATS
@@ -136,22 +136,22 @@ class ModelFacts:
 
     @property
     def is_embedder(self) -> bool:
-        """Was the model made to be pooled into vectors?"""
+        """Whether it is an embedding model, whose output is pooled into vectors."""
         return bool(self.own("pooling_type"))
 
     @property
     def exit_layer(self) -> int:
-        """The layer after which the file says that the model can exit early; 0 when it says nothing."""
+        """The layer after which the file allows an early exit; 0 if it names none."""
         return self.header.number("slipstream.exit_layer")
 
     @property
     def has_template(self) -> bool:
-        """Has the file a chat template?"""
+        """Whether the file has a chat template."""
         return bool(self.header.text("tokenizer.chat_template"))
 
     @cached_property
     def takes_tools(self) -> bool:
-        """Does the chat template look at `tools`? Parsed, never run: templates come with the file."""
+        """Whether the chat template uses `tools`. It is parsed, never run, as it comes with the file."""
         source = self.header.text("tokenizer.chat_template")
         if not source or len(source) > MAX_TEMPLATE:
             return False
@@ -163,7 +163,7 @@ class ModelFacts:
 
     @cached_property
     def fills_gaps(self) -> bool:
-        """Has the vocabulary tokens for a prefix and a suffix (fill in the middle)?"""
+        """Whether the vocabulary has tokens for a prefix and a suffix (fill in the middle)."""
         if any(all(f"tokenizer.ggml.{key}" in self.header.metadata for key in pair) for pair in FIM_KEYS):
             return True
         words = set(self.header.strings(WORDS).texts())
@@ -171,7 +171,7 @@ class ModelFacts:
 
     @cached_property
     def n_bytes_per_token(self) -> int:
-        """Bytes of weights that a pass over one token reads: not other rows of the input table, not unused experts."""
+        """Bytes of weights read in a pass over one token, without other rows of the input table and unused experts."""
         used, n = self.n_experts
         share = used / n if used and n else 1.0
         has_head = any(tensor.name == "output.weight" for tensor in self.header.tensors)
@@ -183,18 +183,18 @@ class ModelFacts:
         return int(read)
 
     def per_layer(self, key: str) -> list[int]:
-        """A count that is one for all layers, or an array."""
+        """Return a value for each layer, from one number for all or an array."""
         value: Any = self.header.metadata.get(f"{self.architecture}.{key}")
         if isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer):
             return [max(0, int(n)) for n in value[: min(self.n_layers, MAX_LAYERS)]]
         return [value] * min(self.n_layers, MAX_LAYERS) if isinstance(value, int) and value > 0 else []
 
     def flags(self, key: str) -> list[bool]:
-        """An array of yes and no; [] where there is none."""
+        """Return an array of booleans; [] if there is none."""
         value: Any = self.header.metadata.get(f"{self.architecture}.{key}")
         is_array = isinstance(value, np.ndarray) and value.dtype != object
         return value[:MAX_LAYERS].astype(bool).tolist() if is_array else []
 
     def own(self, key: str) -> int:
-        """A count that the header gives under this architecture."""
+        """Return a count under this architecture's keys; 0 if there is none."""
         return self.header.number(f"{self.architecture}.{key}")

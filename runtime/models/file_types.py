@@ -1,10 +1,10 @@
-"""Names of mixtures of tensor types, as files are called after them, by the number in their header."""
+"""Maps the file type number in a header to the name of its mixture of tensor types, as used in file names."""
 
 from __future__ import annotations
 
 from runtime.models.facts import ModelFacts
 
-# llama.h's enum llama_ftype; some numbers are no longer used. 0 also stands for files that say nothing.
+# llama.h's enum llama_ftype; some numbers are no longer used. 0 also stands for files without a type.
 FILE_TYPES = {
     1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
     13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
@@ -14,5 +14,5 @@ FILE_TYPES = {
 
 
 def quantization(facts: ModelFacts) -> str:
-    """Return the name of a model's quantization, such as Q4_K_M, or else the type that most bytes have."""
+    """Return the name of a model's quantization, such as Q4_K_M, or else the tensor type with the most bytes."""
     return FILE_TYPES.get(facts.header.number("general.file_type")) or next(iter(facts.kinds), "")

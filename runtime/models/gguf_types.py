@@ -1,8 +1,8 @@
-"""The types of a GGUF file: of the values in its metadata, and of its tensors."""
+"""Tables of the types in a GGUF file: of metadata values and of tensors."""
 
 from __future__ import annotations
 
-# Of values, as struct calls them.
+# Of values, as codes of the struct module.
 SCALARS = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
 }  # fmt: skip

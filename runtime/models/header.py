@@ -1,8 +1,7 @@
-"""The header of a GGUF file, read strictly: metadata, and where each tensor lies.
+"""Reads the header of a GGUF file strictly: metadata, and the position of each tensor.
 
-The file may come from anyone, so every count is checked against what is left of the file and against a limit before
-anything is read or allocated. Knows the format; opens no weights, loads no model library, and knows nothing of what a
-key means.
+The file may come from anyone, so every count is checked against the rest of the file and a limit before anything is
+read or allocated. Knows the format; reads no weights, loads no model library, and does not know the meaning of any key.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from runtime.models.gguf_types import ARRAY, SCALARS, STRING, TYPES
 from runtime.models.header_strings import LENGTH, Strings
 from runtime.models.shards import shard_names
 
-MAX_BYTES = 2**28  # of a header; those of vocabularies of 262k tokens have 2**24
-MAX_STRINGS = 2**21  # in all arrays together; tokens and merges of such a vocabulary are 2**20
+MAX_BYTES = 2**28  # bytes of a header, at most; those of vocabularies of 262k tokens have 2**24
+MAX_STRINGS = 2**21  # strings in all arrays together, at most; tokens and merges of such a vocabulary are 2**20
 MAX_ENTRIES = 2**16  # metadata keys, or tensors
 MAX_KEY, MAX_NAME, MAX_DIMENSIONS = 2**16 - 1, 64, 4  # as in the format's description and in ggml
 VERSIONS = 2, 3
-PIECE = 2**16  # bytes that are read at once where it is not known how long an array is
+PIECE = 2**16  # bytes read in one call where the length of an array is unknown
 
 Value = int | float | str | Strings | NDArray[np.generic]
 
@@ -51,32 +50,33 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a GGUF file says of itself."""
+    """The parsed header of a GGUF file."""
 
     metadata: Mapping[str, Value]
     tensors: tuple[TensorInfo, ...]
     n_file_bytes: int
-    data_start: int = 0  # where the tensors begin in a file of its own
-    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # where each key and its value stand in the file
+    data_start: int = 0  # the position of the tensors in a single file
+    # the position of each key with its value in the file
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def text(self, key: str) -> str:
-        """A string value; "" when there is none."""
+        """Return a string value; "" if there is none."""
         value = self.metadata.get(key)
         return value if isinstance(value, str) else ""
 
     def number(self, key: str) -> int:
-        """A count; 0 when there is none, or what is there is no count."""
+        """Return a count; 0 if there is none or the value is not a count."""
         value = self.metadata.get(key)
         return value if isinstance(value, int) and value > 0 else 0
 
     def strings(self, key: str) -> Strings:
-        """An array of strings; empty when there is none."""
+        """Return an array of strings; empty if there is none."""
         value = self.metadata.get(key)
         return value if isinstance(value, Strings) else Strings()
 
 
 def read_header(path: Path) -> Header:
-    """Reads the header of `path`. Raises ModelError in one sentence for whatever is wrong with it."""
+    """Return the header of `path`. Raises ModelError in one sentence for any fault in it."""
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
         raise ModelError(f"{path} {what}. Name a GGUF file.")
@@ -88,8 +88,8 @@ def read_header(path: Path) -> Header:
 
 
 def read_model_header(path: Path) -> Header:
-    """The header of a model that may come in several files, of which `path` is one: the first one's metadata,
-    everyone's tensors.
+    """Return the header of a model of one or more shards, of which `path` is one: the first one's metadata, all
+    tensors.
     """
     headers = [read_header(path.with_name(name)) for name in shard_names(path.name)]
     if len(headers) == 1:
@@ -99,7 +99,7 @@ def read_model_header(path: Path) -> Header:
 
 
 def parse_header(file: BinaryIO, name: str, size: int) -> Header:
-    """The header at the start of an open file of `size` bytes, called `name` where something is wrong.
+    """Return the header at the start of an open file of `size` bytes, called `name` in errors.
 
     Raises ModelError.
     """
@@ -114,7 +114,7 @@ class _Reader:
         self.left, self.n_strings = min(size, MAX_BYTES), MAX_STRINGS
 
     def header(self) -> Header:
-        """Everything up to the data, checked against the size of the file."""
+        """Return the whole header, checked against the size of the file."""
         if self._take(min(4, self.left)) != b"GGUF":
             raise ModelError(f"{self.name} is not a GGUF file. Convert the model to GGUF, or download a GGUF of it.")
         self._check_version(self._integer("I"))
@@ -146,7 +146,7 @@ class _Reader:
         return n
 
     def _take(self, n: int) -> bytes:
-        """The next n bytes, all of them."""
+        """Return exactly the next n bytes."""
         if n > self.left:
             is_long = self.size > MAX_BYTES
             self._fail(f"its header is longer than {MAX_BYTES >> 20} MiB" if is_long else "its header ends too early")
@@ -163,7 +163,7 @@ class _Reader:
         return self._take(self._integer("Q"))
 
     def _name(self, most: int) -> str:
-        """A key's or a tensor's name, which must be UTF-8."""
+        """Return a key's or a tensor's name, which must be UTF-8."""
         data = self._string()
         if not 0 < len(data) <= most:
             self._fail(f"a name has {len(data)} bytes")
@@ -192,7 +192,7 @@ class _Reader:
         return np.frombuffer(self._take(n * dtype.itemsize), dtype)
 
     def _strings(self, n: int) -> Strings:
-        """Only their lengths are looked at, a piece of the file at a time: a vocabulary has a quarter million."""
+        """Return an array of strings with checked lengths, read in pieces: a vocabulary has a quarter million."""
         self.n_strings -= n
         if self.n_strings < 0 or n * 8 > self.left:
             self._fail(f"an array claims {n} strings")
@@ -226,7 +226,7 @@ class _Reader:
         return TensorInfo(name, shape, title, offset, prod(shape) // n_block * n_bytes)
 
     def _check_layout(self, tensors: tuple[TensorInfo, ...], alignment: Value) -> int:
-        """Tensors lie in the file, aligned, and none over another; no two have one name. Returns where they begin."""
+        """Check that tensors are in the file, aligned, disjoint and uniquely named; return where they begin."""
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             self._fail("its alignment is not a power of two")
         if len({tensor.name for tensor in tensors}) < len(tensors):

@@ -1,6 +1,6 @@
-"""An array of strings as a GGUF file spells it: each after its length.
+"""An array of strings as stored in a GGUF file: each after its length.
 
-Knows bytes; knows no file and not what the strings mean.
+Knows bytes; knows no file and not the meaning of the strings.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ LENGTH = struct.Struct("<Q")  # before each string
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """`n` of them, whose lengths have been checked.
+    """`n` strings whose lengths have been checked.
 
-    A vocabulary has hundreds of thousands, and few are looked at, so none is made before.
+    They are decoded only when read, as a vocabulary has hundreds of thousands and few are needed.
     """
 
     n: int = 0
@@ -33,10 +33,10 @@ class Strings:
             yield self.data[start:at]
 
     def texts(self) -> list[str]:
-        """All strings as text."""
+        """Return all strings as text."""
         return [string.decode("utf8", "replace") for string in self]
 
     def agrees(self, other: Strings) -> bool:
-        """Are both alike to the byte, as far as the shorter one goes?"""
+        """Whether both have the same bytes, up to the end of the shorter one."""
         shorter, longer = sorted((self.data, other.data), key=len)
         return longer.startswith(shorter)

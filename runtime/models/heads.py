@@ -1,7 +1,7 @@
-"""Files that hold a head, which drafts for a model: what kind, for which target, and whether the two go together.
+"""Describes draft heads from their files: the kind, the target, and whether the two are compatible.
 
-llama.cpp ends the process over most of what does not, so it is found here first. Reads headers, and of a head the
-tokens that its rows stand for.
+llama.cpp ends the process over most incompatible pairs, so they are found here first. Reads headers, and a head's table
+of the tokens for its rows.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ from runtime.models.mtp import n_drafting, why_no_mtp
 from runtime.models.trimmed import trim_of
 
 EAGLE, DFLASH, ASSISTANT = "eagle3", "dflash", "gemma4-assistant"
-DRAFTERS = {EAGLE: "eagle", DFLASH: "dflash", ASSISTANT: "assistant"}  # by architecture; there is no last one yet
-TRIED_WITH = "0.3.36"  # of llama-cpp-python, for what is said here to be known
-# Targets whose graph names the inputs of its layers, each tried: of others, asking for them ends the process
+# by architecture; there is no drafter for the last one yet
+DRAFTERS = {EAGLE: "eagle", DFLASH: "dflash", ASSISTANT: "assistant"}
+TRIED_WITH = "0.3.36"  # version of llama-cpp-python with which these tables were tested
+# Tested targets whose graph names its layers' inputs; in others, requesting those ends the process
 SHOWN = frozenset(
     "llama qwen3 qwen3moe qwen3next qwen35 qwen35moe gemma4 gpt-oss hunyuan-dense lfm2 lfm2moe nemotron_h "
     "nemotron_h_moe deepseek4".split()
 )
-# What the headers of heads that were tried say
+# Header keys of the tested heads
 KEYS = frozenset(
     "context_length embedding_length block_count feed_forward_length attention.head_count attention.head_count_kv "
     "attention.layer_norm_rms_epsilon attention.key_length attention.value_length attention.causal "
     "attention.sliding_window attention.sliding_window_pattern rope.dimension_count rope.freq_base "
     "rope.dimension_sections vocab_size target_layers target_hidden_size norm_before_residual block_size".split()
 )
-HEAD_ROWS = 32  # that a head takes in at once: the library makes room for the logits of each
-# The same of drafting layers of a target's own file, whose graph leaves the logits out where nobody wants them, and
-# they are most of the work
+HEAD_ROWS = 32  # rows of a head's pass, at most; the library allocates the logits of each
+# The same for MTP layers in a target's own file, whose graph skips unneeded logits, which are most of the work
 FEW_ROWS = 4
-STATES = 256  # of a pass, that are shown to a head at most: the latest
-SPARE = 64  # rows for which there is room behind those that wait, so that it is seldom that they have to be moved
-N_LAYERS = 3  # of the target, that an EAGLE-3 head reads
-TABLE = "d2t"  # the target's token of each row of a head with fewer words
-# Heads that are told from DFlash by one tensor only, and are drafted with otherwise
+STATES = 256  # hidden states of a pass that are given to a head, at most: the latest
+SPARE = 64  # extra rows of the buffer for pending states, so that it is seldom compacted
+N_LAYERS = 3  # layers of the target that an EAGLE-3 head reads
+TABLE = "d2t"  # the target's token for each row of a head with a reduced vocabulary
+# Heads that differ from DFlash by one tensor only, and draft in another way
 VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash 2", "blk.0.hc_attn_fn.weight": "DSpark"}
 UNUSED = "a Gemma 4 assistant looks into its target's own cache, which Slipstream does not do"
 MASK = "tokenizer.ggml.mask_token_id"
-FIRST_KEY = b"general.architecture"  # of a header
-BEGINNING = 4096  # bytes of a file, in which that stands
+FIRST_KEY = b"general.architecture"  # the first key of a header
+BEGINNING = 4096  # bytes at the start of a file that contain it
 
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """How a DFlash head drafts."""
+    """The parameters of a DFlash head."""
 
-    layers: tuple[int, ...]  # of the target, whose inputs it reads
-    n_tokens: int  # of a block, the known one included
-    mask: int  # the token that stands for one that is to be guessed
-    is_causal: bool  # a token of the block sees only those before it
+    layers: tuple[int, ...]  # target layers whose inputs it reads
+    n_tokens: int  # tokens of a block, the known one included
+    mask: int  # the token that stands for one to be predicted
+    is_causal: bool  # whether a token of the block sees only earlier ones
 
 
 def drafter_of(facts: ModelFacts | None) -> str:
-    """The drafter that a head's file is for; "" for a model."""
+    """Return the drafter for a head's file; "" for a model."""
     return DRAFTERS.get(facts.architecture, "") if facts else ""
 
 
 def begins_for(path: Path) -> str:
-    """The drafter that a file is for by its beginning, whatever became of the rest; "" for what is no head."""
+    """Return the drafter for a file by its beginning, even if the rest is damaged; "" if it is no head."""
     if not path.is_file():
         return ""
     try:
@@ -73,12 +73,12 @@ def begins_for(path: Path) -> str:
             _, _, rest = file.read(BEGINNING).partition(FIRST_KEY)
     except OSError:
         return ""
-    length = int.from_bytes(rest[4:12], "little")  # behind the type of the value
+    length = int.from_bytes(rest[4:12], "little")  # after the type of the value
     return DRAFTERS.get(rest[12 : 12 + length].decode(errors="replace"), "")
 
 
 def wanted_by(facts: ModelFacts) -> str:
-    """The target that a head is for, or what a copy or a model's own drafting layers are, in words; "" for others."""
+    """Return a description of a head's target, of a copy, or of a model's MTP layers; "" for other files."""
     if facts.architecture == ASSISTANT:
         return f"not used: {UNUSED}"
     if drafter_of(facts):
@@ -95,47 +95,47 @@ def wanted_by(facts: ModelFacts) -> str:
 
 
 def layers_of(head: ModelFacts) -> tuple[int, ...]:
-    """The target's layers whose inputs the head reads."""
+    """Return the target's layers whose inputs the head reads."""
     value = head.header.metadata.get(f"{head.architecture}.target_layers")
     is_list = isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer)
     return tuple(int(layer) for layer in value[:MAX_LAYERS]) if is_list else ()  # type: ignore[index]
 
 
 def block_of(head: ModelFacts) -> BlockShape:
-    """How a DFlash head drafts."""
+    """Return the parameters of a DFlash head."""
     is_causal = head.header.metadata.get(f"{DFLASH}.attention.causal") is True
     return BlockShape(layers_of(head), head.own("block_size"), head.header.number(MASK), is_causal)
 
 
 def n_words(head: ModelFacts) -> int:
-    """Tokens of the head's target; of a copy with fewer words, those that it has."""
+    """Return the vocabulary size of the head's target; for a copy with a reduced vocabulary, its own size."""
     return head.n_vocab or head.own("vocab_size")
 
 
 def n_drafted(head: ModelFacts) -> int:
-    """Tokens that a head with fewer words drafts; 0 where it drafts all of its target's."""
+    """Return the number of tokens that a head with a reduced vocabulary drafts; 0 if it drafts all of its target's."""
     return next((tensor.shape[0] for tensor in head.header.tensors if tensor.name == TABLE), 0)
 
 
 def width_read(head: ModelFacts) -> int:
-    """Values of a state that the head reads."""
+    """Return the width of the hidden states that the head reads."""
     return head.own("target_hidden_size" if head.architecture == EAGLE else "embedding_length")
 
 
 def is_tried(head: ModelFacts, target: ModelFacts) -> bool:
-    """Is it known, with that version of the library, that the target shows its layers, and that such a head runs?"""
+    """Whether this target and heads with these keys were tested with that version of the library."""
     own = f"{head.architecture}."
     keys = {key.removeprefix(own) for key in head.header.metadata if key.startswith(own)}
     return target.architecture in SHOWN and keys <= KEYS
 
 
 def unfit(head: ModelFacts, target: ModelFacts, path: Path) -> str:
-    """Why this head, read from `path`, cannot draft for that target, in a clause; "" when it can."""
+    """Return the reason why this head, read from `path`, cannot draft for that target, as a clause; "" if it can."""
     return next(differences(head, target, path), "")
 
 
 def differences(head: ModelFacts, target: ModelFacts, path: Path) -> Iterator[str]:
-    """In order of how much they say."""
+    """Yield the reasons why the head cannot draft for the target, the most informative first."""
     tensors = {tensor.name: tensor for tensor in head.header.tensors}
     yield from unknown_kinds(head, tensors)
     width, read, layers = target.own("embedding_length"), width_read(head), layers_of(head)
@@ -149,7 +149,7 @@ def differences(head: ModelFacts, target: ModelFacts, path: Path) -> Iterator[st
 
 
 def unknown_kinds(head: ModelFacts, tensors: dict[str, TensorInfo]) -> Iterator[str]:
-    """What makes it another kind of head than those that can be run."""
+    """Yield the reasons why the head is of a kind that cannot be run."""
     if head.architecture == ASSISTANT:
         yield UNUSED
     if variant := next((VARIANTS[name] for name in VARIANTS if name in tensors), ""):
@@ -169,7 +169,7 @@ def unknown_kinds(head: ModelFacts, tensors: dict[str, TensorInfo]) -> Iterator[
 
 
 def misshapen(head: ModelFacts, tensors: dict[str, TensorInfo], path: Path) -> Iterator[str]:
-    """What is wrong with the tensors."""
+    """Yield the faults of the head's tensors."""
     width, own = head.own("embedding_length"), width_read(head)
     first = tensors.get("fc.weight")
     if first is None or first.shape != (len(layers_of(head)) * own, width):

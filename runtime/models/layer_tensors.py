@@ -1,6 +1,6 @@
-"""Which tensors a layer must have together, and where their shapes must be what the header's numbers say.
+"""Lists the tensors that a layer must have together, and checks shapes that must match the header's numbers.
 
-Only what llama.cpp does not look at before it uses it. Knows tensors' names; reads no file.
+Covers only cases that llama.cpp does not check before use. Knows tensors' names; reads no file.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from runtime.models.header import Header
 from runtime.models.library_limits import ALL, DELTA_NETS, MAMBAS, OWN_LENGTHS, ROTATED_SHAPES, Names
 
 LAYER = re.compile(r"blk\.(\d+)\.")
-STATES = "ssm_conv1d_q"  # a tensor of layers that keep a state, and have keys and values that are not kept
+STATES = "ssm_conv1d_q"  # a tensor of layers with a recurrent state, whose keys and values are not cached
 Shapes = Mapping[str, tuple[int, ...]]  # of a layer, by name without the layer's number
 Layers = Mapping[int, Shapes]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSet:
-    """Tensors that are of no use without others, one of each line."""
+    """Tensors that require others: at least one of each tuple in `others`."""
 
     tensors: tuple[str, ...]
     others: tuple[tuple[str, ...], ...]
@@ -29,7 +29,7 @@ class TensorSet:
 
 
 def weights(*names: str) -> tuple[tuple[str, ...], ...]:
-    """All of these are needed."""
+    """Return `others` that requires all of these weights."""
     return tuple((f"{name}.weight",) for name in names)
 
 
@@ -53,7 +53,7 @@ COMPANY = (
 
 
 def layers_of(header: Header) -> Layers:
-    """Every layer's tensors."""
+    """Return every layer's tensors."""
     layers: dict[int, dict[str, tuple[int, ...]]] = {}
     for tensor in header.tensors:
         if found := LAYER.match(tensor.name):
@@ -62,7 +62,7 @@ def layers_of(header: Header) -> Layers:
 
 
 def missing(facts: ModelFacts, layers: Layers) -> Iterator[str]:
-    """Tensors that a layer lacks."""
+    """Yield clauses about tensors that a layer lacks."""
     rules = [rule for rule in COMPANY if rule.architectures == ALL or facts.architecture in rule.architectures]
     for i, layer in layers.items():
         for rule in rules:
@@ -71,12 +71,12 @@ def missing(facts: ModelFacts, layers: Layers) -> Iterator[str]:
 
 
 def lacks(i: int, names: tuple[str, ...]) -> str:
-    """That a layer has none of these."""
+    """Return the clause that a layer has none of these."""
     return f"layer {i} has no {' and no '.join(names)}"
 
 
 def misshapen(facts: ModelFacts, layers: Layers) -> Iterator[str]:
-    """Heads that are not as many, or not as long, as the tensors of their layer."""
+    """Yield clauses about heads whose number or length does not match the tensors of their layer."""
     kv_heads = facts.per_layer("attention.head_count_kv")
     is_checked = facts.architecture in ROTATED_SHAPES or (
         len(set(kv_heads)) > 1 and facts.architecture not in OWN_LENGTHS
@@ -92,23 +92,23 @@ def misshapen(facts: ModelFacts, layers: Layers) -> Iterator[str]:
 
 
 def is_latent(facts: ModelFacts, layer: Shapes) -> bool:
-    """Are the layer's keys kept as what they are computed from (MLA)?"""
+    """Whether the layer caches the latent values from which its keys are computed (MLA)."""
     return "attn_k_b.weight" in layer and facts.own("attention.key_length_mla") > 0
 
 
 def is_single(facts: ModelFacts, layer: Shapes) -> bool:
-    """Do all heads of the layer share one key?"""
+    """Whether all heads of the layer share one key."""
     return is_latent(facts, layer) or facts.architecture == "deepseek4"
 
 
 def lengths_of(facts: ModelFacts, kind: str) -> set[int]:
-    """How long a head's keys or values may be: in layers with a window, and in others."""
+    """Return the possible lengths of a head's keys or values: in layers with a window, and in others."""
     given = {facts.header.metadata.get(f"{facts.architecture}.attention.{kind}_length{end}") for end in ("", "_swa")}
     return {length for length in given if isinstance(length, int)}
 
 
 def misfits(facts: ModelFacts, i: int, n: int, layer: Shapes) -> Iterator[str]:
-    """Keys or values whose heads make up more or less than their tensor."""
+    """Yield clauses about keys or values whose heads do not add up to the size of their tensor."""
     heads = facts.per_layer("attention.head_count")[i : i + 1]
     usual = {facts.own("embedding_length") // heads[0]} if heads and heads[0] else set()
     for kind in ("key", "value"):
@@ -119,7 +119,7 @@ def misfits(facts: ModelFacts, i: int, n: int, layer: Shapes) -> Iterator[str]:
 
 
 def latent_misfits(facts: ModelFacts, i: int, layer: Shapes) -> Iterator[str]:
-    """A key that is not as long as what its tensor makes."""
+    """Yield a clause about a key whose length does not match its tensor."""
     lengths, shape = lengths_of(facts, "key"), layer.get("attn_kv_a_mqa.weight", ())
     if lengths and len(shape) == 2 and shape[1] not in lengths:
         yield f"it says that keys have {min(lengths)} numbers, and layer {i} makes {shape[1]}"

@@ -1,6 +1,6 @@
-"""What llama.cpp takes for granted of a header, and ends the process over where it is not so: tables, by metadata key.
+"""Tables of llama.cpp's assumptions about a header, by metadata key. It ends the process if they do not hold.
 
-Keys stand without the architecture before them. Where a table names architectures, others do not read the key so.
+Keys are without their architecture prefix. Where a table names architectures, others do not read the key this way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ ALL: Names = frozenset()
 NO_END = 2**32 - 1
 MAX_LAYERS, MAX_EXPERTS = 512, 1024
 
-# Nothing is rotated, whatever the header says of rotations
+# No rotation, whatever the header contains about rotations
 ROPELESS = frozenset(
     "clip gpt2 gptj mpt refact bloom mamba mamba2 jamba jina-bert-v2 t5 t5encoder jais rwkv6 rwkv6qwen2 rwkv7 "
     "arwkv7 wavtokenizer-dec nemotron_h nemotron_h_moe kimi-linear kimi-k3 glm5-next".split()
@@ -35,25 +35,25 @@ EVEN_HEADS = WHOLE_HEADS | frozenset(
 )
 ROPE_SCALINGS = frozenset(("none", "linear", "yarn", "longrope"))
 EXPERTLESS = frozenset(("hunyuan-dense", "hunyuan_vl"))  # a single expert is a dense layer
-FIRST_HEADED = frozenset(("olmo2",))  # every layer's heads are as long as the first one's
+FIRST_HEADED = frozenset(("olmo2",))  # every layer's heads have the length of the first layer's
 INDEXED = frozenset(("deepseek32", "deepseek4", "dots3note", "glm-dsa"))  # an index rotates as much as a head
 ROTATED_SHAPES = frozenset(("gpt-oss", "bailingmoe"))  # tensors are measured by the rotated length, not the head's
-TEMPERED = frozenset(("deepseek2", "mistral4"))  # a scale for long texts comes with the length of those
-DRAFT_HEADS = frozenset(("eagle3", "dflash", "gemma4-assistant"))  # which have no layers but those that draft
-SECTIONED = frozenset("qwen2vl paddleocr qwen3vl qwen3vlmoe qwen35 qwen35moe".split())  # positions have parts
-# Some layer looks back a window's length: in every model, or where the header gives one
+TEMPERED = frozenset(("deepseek2", "mistral4"))  # a scale for long texts requires their length
+DRAFT_HEADS = frozenset(("eagle3", "dflash", "gemma4-assistant"))  # these have MTP layers only
+SECTIONED = frozenset("qwen2vl paddleocr qwen3vl qwen3vlmoe qwen35 qwen35moe".split())  # positions have several parts
+# Some layer has an attention window: in every model, or where the header gives one
 WINDOWED = frozenset(
     "cohere2 cohere2moe dots3note exaone-moe gemma2 gemma3n gemma4 gpt-oss granite_swa maple mimo2 muse-glimmer "
     "spark2_5 step35".split()
 )
 WINDOWED_BY_LENGTH = frozenset(("gemma3", "olmo2", "afmoe", "plamo3", "mellum"))
-SHARING = frozenset(("gemma3n", "gemma4"))  # the last layers look into the caches of two before them
-# Layers with states: the convolution of the first has a bias, the second is a delta net
+SHARING = frozenset(("gemma3n", "gemma4"))  # the last layers use the caches of two earlier ones
+# Layers with states: the convolution of the first kind has a bias, the second is a delta net
 MAMBAS = frozenset(("mamba", "mamba2", "jamba", "granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe"))
 DELTA_NETS = frozenset(("qwen3next", "qwen35", "qwen35moe"))
 HEADED_MAMBAS = MAMBAS - {"mamba", "jamba"}
-OWN_LENGTHS = frozenset(("graniteswitch",))  # layers whose heads are not as long as the header's
-# How experts are chosen: 0 is taken for the usual way, or for none
+OWN_LENGTHS = frozenset(("graniteswitch",))  # models with layers whose heads differ in length from the header's
+# How experts are chosen: 0 means the default, or none
 DEFAULT_GATES = frozenset(
     "afmoe cohere2moe deepseek2 deepseek2-ocr glm-dsa glm4moe glm5-next hy_v3 laguna step35".split()
 )
@@ -65,7 +65,7 @@ NAMED_GATES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Values that a key may have."""
+    """The range of valid values of a key."""
 
     key: str
     least: int
@@ -98,7 +98,7 @@ RANGES = (
     Range("expert_gating_func", 0, 4, DEFAULT_GATES),
     Range("expert_gating_func", 1, 4, NAMED_GATES),
     Range("interleave_moe_layer_step", 1, architectures=frozenset(("ernie4_5-moe",))),
-    Range("attention.sliding_window", 0, 2**24),  # a cache for more is not to be had
+    Range("attention.sliding_window", 0, 2**24),  # no larger cache is possible
     Range("token_shift_count", 2, 2, frozenset(("rwkv6", "rwkv7"))),
     Range("token_shift_count", 1, 1, frozenset(("rwkv6qwen2", "arwkv7"))),
     Range("attention.output_group_count", 1, architectures=frozenset(("deepseek4",))),

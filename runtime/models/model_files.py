@@ -1,4 +1,4 @@
-"""Where a model's file is: a path, a folder with one model, or a file of the hub that was fetched.
+"""Finds a model's file: a path, a folder with one model, or a file fetched from the hub.
 
 Knows files and their names; must not know pairs, and opens no model.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from runtime.core.errors import RegistryError
-from runtime.models.shards import is_first_shard
+from runtime.models.shards import is_first_shard, shard_names
 
-HUB = "hf:"  # what a file's name begins with that is fetched from the hub
+HUB = "hf:"  # prefix of the name of a file from the hub
 MAX_NAME = 4095  # characters of a path
 
 
 def find_file(name: str) -> Path:
-    """The model file that a person named by a path, a folder, or `hf:owner/repo:file`.
+    """Return the model file named by a path, a folder, or `hf:owner/repo:file`.
 
     Raises RegistryError and HubError.
     """
@@ -30,7 +30,7 @@ def find_file(name: str) -> Path:
     except RuntimeError as error:
         raise RegistryError(f"There is no home folder for '{name}'. Write the path in full.") from error
     try:
-        return only_model(path) if path.is_dir() else path
+        return only_model(path) if path.is_dir() else first_shard(path)
     except OSError as error:
         raise RegistryError(
             f"{name} cannot be looked at ({error.strerror}). Name a GGUF file that you may read."
@@ -38,7 +38,7 @@ def find_file(name: str) -> Path:
 
 
 def only_model(folder: Path) -> Path:
-    """The one model in a folder. Raises RegistryError where there are none, or several."""
+    """Return the only model in a folder. Raises RegistryError if there are none, or several."""
     try:
         models = sorted(file for file in folder.iterdir() if is_first_shard(file.name))
     except OSError as error:
@@ -52,12 +52,18 @@ def only_model(folder: Path) -> Path:
     raise RegistryError(f"The folder {folder} has {what}.")
 
 
+def first_shard(path: Path) -> Path:
+    """Return the first shard of a split model if it is in the same folder, else the file itself."""
+    first = path.with_name(shard_names(path.name)[0]) if path.name else path
+    return first if first.is_file() else path
+
+
 def fetched(path: Path) -> Path:
-    """Where a pair's file is, if it was fetched from the hub or is a file of this machine. Raises HubError."""
+    """Return the path of a pair's file, fetched from the hub or on this machine. Raises HubError."""
     return find_file(path.as_posix()) if hub_name(path) else path
 
 
 def hub_name(path: Path) -> str:
-    """`owner/repo:file`, where a pair's file comes from the hub; "" for a file of this machine."""
+    """Return `owner/repo:file` if a pair's file comes from the hub; "" for a file of this machine."""
     name = path.as_posix()
     return name.removeprefix(HUB) if name.startswith(HUB) else ""

@@ -1,4 +1,4 @@
-"""Layers of a model's own file that only draft (MTP): are there any, and can they be used? Reads headers."""
+"""Decides whether a model's file has MTP layers, which only draft, and whether they can be used. Reads headers."""
 
 from __future__ import annotations
 
@@ -6,47 +6,50 @@ from collections.abc import Iterator
 
 from runtime.models.facts import ModelFacts
 
-# Models whose drafting layer was run with llama-cpp-python 0.3.36, and drafted what it should
+# Models whose drafting layer was tested with llama-cpp-python 0.3.36 and drafted correctly
 DRAFTING = frozenset(
     "qwen35 qwen35moe glm4moe deepseek2 deepseek32 glm-dsa nemotron_h_moe step35 mimo2 hy_v3 cohere2moe "
     "bailingmoe3".split()
 )
-# Models whose files keep that layer, for which the same version has no graph
+# Models whose files contain that layer, but for which the same version has no graph
 IDLE = frozenset("bailingmoe2 dots3note exaone-moe exaone4 glm4 glm5-next".split())
 UNUSABLE = {
     "deepseek4": "llama.cpp ends the process when the drafting layer of such a model is opened",
     "qwen3next": "llama.cpp cannot take back what a draft leaves in the recurrent layers of such a model",
 }
-ENTRY = "nextn.eh_proj.weight"  # takes a state and a token in: every such layer has it
-# Of the layer, over which llama.cpp ends the process where they are missing
+ENTRY = "nextn.eh_proj.weight"  # the projection of a state and a token: every such layer has it
+# Tensors of the layer without which llama.cpp ends the process
 NEEDED = {
     "bailingmoe3": ("layer_output_norm.weight",),
     "deepseek2": ("attn_q_a.weight", "attn_k_b.weight", "ffn_gate_inp.weight"),
     "mimo2": ("attn_qkv.weight", "ffn_gate.weight"),
     "nemotron_h_moe": ("nextn.shared_head_norm.weight",),
 }
-UNWANTED = {"deepseek2": "attention.temperature_scale"}  # what it ends the process over where a header has it
+UNWANTED = {"deepseek2": "attention.temperature_scale"}  # keys with which llama.cpp ends the process
 NOT_KEPT = "its header promises a drafting layer, and the file was made without it"
 HeaderValues = dict[str, str | int]  # by key
 
 
 def n_drafting(facts: ModelFacts) -> int:
-    """Layers that only draft, as the header promises."""
+    """Return the number of MTP layers that the header declares."""
     return facts.own("nextn_predict_layers")
 
 
 def has_mtp(facts: ModelFacts) -> bool:
-    """Is there a layer in a model's file that only drafts, and that can be used?"""
+    """Whether a model's file has a usable MTP layer."""
     return not why_no_mtp(facts)
 
 
 def why_no_mtp(facts: ModelFacts) -> str:
-    """Why a model's file cannot draft by itself, in a clause; "" when it can."""
+    """Return the reason why a model's file cannot draft by itself, as a clause; "" if it can."""
     return next(obstacles(facts), "")
 
 
 def obstacles(facts: ModelFacts) -> Iterator[str]:
-    """In order of how much they say. The header's count says little: files are made without the layer they promise."""
+    """Yield the reasons why MTP is unusable, the most informative first.
+
+    The header's count is unreliable: some files lack the layers that it declares.
+    """
     n, own = n_drafting(facts), facts.architecture
     if not n:
         yield "it has no drafting layer"
@@ -69,7 +72,7 @@ def obstacles(facts: ModelFacts) -> Iterator[str]:
 
 
 def unkept_promises(facts: ModelFacts) -> HeaderValues:
-    """What a header should say that promises drafting layers, where the file was made without them."""
+    """Return corrected header values for a file without the MTP layers that its header declares; {} for others."""
     n_trunk, own = facts.n_trunk_layers, facts.architecture
     if n_trunk == facts.n_layers or any(tensor.name.startswith(f"blk.{n_trunk}.") for tensor in facts.header.tensors):
         return {}

@@ -1,6 +1,4 @@
-"""Files that are only files: a pipe, a device or a socket of such a name is refused before it is opened, since that
-could wait for ever.
-"""
+"""Reads regular files only: a pipe, a device or a socket is refused before it is opened, as that could wait forever."""
 
 from __future__ import annotations
 
@@ -10,13 +8,13 @@ from pathlib import Path
 
 
 def read_plain(path: Path) -> bytes:
-    """The content of a file. Raises OSError."""
+    """Return the content of a file. Raises OSError."""
     require_plain(path)
     return path.read_bytes()
 
 
 def require_plain(path: Path) -> None:
-    """Raises OSError for what is no file: a folder as well."""
+    """Raise OSError unless the path is a regular file."""
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))

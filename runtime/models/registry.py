@@ -1,4 +1,4 @@
-"""Pairs of target and draft that have a name: models.toml and the user's own, read strictly.
+"""Named pairs of target and draft, from models.toml and the user's own file, read strictly.
 
 Knows files and names; opens no model.
 """
@@ -22,18 +22,18 @@ from runtime.models.model_files import HUB, MAX_NAME, fetched, find_file
 from runtime.models.plain_file import read_plain
 from runtime.models.strict_toml import nearest, only_value, parse_toml, validated
 
-AS_TRAINED = 0  # tokens of context: as many as the model was trained on, as far as memory allows
+AS_TRAINED = 0  # tokens of context: the trained length, as far as memory allows
 NO_FILE = Path()  # the target of a pair whose model another server has
 UPSTREAM_KEY = "SLIPSTREAM_UPSTREAM_KEY"
 
 
 def placed(file: object, info: ValidationInfo) -> object:
-    """A file that a registry names, relative to the registry's folder, which is the context."""
+    """Return the path of a file in a registry, relative to the registry's folder, which is the context."""
     return file if not isinstance(file, str) or file.startswith(HUB) else Path(str(info.context), file)
 
 
 def known_drafters(names: object) -> object:
-    """The names of drafters, if all of them are known."""
+    """Return the names of drafters. Raises ValueError for an unknown one."""
     for name in names if isinstance(names, list) else ():
         if name not in known_names():
             raise ValueError(f"unknown drafter '{name}'. {nearest(str(name), known_names())}")
@@ -41,12 +41,12 @@ def known_drafters(names: object) -> object:
 
 
 def checked_upstream(url: object) -> object:
-    """The address of a server, where it is one."""
+    """Return the normalized address of a server. Raises ValueError."""
     return as_upstream(url) if isinstance(url, str) and url else url
 
 
 def checked_workers(addresses: object) -> object:
-    """The addresses of workers, each with its port."""
+    """Return the addresses of workers, each with its port. Raises ValueError."""
     if isinstance(addresses, list) and not all(isinstance(each, str) for each in addresses):
         raise ValueError("'rpc' must be a list of texts, such as [\"192.168.1.21:50052\"].")
     return as_workers(addresses) if isinstance(addresses, list) else addresses
@@ -59,10 +59,10 @@ Drafters = Annotated[tuple[str, ...], BeforeValidator(known_drafters)]
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A target, perhaps a draft model for it, and how they like to be run.
+    """A target, optionally a draft model for it, and their settings.
 
-    Paths are relative to the registry file; `hf:owner/repo:file` stands for a file of the hub until `located` says
-    where it is. The annotations say which values a registry may hold.
+    Paths are relative to the registry file; `hf:owner/repo:file` stands for a file of the hub until `located` replaces
+    it with its path. The annotations define the valid values.
     """
 
     name: str
@@ -70,53 +70,55 @@ class Pair:
     draft: ModelFile | None = None
     description: str = ""
     licence: str = ""
-    size: Annotated[StrictInt, Field(ge=0, le=2**63)] = 0  # bytes of all its files, as a source says; 0 = not known
-    # Of the weights, what a token reads: less than all of a mixture of experts; tells the speed before they are here
+    size: Annotated[StrictInt, Field(ge=0, le=2**63)] = 0  # bytes of all its files, according to a source; 0 = unknown
+    # Share of the weights that one token reads, below 1 for mixtures of experts; estimates the speed before the
+    # download
     share_read: Annotated[StrictFloat, Field(gt=0, le=1)] = 1.0
-    # Tokens, at most what it was trained on; or AS_TRAINED
+    # Tokens, at most the trained length; or AS_TRAINED
     context: Annotated[StrictInt, Field(ge=16, le=2**31 - 1)] = 4096
     drafters: Drafters = field(default_factory=usual)
-    # The layer after which the drafter "layerskip" exits; 0 = what the target's file says, or what pays best
+    # The layer after which the drafter "layerskip" exits; 0 = from the target's file, or the fastest
     exit_layer: Annotated[StrictInt, Field(ge=0, le=10_000)] = 0
     temperature: Annotated[StrictFloat, Field(ge=0, le=100)] = 0.8
     top_k: Annotated[StrictInt, Field(ge=-1, le=2**31 - 1)] = 40
     top_p: Annotated[StrictFloat, Field(ge=0.001, le=1)] = 0.95
     min_p: Annotated[StrictFloat, Field(ge=0, le=0.999)] = 0.05
     exact: StrictBool = False  # bit-identical kernels for K-quants as well, a little slower
-    fast: StrictBool = False  # replies with a seed may use passes that round otherwise than plain decode
-    learn: StrictBool = False  # is its head trained further on what was rejected of it lately, while nothing is asked?
-    thinking: StrictBool = True  # may a model that reasons do so before it answers, where a request does not say?
+    fast: StrictBool = False  # replies with a seed may use passes that round differently from plain decode
+    # whether its head is trained further on recently rejected drafts while the server is idle
+    learn: StrictBool = False
+    thinking: StrictBool = True  # default for requests: whether a model that reasons may do so before it answers
     upstream: Annotated[str, BeforeValidator(checked_upstream)] = ""  # the server that has the model, instead of a file
-    upstream_model: str = ""  # by the server's name for it; "": the only one
-    upstream_key: str = UPSTREAM_KEY  # the environment variable that holds the server's key
-    rpc: Annotated[tuple[str, ...], BeforeValidator(checked_workers)] = ()  # workers that take layers of the target
+    upstream_model: str = ""  # the server's name for the model; "": its only one
+    upstream_key: str = UPSTREAM_KEY  # the environment variable that contains the server's key
+    rpc: Annotated[tuple[str, ...], BeforeValidator(checked_workers)] = ()  # workers that run layers of the target
 
     @property
     def files(self) -> list[Path]:
-        """The target, and the draft model if there is one; none where another server has the model."""
+        """The target, and the draft model if there is one; none if another server has the model."""
         if self.upstream:
             return []
         return [self.target] if self.draft is None else [self.target, self.draft]
 
     @property
     def sampling_defaults(self) -> dict[str, Any]:
-        """How the pair samples where a request does not say otherwise."""
+        """The pair's sampling settings for requests that set none."""
         return {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")}
 
 
 def bundled(name: str) -> Path:
-    """A file that ships with Slipstream: beside the package in a wheel, in the repository's root in a checkout."""
+    """Return the path of a file that ships with Slipstream: in the package of a wheel, in the root of a checkout."""
     package = Path(__file__).parents[1]
     return package / name if (package / name).exists() else package.parent / name
 
 
 def user_registry() -> Path:
-    """Where the user's own pairs are read from, if there is such a file."""
+    """Return the path of the user's own registry, which need not exist."""
     return user_config_path("slipstream") / "models.toml"
 
 
 def load_registry(path: Path | None = None) -> dict[str, Pair]:
-    """Name -> pair: of `path`, or what is bundled with the user's own over it, key by key.
+    """Return name -> pair: of `path`, or of the bundled file with the user's own over it, key by key.
 
     Raises RegistryError naming file, key and the nearest valid name.
     """
@@ -125,7 +127,7 @@ def load_registry(path: Path | None = None) -> dict[str, Pair]:
 
 
 def read(path: Path) -> bytes:
-    """The text of a registry file. Raises RegistryError."""
+    """Return the content of a registry file. Raises RegistryError."""
     try:
         return read_plain(path)
     except OSError as error:
@@ -135,7 +137,7 @@ def read(path: Path) -> bytes:
 
 
 def parse_registry(texts: Sequence[tuple[Path, bytes]]) -> dict[str, Pair]:
-    """The pairs of some files, of which later ones lie over earlier ones. Raises RegistryError."""
+    """Return the pairs of some files, where later ones override earlier ones. Raises RegistryError."""
     pairs: dict[str, Pair] = {}
     for file, text in texts:
         for name, table in parse_tables(file, text).items():
@@ -146,7 +148,7 @@ def parse_registry(texts: Sequence[tuple[Path, bytes]]) -> dict[str, Pair]:
 
 
 def parse_tables(path: Path, text: bytes) -> dict[str, dict[str, Any]]:
-    """The tables of one file, by the names of the pairs. Raises RegistryError."""
+    """Return the tables of one file, by the names of the pairs. Raises RegistryError."""
     tables = only_value(path, parse_toml(path, text, RegistryError), "pairs", RegistryError)
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise RegistryError(f"{path}: 'pairs' must hold tables, such as [pairs.demo].")
@@ -156,9 +158,9 @@ def parse_tables(path: Path, text: bytes) -> dict[str, dict[str, Any]]:
 
 
 def with_one_source(table: dict[str, Any], where: str) -> dict[str, Any]:
-    """A pair's table as it lies over another: a file takes the place of a server, and a server that of files.
+    """Return a pair's table with the keys that override an earlier one: a file replaces a server, and a server files.
 
-    Raises RegistryError for both.
+    Raises RegistryError if the table has both.
     """
     if not table.get("upstream"):
         return {"upstream": ""} | table if "target" in table else table
@@ -168,10 +170,10 @@ def with_one_source(table: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
-    """The pair of that name; or a GGUF file, a folder with one, a fetched `hf:owner/repo:file`, or a server's address,
-    as a pair without a draft model.
+    """Return the pair of that name, or else a pair without a draft model.
 
-    Raises RegistryError naming the nearest, and HubError for a file of the hub that was not fetched.
+    The latter is for a GGUF file, a folder with one, a fetched `hf:owner/repo:file`, or a server's address. Raises
+    RegistryError naming the nearest, and HubError for a file of the hub that was not fetched.
     """
     if name in registry:
         return located(registry[name])
@@ -192,12 +194,12 @@ def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
 
 
 def local_pair(name: str, registry: dict[str, Pair]) -> Pair:
-    """The same, where files are needed. Raises RegistryError for a model that another server has."""
+    """Return the pair as `find_pair` does. Raises RegistryError also for a model that another server has."""
     return with_files(find_pair(name, registry))
 
 
 def with_files(pair: Pair) -> Pair:
-    """The pair itself. Raises RegistryError for a model that another server has."""
+    """Return the pair itself. Raises RegistryError for a model that another server has."""
     if pair.upstream:
         raise RegistryError(
             f"{pair.upstream} has the model of '{pair.name}', so there is no file of it here. Name a pair with a "
@@ -207,7 +209,7 @@ def with_files(pair: Pair) -> Pair:
 
 
 def upstream_pair(address: str) -> Pair:
-    """A server's address as a pair; behind a # may stand which of its models. Raises RegistryError."""
+    """Return a server's address as a pair; a # may be followed by the name of its model. Raises RegistryError."""
     url, _, model = address.partition("#")
     try:
         return Pair(url.partition("//")[2], NO_FILE, upstream=as_upstream(url), upstream_model=model)
@@ -216,7 +218,7 @@ def upstream_pair(address: str) -> Pair:
 
 
 def located(pair: Pair) -> Pair:
-    """The pair with the paths of the files that were fetched from the hub.
+    """Return the pair with the paths of the files that were fetched from the hub.
 
     Raises HubError for one that is not on this machine.
     """

@@ -1,4 +1,4 @@
-"""Large models come as several GGUF files, name-00001-of-00003.gguf and on, called shards. Knows names only."""
+"""Names of shards: a large model's GGUF files, name-00001-of-00003.gguf and so on. Knows names only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PATTERN = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf"
 
 
 def shard_names(name: str) -> list[str]:
-    """The names of every shard of the model that `name` is one of, in order; only `name` when it is not split."""
+    """Return the names of all shards of the model of `name`, in order; only `name` if it is not split."""
     match = PATTERN.fullmatch(name)
     if match is None or not 1 <= (total := int(match["total"])) <= MAX_SHARDS:
         return [name]
@@ -17,5 +17,5 @@ def shard_names(name: str) -> list[str]:
 
 
 def is_first_shard(name: str) -> bool:
-    """Is this the file that a model is opened by: not split, or the first shard?"""
+    """Whether this file opens a model: one that is not split, or the first shard."""
     return name.lower().endswith(".gguf") and name == shard_names(name)[0]

@@ -1,6 +1,7 @@
-"""Does a header agree with itself? llama.cpp ends the whole process over some that do not, so they are refused before.
+"""Checks that a header is consistent. llama.cpp ends the whole process over some that are not, so they are refused
+first.
 
-A key that is absent contradicts nothing, and what the library refuses by itself is left to it. Knows metadata keys and
+An absent key contradicts nothing, and faults that the library refuses by itself are left to it. Knows metadata keys and
 tensors' names and shapes; reads no file and loads no library.
 """
 
@@ -34,37 +35,37 @@ from runtime.models.library_limits import (
     Names,
 )
 
-RECURRENT = "attention.recurrent_layers"  # where these are listed, their interval is not looked at
+RECURRENT = "attention.recurrent_layers"  # if the header lists these, their interval is not read
 PATTERN = "attention.sliding_window_pattern"
 EPSILONS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
-OWN_CACHES = 20  # layers of gemma3n that share nobody's cache
+OWN_CACHES = 20  # layers of gemma3n that have a cache of their own
 Rule = Callable[[ModelFacts], Iterator[str]]
 
 
 def contradiction(facts: ModelFacts) -> str:
-    """What is wrong with the header, as the second half of a sentence; "" where it is sound."""
+    """Return the first fault of the header, as the second half of a sentence; "" if it is consistent."""
     rules = RULES if facts.n_layers else (out_of_range,)
     return next((clause for rule in rules for clause in rule(facts)), "")
 
 
 def number(facts: ModelFacts, key: str) -> int | None:
-    """A whole number that the header gives under its architecture."""
+    """Return an integer of the header under its architecture, or None."""
     value = facts.header.metadata.get(f"{facts.architecture}.{key}")
     return value if type(value) is int else None
 
 
 def says(facts: ModelFacts, *keys: str) -> str:
-    """That the header says something impossible of these keys."""
+    """Return the clause that the header's values of these keys are impossible."""
     return f"it says {' and '.join(f'{key} = {number(facts, key)}' for key in keys)}, which cannot be"
 
 
 def concerns(facts: ModelFacts, architectures: Names) -> bool:
-    """Is the model one of these?"""
+    """Whether the model is one of these architectures; ALL matches every one."""
     return architectures == ALL or facts.architecture in architectures
 
 
 def out_of_range(facts: ModelFacts) -> Iterator[str]:
-    """Numbers that are too small or too large."""
+    """Yield clauses about numbers that are too small or too large."""
     for limits in RANGES:
         value = number(facts, limits.key)
         if value is not None and concerns(facts, limits.architectures) and not limits.least <= value <= limits.most:
@@ -72,7 +73,7 @@ def out_of_range(facts: ModelFacts) -> Iterator[str]:
 
 
 def unread_values(facts: ModelFacts) -> Iterator[str]:
-    """An interval of layers that is none, and a kind of scaling that is unknown."""
+    """Yield clauses about an interval of 0 layers and an unknown kind of scaling."""
     metadata, own = facts.header.metadata, facts.architecture
     if number(facts, "full_attention_interval") == 0 and f"{own}.{RECURRENT}" not in metadata:
         yield says(facts, "full_attention_interval")
@@ -82,7 +83,7 @@ def unread_values(facts: ModelFacts) -> Iterator[str]:
 
 
 def norms(facts: ModelFacts) -> Iterator[str]:
-    """What is added before a root is drawn, below zero or no number."""
+    """Yield clauses about the epsilons of norms that are negative or NaN."""
     for key in EPSILONS:
         value = facts.header.metadata.get(f"{facts.architecture}.{key}")
         if isinstance(value, float) and not value >= 0:
@@ -90,13 +91,13 @@ def norms(facts: ModelFacts) -> Iterator[str]:
 
 
 def draft_layers(facts: ModelFacts) -> Iterator[str]:
-    """No layers but those that only draft."""
+    """Yield a clause if all layers are MTP layers."""
     if facts.own("nextn_predict_layers") >= facts.n_layers and facts.architecture not in DRAFT_HEADS:
         yield says(facts, "block_count", "nextn_predict_layers")
 
 
 def experts(facts: ModelFacts) -> Iterator[str]:
-    """More experts used than there are, or none of those that there are."""
+    """Yield clauses about more experts used than there are, or none of them."""
     n, used = facts.own("expert_count"), max(facts.per_layer("expert_used_count"), default=0)
     if facts.architecture in EXPERTLESS and n <= 1:
         return
@@ -108,7 +109,7 @@ def experts(facts: ModelFacts) -> Iterator[str]:
 
 
 def uneven_parts(facts: ModelFacts) -> Iterator[str]:
-    """What is not split into equal parts."""
+    """Yield clauses about counts that do not split into equal parts."""
     for parts in PARTS:
         whole, part = number(facts, parts.whole), number(facts, parts.part)
         if whole is not None and part and concerns(facts, parts.architectures) and whole % part:
@@ -124,7 +125,7 @@ def uneven_parts(facts: ModelFacts) -> Iterator[str]:
 
 
 def wrong_products(facts: ModelFacts) -> Iterator[str]:
-    """Sizes that are not what others make of them."""
+    """Yield clauses about sizes that are not the product of their factors."""
     for product in PRODUCTS:
         value, factors = number(facts, product.key), [number(facts, key) for key in product.factors]
         known = [factor for factor in factors if factor is not None]
@@ -135,7 +136,7 @@ def wrong_products(facts: ModelFacts) -> Iterator[str]:
 
 
 def head_lengths(facts: ModelFacts, suffix: str = "") -> tuple[int, int] | None:
-    """Numbers of a head's key and value in the first layer; None where the header does not tell."""
+    """Return the lengths of a head's key and value in the first layer; None if the header does not give them."""
     heads, width = facts.per_layer("attention.head_count"), facts.own("embedding_length")
     usual = width // heads[0] if width and heads and heads[0] else None
     key, value = (
@@ -146,14 +147,14 @@ def head_lengths(facts: ModelFacts, suffix: str = "") -> tuple[int, int] | None:
 
 
 def uneven_heads(facts: ModelFacts) -> Iterator[str]:
-    """Keys that are not as long as values, where they must be."""
+    """Yield a clause about keys that are not as long as values, where they must be."""
     lengths = head_lengths(facts)
     if lengths and lengths[0] != lengths[1] and facts.architecture in EVEN_HEADS:
         yield "it says that keys have {} and values {} numbers".format(*lengths)
 
 
 def rotations(facts: ModelFacts) -> Iterator[str]:
-    """Rotated parts of heads that are odd, or larger than heads."""
+    """Yield clauses about rotated parts of heads that are odd, or outside the valid range."""
     if facts.architecture in ROPELESS or is_unrotated(facts):
         return
     for suffix in ("", "_swa"):
@@ -165,7 +166,7 @@ def rotations(facts: ModelFacts) -> Iterator[str]:
 
 
 def positions(facts: ModelFacts) -> Iterator[str]:
-    """Positions whose parts rotate nothing, or more than a head."""
+    """Yield a clause about positions whose parts rotate nothing, or more than a head."""
     value, lengths = facts.header.metadata.get(f"{facts.architecture}.rope.dimension_sections"), head_lengths(facts)
     parts = value[:4].tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "iu" else []
     is_empty = facts.architecture in SECTIONED and len(parts) >= 3 and not any(parts[:3])
@@ -174,34 +175,34 @@ def positions(facts: ModelFacts) -> Iterator[str]:
 
 
 def temperatures(facts: ModelFacts) -> Iterator[str]:
-    """A scale for long texts, and no length from which they are long."""
+    """Yield a clause about a scale for long texts without their length."""
     scale = facts.header.metadata.get(f"{facts.architecture}.attention.temperature_scale")
     if scale and facts.architecture in TEMPERED and not facts.own("attention.temperature_length"):
         yield f"it says attention.temperature_scale = {scale} and no length"
 
 
 def is_unrotated(facts: ModelFacts) -> bool:
-    """Does the header switch rotations off?"""
+    """Whether the header disables rotations."""
     off = facts.header.metadata.get(f"{facts.architecture}.rope.scaling.finetuned") is False
     return off and facts.architecture == "granitehybrid"
 
 
 def most_rotated(facts: ModelFacts, head: int) -> int:
-    """Numbers that may be rotated: of keys that are kept together (MLA) all but one, and no more than an index has."""
+    """Return the most numbers that may be rotated: for latent keys (MLA) all but one, and no more than an index has."""
     compressed, index = number(facts, "attention.key_length_mla"), number(facts, "attention.indexer.key_length")
     most = head if not compressed else min(head, compressed - 1)
     return most if index is None or facts.architecture not in INDEXED else min(most, index)
 
 
 def least_rotated(facts: ModelFacts, head: int, suffix: str) -> int:
-    """Numbers that must be rotated. Where rotated ones are kept apart, there may be none."""
+    """Return the least numbers that must be rotated; 0 where rotated ones are stored apart."""
     if number(facts, "attention.kv_lora_rank") or number(facts, "attention.output_lora_rank"):
         return 0
     return head if facts.architecture in WHOLE_HEADS and not suffix else 2
 
 
 def windows(facts: ModelFacts) -> Iterator[str]:
-    """No layer with a window, where some must have one."""
+    """Yield a clause if no layer has a window where some must have one."""
     pattern = facts.flags(PATTERN)[: facts.n_layers]
     is_windowed = facts.architecture in WINDOWED
     if facts.architecture in WINDOWED_BY_LENGTH:
@@ -211,7 +212,7 @@ def windows(facts: ModelFacts) -> Iterator[str]:
 
 
 def shared_caches(facts: ModelFacts) -> Iterator[str]:
-    """Layers that look into another's cache: with and without a window, the last ones that have their own."""
+    """Yield a clause if layers that share a cache have no lender of their kind in the last two with their own."""
     if facts.architecture not in SHARING:
         return
     shared = number(facts, "attention.shared_kv_layers") or 0
@@ -224,7 +225,7 @@ def shared_caches(facts: ModelFacts) -> Iterator[str]:
 
 
 def tensors(facts: ModelFacts) -> Iterator[str]:
-    """Tensors that a layer lacks, or whose shapes are not what the numbers say."""
+    """Yield clauses about tensors that a layer lacks, or whose shapes do not match the header."""
     layers = layers_of(facts.header)
     yield from missing(facts, layers)
     yield from misshapen(facts, layers)

@@ -1,4 +1,4 @@
-"""TOML files that a person writes, read strictly: whatever is wrong is one sentence.
+"""Reads TOML files that a person writes strictly: each mistake is reported in one sentence.
 
 It names the file, the key and the nearest valid name. Knows TOML and pydantic; must not know the keys of any file.
 """
@@ -18,8 +18,8 @@ from runtime.core.errors import SlipstreamError
 from runtime.models.plain_file import read_plain
 
 T = TypeVar("T")
-UNKNOWN = "unexpected_keyword_argument"  # pydantic's word for a key that a dataclass has no field for
-TYPES = {  # its words for a value of a wrong type, and the type that was wanted
+UNKNOWN = "unexpected_keyword_argument"  # pydantic's error type for a key that is no field of the dataclass
+TYPES = {  # its error types for a value of a wrong type, and the required type
     "string_type": "str", "path_type": "str", "int_type": "int", "float_type": "float", "bool_type": "bool",
     "tuple_type": "list",
 }  # fmt: skip
@@ -27,13 +27,13 @@ NUMBERS = {"finite_number": "that is finite", "int_from_float": "without a fract
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """`Did you mean 'x'?`, or what there is."""
+    """Return `Did you mean 'x'?`, or the known names."""
     close = get_close_matches(word[:64], known, n=1, cutoff=0.5)
     return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(known[:12])}{', ...' * (len(known) > 12)}."
 
 
 def read_toml(path: Path, error: type[SlipstreamError]) -> dict[str, Any]:
-    """The tables of a file that need not exist. Raises `error`."""
+    """Return the tables of a file; {} if it does not exist. Raises `error`."""
     try:
         return parse_toml(path, read_plain(path), error)
     except FileNotFoundError:
@@ -43,22 +43,22 @@ def read_toml(path: Path, error: type[SlipstreamError]) -> dict[str, Any]:
 
 
 def parse_toml(path: Path, text: bytes, error: type[SlipstreamError]) -> dict[str, Any]:
-    """The tables in the text of a file. Raises `error`."""
+    """Return the tables in the text of a file. Raises `error`."""
     try:
         return tomllib.loads(text.decode("utf8"))
-    except (ValueError, RecursionError) as problem:  # ValueError: no UTF-8, no TOML, or a number of too many digits
+    except (ValueError, RecursionError) as problem:  # ValueError: not UTF-8, not TOML, or a number of too many digits
         raise error(f"{path} is not valid TOML: {problem}. Mend that line.") from problem
 
 
 def only_value(path: Path, data: dict[str, Any], name: str, error: type[SlipstreamError]) -> Any:
-    """The value of the one key that a file may have, or an empty table. Raises `error` for any other key."""
+    """Return the value of the only valid key of a file, or an empty table. Raises `error` for any other key."""
     if unknown := next((key for key in data if key != name), None):
         raise error(f"{path}: unknown key '{unknown}'. {nearest(unknown, [name])}")
     return data.get(name, {})
 
 
 def validated(kind: type[T], data: dict[str, Any], where: str, error: type[SlipstreamError], context: Any = None) -> T:
-    """A table as the dataclass `kind`, whose annotations say what is valid. Raises `error` for a mistake."""
+    """Return a table as the dataclass `kind`, whose annotations define validity. Raises `error` for a mistake."""
     try:
         found: T = adapter(kind).validate_python(data, context=context)  # type: ignore[arg-type]  # types are hashable
     except ValidationError as invalid:
@@ -70,12 +70,12 @@ def validated(kind: type[T], data: dict[str, Any], where: str, error: type[Slips
 
 @cache
 def adapter(kind: Any) -> TypeAdapter[Any]:
-    """What validates a dataclass; slow to build."""
+    """Return the validator of a dataclass, cached as it is slow to build."""
     return TypeAdapter(kind)
 
 
 def sentence(kind: Any, mistake: ErrorDetails) -> str:
-    """A mistake that pydantic found in a table of `kind`, with the remedy."""
+    """Return the sentence about a mistake that pydantic found in a table of `kind`, with the remedy."""
     *tables, key = map(str, mistake["loc"])
     for table in tables:
         kind = get_type_hints(kind)[table]
@@ -89,7 +89,7 @@ def sentence(kind: Any, mistake: ErrorDetails) -> str:
 
 
 def about_value(key: str, mistake: ErrorDetails, schema: dict[str, Any]) -> str:
-    """What is wrong with the value of a key, and which are valid."""
+    """Return the sentence about an invalid value of a key, with the valid ones."""
     value = mistake["input"]
     match mistake["type"]:
         case "dataclass_type":
@@ -100,4 +100,4 @@ def about_value(key: str, mistake: ErrorDetails, schema: dict[str, Any]) -> str:
             return f"'{key}' must be of type {TYPES[kind]}, not {type(value).__name__}."
         case kind if kind in NUMBERS:
             return f"{key} is {value}: it must be a number {NUMBERS[kind]}."
-    return str(mistake.get("ctx", {}).get("error", mistake["msg"]))  # what a validator of our own raised
+    return str(mistake.get("ctx", {}).get("error", mistake["msg"]))  # raised by a validator of our own

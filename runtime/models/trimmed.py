@@ -1,8 +1,9 @@
-"""Copies of draft models that have fewer words: what is written into them, and which models are worth one.
+"""Copies of draft models with a reduced vocabulary: how they are written, and which models benefit from one.
 
-Most of what a small model reads for a token is its table of words, where that is large, and few of the words are ever
-drafted (FR-Spec, arXiv 2502.14856; VocabTrim, arXiv 2506.22694). A copy has the rows of some, as bytes; the vectors of
-the others are read from the whole file, which it names. Knows the format; loads no model.
+Most of the bytes that a small model reads for a token are its vocabulary's table, if that is large, and few of the
+tokens are ever drafted (FR-Spec, arXiv 2502.14856; VocabTrim, arXiv 2506.22694). A copy contains the rows of some
+tokens, as bytes; the vectors of the others are read from the whole file, which it names. Knows the format; loads no
+model.
 """
 
 from __future__ import annotations
@@ -26,21 +27,22 @@ from runtime.models.gguf_types import ARRAY, STRING, TYPES
 from runtime.models.header import Header, TensorInfo, read_header
 from runtime.models.shards import shard_names
 
-MOST = 32_768  # words of a copy: half as many were as fast, but with them a letter's words fell from 94% to 85%
-LEAST = 8192  # words without which hardly a text is said
-WORTH = 1.1  # times the bytes that a copy reads for a token, which the whole model must read
+# tokens of a copy, at most; half as many were as fast, but covered only 85% of a letter's tokens instead of 94%
+MOST = 32_768
+LEAST = 8192  # tokens of a copy, at least; fewer cover hardly any text
+WORTH = 1.1  # least ratio of the bytes that the whole model and the copy read per token
 TABLE = "token_embd.weight"
-HEADS = TABLE, "output.weight", "output.bias"  # tensors with a row for each word
-# Vectors do not stand for words where positions have several parts
+HEADS = TABLE, "output.weight", "output.bias"  # tensors with a row for each token
+# With positions of several parts, vectors do not stand for tokens
 PARTED = "rope.dimension_sections"
-CHUNK = 2**22  # bytes that are copied at once
+CHUNK = 2**22  # bytes copied in one piece
 KEY = "slipstream.trimmed"
 NUMBER, TEXT, LONG, IDS = 4, STRING, 10, 5  # the format's types: u32, string, u64, i32
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """What a copy says of the file that it was made from, and the words that it kept."""
+    """A copy's record of its source file, and the tokens that it kept."""
 
     source: Path
     n_bytes: int
@@ -48,14 +50,14 @@ class Trim:
     kept: Tokens  # [n] ids, ascending
 
     def is_whole(self) -> bool:
-        """Is that file still what it was?"""
-        with suppress(OSError, ValueError):  # ValueError: no name of a file
+        """Whether the source file is unchanged."""
+        with suppress(OSError, ValueError):  # ValueError: not a valid file name
             status = self.source.stat()
             return (status.st_size, status.st_mtime_ns) == (self.n_bytes, self.modified)
         return False
 
     def check(self, path: Path) -> None:
-        """Raises DraftError where the file is another by now; `path` is the copy's."""
+        """Raise DraftError if the source file has changed; `path` is the copy's."""
         if not self.is_whole():
             raise DraftError(
                 f"{path.name} lacks words that are in {self.source}, and that file is gone or another by now. Run "
@@ -64,7 +66,7 @@ class Trim:
 
 
 def trim_of(facts: ModelFacts | None) -> Trim | None:
-    """What a copy says of itself; None for a whole model, and for a copy that says nonsense."""
+    """Return a copy's record of its source; None for a whole model, and for a copy with an invalid record."""
     if facts is None or not (source := facts.header.text(f"{KEY}.source")):
         return None
     kept = facts.header.metadata.get(f"{KEY}.kept")
@@ -77,18 +79,18 @@ def trim_of(facts: ModelFacts | None) -> Trim | None:
 
 
 def n_few(n_vocab: int) -> int:
-    """Words that do for most drafts: a quarter of the vocabulary, within bounds; 0 where that is too few."""
+    """Return a vocabulary size that covers most drafts: a quarter, within bounds; 0 if that is too small."""
     n = min(MOST, n_vocab // 4 // 64 * 64)
     return n if n >= LEAST else 0
 
 
 def n_kept(facts: ModelFacts) -> int:
-    """Words of a copy of that model; 0 where there is none."""
+    """Return the vocabulary size of a copy of that model; 0 if no copy is possible."""
     return n_few(facts.n_vocab)
 
 
 def bytes_per_token(facts: ModelFacts) -> int:
-    """Bytes of weights that a pass of the copy over one token reads."""
+    """Return the bytes of weights that a pass of the copy over one token reads."""
     if not facts.n_vocab:
         return facts.n_bytes_per_token
     tied = all(tensor.name != "output.weight" for tensor in facts.header.tensors)
@@ -97,7 +99,7 @@ def bytes_per_token(facts: ModelFacts) -> int:
 
 
 def is_worth_it(path: Path, facts: ModelFacts) -> bool:
-    """Can a copy be made of the model, and would it read clearly less?"""
+    """Whether a copy of the model is possible and would read clearly less."""
     if len(shard_names(path.name)) > 1 or not n_kept(facts) or layers_named(facts, STATEFUL):
         return False
     if f"{facts.architecture}.{PARTED}" in facts.header.metadata or facts.own("nextn_predict_layers"):
@@ -109,8 +111,9 @@ def is_worth_it(path: Path, facts: ModelFacts) -> bool:
 
 
 def choose(facts: ModelFacts, counts: NDArray[np.int64], n: int | None = None) -> Tokens:
-    """The words of a copy, or `n`, ascending: those that replies end with, then those that were said most often, then
-    the first ones; `counts` [n_vocab].
+    """Return the `n` tokens of a copy, ascending: special ones first, then the most frequent, then the lowest ids.
+
+    `counts` [n_vocab]: how often replies contained each token.
     """
     n, counts = n or n_kept(facts), counts[: facts.n_vocab].copy()
     counts[[token for token in specials(facts, n) if token < len(counts)]] = np.iinfo(np.int64).max
@@ -119,7 +122,7 @@ def choose(facts: ModelFacts, counts: NDArray[np.int64], n: int | None = None) -
 
 
 def specials(facts: ModelFacts, n: int) -> list[int]:
-    """Tokens that the header gives a part in a text, and all that are no words, where those are few."""
+    """Return the special tokens that the header names, and all control and user-defined ones if those are few."""
     metadata = facts.header.metadata
     named = [
         value
@@ -132,9 +135,9 @@ def specials(facts: ModelFacts, n: int) -> list[int]:
 
 
 def write(source: Path, path: Path, kept: Tokens) -> None:
-    """Writes the copy of `source` with those words to `path`, or nothing.
+    """Write the copy of `source` with the `kept` tokens to `path`, completely or not at all.
 
-    Raises ModelError where there is no room, and where the source changes meanwhile.
+    Raises ModelError if the disk is full, or if the source changes during the copy.
     """
     part = path.with_name(f"{path.name}.incomplete")
     try:
@@ -159,7 +162,7 @@ def write(source: Path, path: Path, kept: Tokens) -> None:
 
 
 def pieces(whole: BinaryIO, header: Header, trim: Trim) -> Iterator[bytes]:
-    """The copy's bytes, in order. Raises ModelError where the file ends too early."""
+    """Yield the copy's bytes, in order. Raises ModelError if the file ends too early."""
     facts = ModelFacts(header)
     tensors = [trimmed(tensor, facts.n_vocab, len(trim.kept)) for tensor in header.tensors]
     number = header.metadata.get("general.alignment")
@@ -179,14 +182,14 @@ def pieces(whole: BinaryIO, header: Header, trim: Trim) -> Iterator[bytes]:
 
 
 def own_entries(whole: BinaryIO, header: Header) -> Iterator[bytes]:
-    """The metadata that a copy has as well, as it stands: all but the words."""
+    """Yield the metadata that a copy shares with its source, unchanged: all but the vocabulary."""
     for key, (start, end) in header.spans.items():
         if not key.startswith(("tokenizer.", KEY)) and not key.endswith(".vocab_size"):
             yield exactly(whole, start, end - start)
 
 
 def new_entries(architecture: str, trim: Trim) -> Iterator[bytes]:
-    """The metadata of a copy alone: a vocabulary of ids without words, and where it comes from."""
+    """Yield the metadata of a copy alone: a vocabulary of ids without text, and its source."""
     yield entry("tokenizer.ggml.model", TEXT, string("no_vocab"))
     yield entry(f"{architecture}.vocab_size", NUMBER, struct.pack("<I", len(trim.kept)))
     yield entry(f"{KEY}.source", TEXT, string(str(trim.source)))
@@ -196,38 +199,38 @@ def new_entries(architecture: str, trim: Trim) -> Iterator[bytes]:
 
 
 def entry(key: str, kind: int, value: bytes) -> bytes:
-    """A key and its value as the format has them."""
+    """Return a key and its value in the format."""
     return string(key) + struct.pack("<I", kind) + value
 
 
 def string(text: str) -> bytes:
-    """A string as the format has it."""
+    """Return a string in the format."""
     data = text.encode("utf8", "surrogateescape")
     return struct.pack("<Q", len(data)) + data
 
 
 def trimmed(tensor: TensorInfo, n_vocab: int, n: int) -> TensorInfo:
-    """The tensor as a copy has it: the same, or with the rows of `n` words."""
+    """Return the tensor of the copy: the same, or with `n` rows."""
     if tensor.name not in HEADS or tensor.shape[-1] != n_vocab:
         return tensor
     return TensorInfo(tensor.name, (*tensor.shape[:-1], n), tensor.kind, 0, tensor.n_bytes // n_vocab * n)
 
 
 def described(tensor: TensorInfo, at: int) -> bytes:
-    """What the header says of a tensor whose bytes begin at `at`."""
+    """Return the header's description of a tensor whose bytes begin at `at`."""
     kind = next(number for number, (name, _, _) in TYPES.items() if name == tensor.kind)
     n = len(tensor.shape)
     return string(tensor.name) + struct.pack(f"<I{n}QIQ", n, *tensor.shape, kind, at)
 
 
 def copied(whole: BinaryIO, start: int, n_bytes: int) -> Iterator[bytes]:
-    """A tensor's bytes, from `start` on, a piece at a time."""
+    """Yield a tensor's bytes, from `start` on, in pieces."""
     for at in range(start, start + n_bytes, CHUNK):
         yield exactly(whole, at, min(CHUNK, start + n_bytes - at))
 
 
 def rows_of(whole: BinaryIO, start: int, tensor: TensorInfo, kept: Tokens) -> Iterator[bytes]:
-    """The rows of `kept` words in a tensor whose bytes begin at `start`, a piece at a time."""
+    """Yield the rows of the `kept` tokens in a tensor whose bytes begin at `start`, in pieces."""
     n_words = tensor.shape[-1]
     n_bytes = tensor.n_bytes // n_words
     most = max(1, CHUNK // n_bytes)
@@ -239,7 +242,7 @@ def rows_of(whole: BinaryIO, start: int, tensor: TensorInfo, kept: Tokens) -> It
 
 
 def exactly(file: BinaryIO, start: int, n: int) -> bytes:
-    """So many bytes of a file. Raises ModelError where it has fewer."""
+    """Return `n` bytes of a file. Raises ModelError if it has fewer."""
     file.seek(start)
     data = file.read(n)
     if len(data) < n:

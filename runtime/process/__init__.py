@@ -1,4 +1,4 @@
-"""The models in a process of their own, so that nothing that befalls them takes the chat or the server down.
+"""Runs the models in a separate process, so that a crash there does not end the chat or the server.
 
-Knows the engine's door and processes; must not know what is done behind the door.
+Knows the engine interface and processes; must not know how the engine works.
 """

@@ -1,7 +1,7 @@
-"""An engine whose models are in a process of their own. A crash of that is a pause: it is started anew, reads again
-what was said, and the reply goes on with the same text.
+"""An engine whose models are in a separate process. If that crashes, it is restarted, the tokens so far are prefilled
+again, and the reply continues with the same text.
 
-Token ids are the truth and the cache is a memo, so what is kept here is enough to go on.
+The state of a reply is its token ids, and the KV cache can be rebuilt from them, so the ids kept here are enough.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from runtime.process.replies import LiveReplies, LiveReply
 from runtime.process.texts import RemoteTexts
 from runtime.speculative.control.explain import Pass
 
-PATIENCE = 15.0  # seconds that a worker may take to be there again
-HEED = 0.3  # seconds that a reply has to end when it is cancelled, before it is not waited for any more
+PATIENCE = 15.0  # seconds that a worker may take to be reachable again
+HEED = 0.3  # seconds to wait for the end of a cancelled reply
 CLOSED = "The model is closed."
 Say = Callable[[str], object]
 
 
 def silent(text: str) -> None:
-    """Nobody is told."""
+    """Ignore a message."""
 
 
 class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
-    """An engine in another process. `say` is told when that was lost and is there again, and when the `trace` that
-    passes are written to ends.
+    """An engine in another process.
+
+    `say` gets a message when the process was lost and restarted, and when the `trace` of the passes ends.
     """
 
     def __init__(
@@ -67,9 +68,10 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
             self.facts = replace(self.facts, left_out="; ".join(filter(None, (self.facts.left_out, lost))))
 
     def _started(self, on_progress: OnProgress, patience: float = 0.0) -> ModelProcess:
-        """Raises what loading raises; a file at which it was lost several times is a ModelError.
+        """Start the process and load the pair; restart it if it is lost.
 
-        Workers may be away for so many seconds, as a process is lost with one of them.
+        Workers may be unreachable for `patience` seconds, because the process is lost when a worker is. Raises what
+        loading raises, and ModelError if loading lost the process several times.
         """
         while True:
             try:
@@ -81,7 +83,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
                 return process
 
     def living(self) -> ModelProcess:
-        """The process, started anew where it was lost. Raises what loading raises."""
+        """Return the process, restarted if it was lost. Raises what loading raises."""
         with self._lock:
             if not self._process.is_alive:
                 if self._is_closed:
@@ -99,12 +101,12 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
             return self._process
 
     def note_loss(self, lost: ProcessLostError, place: Hashable) -> None:
-        """Takes in that the process was lost there. Raises ModelError when that goes on."""
+        """Record the loss of the process at this place. Raises ModelError if losses there repeat."""
         with self._lock:
             self._losses.note(lost, place, self.pair.target.name)
 
     def _ask(self, name: str, *args: Any) -> Any:
-        """Call a method of the engine there and return what it returns, beside replies."""
+        """Call a method of the remote engine while replies continue, and return its result."""
         place = object()
         while True:
             try:
@@ -114,20 +116,20 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
 
     @property
     def is_answering(self) -> bool:
-        """Whether any reply is being made."""
+        """Whether any reply is being generated."""
         return bool(self._replies.all())
 
     def add(self, ask: Ask) -> int:
-        """As Engine says. May be called on any thread."""
+        """See Engine. May be called on any thread."""
         number = next(self._numbers)
         self._last = LiveReply(number, replace(ask, is_traced=self._trace is not None))
         self._replies.add(self._last)
-        with suppress(ProcessLostError):  # the next step starts it anew
+        with suppress(ProcessLostError):  # the next step restarts it
             self._replies.submit(self._process)
         return number
 
     def step(self) -> list[Output]:
-        """As Engine says. A reply goes on in another process where its own was lost."""
+        """See Engine. A reply whose process was lost continues in a new one."""
         if unheeded := [*self._replies.unheeded(self._process, HEED)]:
             return [self._given_up(each) for each in unheeded]
         try:
@@ -148,7 +150,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
         return [each for each in outputs if self._noted(each)]
 
     def _after_loss(self, process: ModelProcess, lost: ProcessLostError) -> list[Output]:
-        """Return an error for each reply at which the process was lost too often."""
+        """Record a loss. Return an error output for each reply at which the process was lost too often."""
         lost_there = self._replies.lost(process)
         blamed: list[tuple[list[LiveReply], Hashable]] = [([each], each.place) for each in lost_there]
         outputs = list[Output]()
@@ -182,7 +184,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
         return True
 
     def cancel(self, number: int) -> None:
-        """As Engine says."""
+        """See Engine."""
         reply = self._replies.get(number)
         if reply is not None and reply.cancelled_at is None:
             reply.cancelled_at = time.monotonic()
@@ -191,23 +193,23 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
                     reply.process.cancel(number)
 
     def end(self, number: int) -> None:
-        """As Engine says."""
+        """See Engine."""
         reply = self._replies.remove(number)
         if reply is not None and reply.process is not None and reply.process.is_alive:
             with suppress(ProcessLostError):
                 reply.process.cancel(number)
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
-        """As Engine says."""
+        """See Engine."""
         return tuple(self._last.passes[first:]) if self._last else ()
 
     def tend(self) -> None:
-        """As Engine says; one that was lost is not started for that."""
+        """See Engine; a lost process is not restarted for this."""
         if self._process.is_alive:
             self._ask("tend")
 
     def close(self) -> None:
-        """Frees the models; whatever is asked at the moment fails."""
+        """Free the models; calls in progress fail."""
         self._is_closed = True
         self._process.close()
 
@@ -217,25 +219,25 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
 
     @property
     def holds_one(self) -> bool:
-        """As Engine says."""
+        """See Engine."""
         return self._status.holds_one
 
     @property
     def n_held(self) -> int:
-        """As Engine says."""
+        """See Engine."""
         return self._status.n_held
 
     @property
     def memory_level(self) -> str:
-        """As Engine says."""
+        """See Engine."""
         return self._status.memory_level
 
     @property
     def given_up(self) -> str:
-        """As Engine says."""
+        """See Engine."""
         return self._status.given_up
 
     @property
     def learning(self) -> str:
-        """As Engine says."""
+        """See Engine."""
         return self._status.learning

@@ -1,7 +1,7 @@
-"""The process that has the models: `python -m runtime.process.host`, with the numbers of three pipes.
+"""The process that runs the models: `python -m runtime.process.host`, with the numbers of three pipes.
 
-Replies are made on the main thread, which takes commands between two steps; questions about text are answered on a
-second one, and a third one hears which reply is to be stopped. Knows an engine and pipes.
+The main thread generates replies and handles commands between two steps. A second thread answers calls about text, and
+a third one receives cancels. Knows an engine and pipes.
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ from runtime.process.messages import Call, Failed, Opened, Progress, Status, pac
 from runtime.process.outbox import Outbox
 from runtime.process.spawning import inherited
 
-REST = 0.5  # seconds without a command, after which prompts are stored
-NOW_AND_THEN = 8  # steps between two looks at what seldom changes
-# Seconds in which a reply's first token gets to its reader: where the next passes keep all cores, that takes a slice of
-# the scheduler's time, some milliseconds
+REST = 0.5  # seconds without a command after which prompts are stored
+NOW_AND_THEN = 8  # steps between two status messages
+# Seconds to sleep after a reply's first token, so that its reader gets a core before the next passes use all of them:
+# otherwise it waits for a time slice of the operating system, some milliseconds
 WAY = 5e-4
-SWITCH = 1e-4  # seconds for which a question about text may keep the interpreter: a pass asks for it some thirty times
+# Interpreter switch interval in seconds: a pass takes the lock about thirty times, and calls about text may hold it
+SWITCH = 1e-4
 
 
 class Host:
-    """A loaded engine behind pipes: `commands` for what the models do, `texts` for the rest, `stops` for numbers."""
+    """A loaded engine behind pipes: `commands` for calls to the models, `texts` for calls about text, `stops` for the
+    numbers of cancelled replies.
+    """
 
     def __init__(self, commands: Connection, texts: Connection, stops: Connection) -> None:
         self._commands, self._texts, self._stops, self._n_steps = commands, texts, stops, 0
         self._outbox = Outbox()
 
     def run(self) -> None:
-        """Loads what is asked for first, then answers until told to close."""
+        """Load the pair of the first message, then serve until a close command."""
         family.add(os.getppid())
         pair, options = receive(self._commands)
         send(self._commands, library.has_gpu() and not options.without_gpu)
@@ -55,8 +58,8 @@ class Host:
         self.serve(engine)
 
     def serve(self, engine: LoadedEngine) -> None:
-        """Answers until told to close."""
-        gc.freeze()  # what was loaded stays, and need not be looked through while replies are made
+        """Serve until a close command."""
+        gc.freeze()  # loaded objects stay, and the garbage collector need not scan them while replies are generated
         self.engine = engine
         send(self._commands, Opened(engine.facts, self._status()))
         for work in (self._answer_texts, self._hear_stops):
@@ -64,7 +67,7 @@ class Host:
         self.loop()
 
     def loop(self) -> None:
-        """Make step after step; between two of them commands are carried out. Ends when told to close."""
+        """Run steps, and handle commands between them, until a close command."""
         while self._obey():
             began = time.perf_counter()
             outputs = self.engine.step()
@@ -78,34 +81,36 @@ class Host:
         self.engine.close()
 
     def _news(self) -> list[Status]:
-        """Return what seldom changes, now and then."""
+        """Return the status every NOW_AND_THEN steps and when idle; else nothing."""
         if self._n_steps < NOW_AND_THEN and not self.engine.core.is_idle:
             return []
         self._n_steps = 0
         return [self._status()]
 
     def _obey(self) -> bool:
-        """Carry out the commands that have come; waits for one where no reply is made. False: it is to close."""
+        """Handle the commands that have arrived; wait for one if no reply is generated. Return False for a close
+        command.
+        """
         while self.engine.core.is_idle or self._commands.poll():
             if self.engine.core.is_idle:
                 self._rest()
             try:
                 call = Call(*receive(self._commands))
             except (EOFError, OSError):
-                os._exit(0)  # nobody is there any more: this process has no purpose
+                os._exit(0)  # the other side is gone, so this process has no purpose
             if call.name == "close":
                 return False
             self._carry_out(call)
         return True
 
     def _rest(self) -> None:
-        """Store what was read while no command comes."""
+        """Store prompts until a command arrives."""
         while not self._commands.poll(REST) and self.engine.prompts.keep():
             pass
 
     def _report(self, what: str, share: float) -> bool:
         send(self._commands, Progress(what, share))
-        return True  # who wants no more of it ends this process
+        return True  # the client cancels loading by ending this process
 
     def _status(self) -> Status:
         engine = self.engine
@@ -128,20 +133,20 @@ class Host:
             self._outbox.begin(number)
 
     def _answer(self, call: Call) -> Any:
-        """What the call gives or raises."""
+        """Return the result of a call, or its error."""
         try:
             return getattr(self.engine, call.name)(*call.args, **call.named)
         except Exception as error:
             return failed(error)
 
     def _tell(self, *more: object) -> None:
-        """Send what was made since the last time."""
+        """Send the outputs since the last time, and `more` messages."""
         outputs = [
             each if isinstance(each.came, Chunk) else failed(each.came, each.number) for each in self._outbox.take()
         ]
         try:
             self._send(*outputs, *more)
-        except Exception:  # what cannot be sent is a fault of ours, and not of the others
+        except Exception:  # a message that cannot be pickled is a bug here and must not block the others
             for each in (*outputs, *more):
                 self._send(sendable(each))
 
@@ -152,7 +157,7 @@ class Host:
             os._exit(0)
 
     def _answer_texts(self) -> None:
-        """Until nobody is there any more."""
+        """Answer calls about text until the other side is gone."""
         self.engine.prepare()
         while True:
             call = Call(*receive(self._texts))
@@ -163,7 +168,7 @@ class Host:
                 send(self._texts, failed(error))
 
     def _hear_stops(self) -> None:
-        """Until nobody is there any more, whatever is being made."""
+        """Receive cancels, also during passes, until the other side is gone."""
         while True:
             try:
                 number = receive(self._stops)
@@ -173,7 +178,7 @@ class Host:
 
 
 def sendable(message: object) -> object:
-    """The message, or why it cannot be sent."""
+    """Return the message, or a failure if it cannot be pickled."""
     try:
         pack(message)
     except Exception as error:
@@ -182,7 +187,7 @@ def sendable(message: object) -> object:
 
 
 def failed(error: Exception, number: int = 0) -> Failed:
-    """An error that can be sent; one that is a fault of ours with where it was raised."""
+    """Return an error in a form that can be sent; errors that indicate bugs include their traceback."""
     if isinstance(error, SlipstreamError):
         return Failed(error, number)
     if isinstance(error, MemoryError):
@@ -193,13 +198,13 @@ def failed(error: Exception, number: int = 0) -> Failed:
 
 
 def main() -> None:
-    """Signals are for the process that people meet."""
+    """Run the host. Signals are ignored; the client process handles them."""
     sys.setswitchinterval(SWITCH)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # nobody is there any more
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the other side is gone
         Host(*map(inherited, sys.argv[1:])).run()
-    os._exit(0)  # threads may be in the middle of something, and somebody waits
+    os._exit(0)  # do not wait for other threads, because the client waits for this exit
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where and when the process with the models was lost, and what follows from that. Knows places and times."""
+"""Tracks losses of the model process and decides what to disable at a restart. Knows places and times."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from runtime.core.errors import ModelError
 from runtime.loading.options import Options
 from runtime.process.model_process import ProcessLostError
 
-WORKER_LOST = "RPC server crashed"  # of what llama.cpp says last where a worker breaks off
+WORKER_LOST = "RPC server crashed"  # part of llama.cpp's last message when a worker fails
 MEMORY = 60.0  # seconds for which a loss counts
-SUSPICIOUS = 2  # losses at a place, after which something is left out that may be the cause
+SUSPICIOUS = 2  # losses at the same place from which a possible cause is disabled
 GPU, DRAFTS = "GPU", "drafts"
 
 
 class Losses:
-    """Of an engine that was asked for with these options."""
+    """The losses of an engine with these requested options."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._seen: list[tuple[float, Hashable]] = []  # when and where
-        self._has_gpu = False  # was one used when it was lost?
+        self._seen: list[tuple[float, Hashable]] = []  # (time, place)
+        self._has_gpu = False  # whether a lost process used a GPU
 
     def note(self, lost: ProcessLostError, place: Hashable, name: str) -> None:
-        """Takes one in. Raises ModelError when it is likely to happen again."""
+        """Record a loss. Raises ModelError if it is likely to happen again."""
         self._seen.append((time.monotonic(), place))
         self._has_gpu |= lost.has_gpu
         n = self._recent()[place]
@@ -36,41 +36,41 @@ class Losses:
             ) from lost
 
     def _remedy(self, lost: ProcessLostError) -> str:
-        """What can be done about it."""
+        """Return a remedy for the user."""
         if self._options.rpc and WORKER_LOST in str(lost):
             workers = ", ".join(self._options.rpc)
             return f"A worker broke off, as one does whose memory is too small: see what it says there ({workers})."
         return "Close other programs, if memory is short, or try another file of this model."
 
     def forgive(self, place: Hashable) -> None:
-        """It has been passed with what was asked for, so nothing there is the cause."""
+        """Forget the losses at a place that was passed with the requested options, unless something is disabled."""
         if not self._causes:
             self._seen = [each for each in self._seen if each[1] != place]
 
     def _recent(self) -> Counter[Hashable]:
-        """How often each place was met lately."""
+        """Return the number of recent losses by place."""
         now = time.monotonic()
         self._seen = [each for each in self._seen if now - each[0] < MEMORY]
         return Counter(place for _, place in self._seen)
 
     @property
     def _possible_causes(self) -> list[str]:
-        """What can be left out, in this order."""
+        """Features that can be disabled, in this order."""
         return [GPU] * self._has_gpu + [DRAFTS] * (self._options.drafters != ())
 
     @property
     def _causes(self) -> list[str]:
-        """What may be why, and is left out: one thing more for every loss at the same place."""
+        """Disabled features, one more for every further loss at the same place."""
         return self._possible_causes[: max(0, max(self._recent().values(), default=0) + 1 - SUSPICIOUS)]
 
     @property
     def is_reduced(self) -> bool:
-        """Is something left out of what was asked for?"""
+        """Whether a requested feature is disabled."""
         return bool(self._causes)
 
     @property
     def options(self) -> Options:
-        """What to start with now."""
+        """Options for the next start."""
         asked, causes = self._options, self._causes
         return replace(
             asked,
@@ -80,7 +80,7 @@ class Losses:
 
     @property
     def consequence(self) -> str:
-        """What a person notices of a new start."""
+        """Effect of a restart, as part of a message to the user."""
         return {
             (): "; nothing of the text is lost",
             (DRAFTS,): ", without drafts, as they may be why",

@@ -1,6 +1,6 @@
-"""What goes between the process that has the models and the one that people meet, and how. Plain data.
+"""Messages between the model process and its client, and their encoding. Plain data.
 
-What goes with every token goes as bare tuples, which are packed and unpacked in a twentieth of the time of objects.
+Messages sent for every token are bare tuples, which are pickled and unpickled in a twentieth of the time of objects.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from runtime.engine.engine import EngineFacts
 from runtime.engine.output import Chunk, Output
 from runtime.speculative.control.explain import Pass
 
-PIPE = 4096  # bytes that can be written although the other side does not read
+PIPE = 4096  # bytes that can be written without blocking while the other side does not read
 
 
 class Call(NamedTuple):
-    """Something to be done, for the reply of that number; 0: for none."""
+    """A method call; `number` is the reply that it belongs to, 0: none."""
 
     name: str
     args: tuple[Any, ...] = ()
@@ -27,14 +27,14 @@ class Call(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far loading has come."""
+    """Progress of loading: the item being loaded and the fraction loaded."""
 
     what: str
     share: float
 
 
 class Status(NamedTuple):
-    """What changes while a pair is loaded, as the door names it."""
+    """State of the engine that changes while a pair is loaded; the fields are properties of Engine."""
 
     holds_one: bool
     n_held: int
@@ -51,24 +51,24 @@ class Opened(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A call raised this, or the reply of that number did."""
+    """The error of a call, or of the reply with this number."""
 
     error: Exception
     number: int = 0
 
 
 def send(pipe: Connection, *messages: object) -> None:
-    """Raises OSError where nobody is there any more."""
+    """Send messages as one. Raises OSError if the other side is gone."""
     pipe.send_bytes(pack(*messages))
 
 
 def pack(*messages: object) -> bytes:
-    """Raises what pickling raises."""
+    """Return messages as bytes. Raises what pickling raises."""
     return pickle.dumps([bare(message) for message in messages], pickle.HIGHEST_PROTOCOL)
 
 
 def bare(message: object) -> object:
-    """As it goes through a pipe."""
+    """Return a message in the form that is pickled."""
     if isinstance(message, Output) and isinstance(message.came, Chunk):
         number, chunk = message.number, message.came
         made = None if chunk.made is None else tuple(chunk.made)
@@ -80,18 +80,18 @@ def bare(message: object) -> object:
 
 
 def receive_all(pipe: Connection) -> list[Any]:
-    """What was sent at once. Raises EOFError and OSError where nobody is there any more."""
+    """Return the messages that were sent as one. Raises EOFError and OSError if the other side is gone."""
     messages: list[Any] = pickle.loads(pipe.recv_bytes())
     return messages
 
 
 def receive(pipe: Connection) -> Any:
-    """What was sent alone. Raises as `receive_all` does."""
+    """Return a message that was sent alone. Raises as `receive_all` does."""
     return receive_all(pipe)[0]
 
 
 def as_output(message: Any) -> Output | None:
-    """What was sent as an output, or as a reply's failure; None for anything else."""
+    """Return a received output or a reply's failure as an output; None for other messages."""
     if type(message) is tuple and message:
         number, *fields, made, n_read = message
         fields += (None if made is None else Pass(*made), n_read)

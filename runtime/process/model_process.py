@@ -1,6 +1,6 @@
-"""One life of the process that has the models: started, asked, and ended one way or another.
+"""Client side of one model process, from its start to its end.
 
-Knows pipes and the process; must not know what to do when it is lost.
+Knows pipes and the process; must not know how to recover from its loss.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from runtime.process.messages import PIPE, Call, Failed, Opened, Progress, Statu
 from runtime.process.spawning import HOST, HOST_PIPES, spawn
 from runtime.process.underway import Underway
 
-LOOK = 0.05  # seconds between two looks at whether an answer is still wanted
-SOON = 0.001  # seconds between two looks at whether a long call is written
-LAST = 5.0  # seconds for an answer that nobody waits for any more, and to close; then the process is ended
+LOOK = 0.05  # seconds of one poll of a pipe
+SOON = 0.001  # seconds between two checks whether a long call is written
+LAST = 5.0  # seconds for a cancelled reply to end, and to close; then the process is killed
 TEXT = 15.0  # seconds that a template or a tokenizer may take
-TAIL = 4096  # bytes of what it said last
+TAIL = 4096  # bytes of its last error output that are read
 
 
 class ProcessLostError(Exception):
-    """The process is gone; the text says how. `has_gpu`: was it about to use one, or did it?"""
+    """The process is gone; the message states how it ended. `has_gpu`: whether it used a GPU or was about to."""
 
     has_gpu = False
 
 
 class OverdueError(Exception):
-    """A call, or the reply of that `number`, took so long to begin that the process was ended."""
+    """A call, or the start of the reply with this `number`, took so long that the process was killed."""
 
     def __init__(self, number: int = 0) -> None:
         super().__init__()
@@ -46,30 +46,32 @@ class OverdueError(Exception):
 
 
 def unless_failed(came: Any) -> Any:
-    """What has come. Raises what was raised instead."""
+    """Return a received message, or raise the error of a failure."""
     if not isinstance(came, Failed):
         return came
     try:
         raise came.error
     finally:
-        del came  # or its traceback has it, and with it the text that was sent
+        del came  # else the traceback would keep it alive, together with the text in it
 
 
 class ModelProcess:
-    """Loads a pair, then makes replies that are pushed and answers calls. Commands may be sent from any thread; one
+    """A process that loads a pair, generates replies and answers calls. Commands may be sent from any thread; one
     thread at a time receives.
     """
 
     def __init__(self, pair: Pair, options: Options, on_progress: OnProgress) -> None:
-        """Raises what loading raises, ProcessLostError, and KeyboardInterrupt where `on_progress` says no."""
+        """Start the process and load the pair. Raises what loading raises, ProcessLostError, and KeyboardInterrupt if
+        `on_progress` returns False.
+        """
         self._open = ExitStack()
         self._process, pipes, errors = spawn(HOST, HOST_PIPES)
         self._errors = self._open.enter_context(errors)
         self._commands, self._texts, self._stops = map(self._open.enter_context, pipes)
         self._turn, self._text_turn, self._sending = threading.RLock(), threading.Lock(), threading.Lock()
-        self._answers, self._outputs = deque[Any](), list[Output]()  # that have come and were not looked at yet
+        self._answers, self._outputs = deque[Any](), list[Output]()  # received and not processed yet
         self._replies = Underway()
-        self._has_gpu = False  # does it compute on one?
+        self._has_gpu = False  # whether it uses a GPU
         try:
             opened = self._load(pair, options, on_progress)
         except BaseException:
@@ -82,7 +84,7 @@ class ModelProcess:
         progress = Progress("target", 0.0)
         self._has_gpu = unless_failed(self._receive(self._commands)[0])
         while True:
-            while not self._poll(self._commands):  # also where nothing is to be told
+            while not self._poll(self._commands):  # repeat the last progress, so that the caller can cancel
                 if not on_progress(*progress):
                     raise KeyboardInterrupt
             came = unless_failed(self._receive(self._commands)[0])
@@ -94,25 +96,27 @@ class ModelProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Does it run?"""
+        """Whether the process runs."""
         return self._process.poll() is None
 
     def add(self, number: int, ask: Ask) -> None:
-        """Have a reply made. Raises ProcessLostError."""
+        """Start a reply. Raises ProcessLostError."""
         self._replies.add(number)
         self._command(Call("add", (ask,), number=number))
 
     def cancel(self, number: int) -> None:
-        """Have a reply end at once: a pass that is made for it, or else as soon as it has begun. Raises
-        ProcessLostError.
+        """Cancel a reply: a running pass over it stops; a reply that has not begun ends once it begins.
+
+        Raises ProcessLostError.
         """
         self._replies.cancel(number)
         self._send(self._stops, number)
         self._send(self._commands, Call("cancel", number=number))
 
     def receive(self) -> list[Output]:
-        """Return what has come of replies; waits for it for a moment. Raises OverdueError for a reply that does not
-        begin, and ProcessLostError.
+        """Return the outputs of replies, waiting for a moment if there are none.
+
+        Raises OverdueError for a reply that does not begin in time, and ProcessLostError.
         """
         with self._turn:
             if not self._outputs and not self._take_in():
@@ -121,7 +125,7 @@ class ModelProcess:
         return outputs
 
     def ask(self, call: Call) -> Any:
-        """Return what the call gives. Raises what it raises, and ProcessLostError."""
+        """Make a call and return its result. Raises what it raises, and ProcessLostError."""
         with self._turn:
             self._command(call)
             while not self._answers:
@@ -129,8 +133,8 @@ class ModelProcess:
             return unless_failed(self._answers.popleft())
 
     def _command(self, call: Call) -> None:
-        """Send a call. While a long one is written, what comes is read: the process may be writing too, and if neither
-        read, both would wait for ever. Raises ProcessLostError.
+        """Send a call. While a long one is written, messages are received: the process may be writing too, and if
+        neither side read, both would block. Raises ProcessLostError.
         """
         data = pack(call)
         if len(data) <= PIPE:
@@ -143,7 +147,7 @@ class ModelProcess:
             written.result()
 
     def _take_in(self, seconds: float = LOOK) -> bool:
-        """Sort what comes within so many seconds. Return whether anything did."""
+        """Receive and sort the messages that arrive within `seconds`. Return whether there were any."""
         if not self._poll(self._commands, seconds):
             return False
         self._replies.hear()
@@ -158,7 +162,10 @@ class ModelProcess:
         return True
 
     def _look_at_patience(self) -> None:
-        """End a process that does not heed a cancel, or in which a reply takes too long to begin."""
+        """Kill a process that does not end a cancelled reply, or in which a reply takes too long to begin.
+
+        Raises OverdueError in the second case.
+        """
         number = self._replies.overdue(TEXT, LAST)
         if number is not None:
             self.kill()
@@ -166,7 +173,7 @@ class ModelProcess:
                 raise OverdueError(number)
 
     def ask_text(self, call: Call) -> Any:
-        """What a call about text gives, beside whatever is made. Raises what it raises, OverdueError and
+        """Make a call about text while replies continue, and return its result. Raises what it raises, OverdueError and
         ProcessLostError.
         """
         with self._text_turn:
@@ -206,7 +213,7 @@ class ModelProcess:
         return lost
 
     def _end(self) -> str:
-        """How it ended: the signal, and what was said last."""
+        """Wait for the process to end. Return a description: exit code or signal, and its last message."""
         try:
             code = self._process.wait(LAST)
         except subprocess.TimeoutExpired:
@@ -219,7 +226,7 @@ class ModelProcess:
         return f"{how}; it said: {said}" if said else how
 
     def _said(self) -> str:
-        """The last line that it wrote."""
+        """Return the last line of its error output."""
         if self._errors.closed:
             return ""
         self._errors.seek(0, 2)
@@ -228,21 +235,21 @@ class ModelProcess:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def kill(self) -> None:
-        """Ends it at once, whatever it does."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Lets it free the models; one that is busy, or takes long, is ended."""
+        """Let the process free the models and exit; kill it if it is busy or takes long."""
         if self.is_alive and self._turn.acquire(blocking=False):
             with suppress(ProcessLostError, subprocess.TimeoutExpired):
                 self._send(self._commands, Call("close"))
-                self._commands.close()  # so that it does not wait for somebody who reads
+                self._commands.close()  # so that it does not block on writing
                 self._process.wait(LAST)
             self._turn.release()
         self._end_at_once()
 
     def _end_at_once(self) -> None:
         self.kill()
-        with self._turn, self._text_turn:  # whoever waits on a pipe hears of its end first
+        with self._turn, self._text_turn:  # threads that wait on a pipe notice its end first
             self._open.close()

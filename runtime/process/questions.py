@@ -1,4 +1,4 @@
-"""What another process is asked between replies: why passes are as they are, vectors, held conversations."""
+"""Calls to the model process between replies: explanations, embeddings, cached conversations."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from runtime.speculative.control.explain import Explanation
 
 
 class RemoteQuestions:
-    """Answered by the process that has the models."""
+    """Methods of Engine that the model process answers."""
 
     @abstractmethod
     def _ask(self, name: str, *args: Any) -> Any:
-        """Call a method of the engine there and return what it returns."""
+        """Call a method of the remote engine and return its result."""
 
     def explain(self) -> Explanation:
-        """As Engine says."""
+        """See Engine."""
         explanation: Explanation = self._ask("explain")
         return explanation
 
     def embed(self, tokens: Sequence[int]) -> list[float]:
-        """As Engine says."""
+        """See Engine."""
         vector: list[float] = self._ask("embed", list(tokens))
         return vector
 
     def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
-        """As Engine says."""
+        """See Engine."""
         found: tuple[int, int] = self._ask("conversation", action, number, path)
         return found

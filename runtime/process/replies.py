@@ -1,4 +1,4 @@
-"""Replies that another process makes, and what is kept of each here, so that they go on when that process was lost."""
+"""State of the replies that the model process generates, so that they can be resumed after the process was lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runtime.engine.output import Output
 from runtime.process.model_process import ModelProcess
 from runtime.speculative.control.explain import Pass
 
-NEAR = 32  # tokens of a reply that count as one place
+NEAR = 32  # tokens of a reply that count as one place for losses
 
 
 @dataclass(slots=True, eq=False)
@@ -24,25 +24,25 @@ class LiveReply:
     said: list[int] = field(default_factory=list)
     passes: list[Pass] = field(default_factory=list)
     cancelled_at: float | None = None
-    process: ModelProcess | None = None  # that makes it
+    process: ModelProcess | None = None  # the process that generates it
 
     @property
     def place(self) -> tuple[int, int]:
-        """The part of the reply that is being made, by which losses are counted."""
+        """The current part of the reply, by which losses are counted."""
         return self.number, len(self.said) // NEAR
 
 
 class LiveReplies:
-    """The replies that are being made. After a loss they are submitted again one after the other, each once the one
-    before it has come further, so that only the reply that ends the process is counted as the cause.
+    """The active replies. After a loss they are submitted again one by one, each after the one before has advanced, so
+    that only the reply that crashes the process counts as the cause.
     """
 
     def __init__(self) -> None:
         self._live: dict[int, LiveReply] = {}
         self._lock = threading.RLock()
-        self._is_careful = False  # are they submitted one after the other?
-        self._tried: LiveReply | None = None  # the last one that was submitted
-        self._place = 0, 0  # where it was then
+        self._is_careful = False  # whether replies are submitted one by one
+        self._tried: LiveReply | None = None  # the reply that was submitted last
+        self._place = 0, 0  # its place at that time
 
     def add(self, reply: LiveReply) -> None:
         """Add a reply, which `submit` will send."""
@@ -50,16 +50,16 @@ class LiveReplies:
             self._live[reply.number] = reply
 
     def remove(self, number: int) -> LiveReply | None:
-        """Remove a reply that has ended or is not read any more. Return it, or None if it was not there."""
+        """Remove a reply that has ended or is no longer read. Return it, or None if it is unknown."""
         with self._lock:
             return self._live.pop(number, None)
 
     def get(self, number: int) -> LiveReply | None:
-        """Return the reply of that number, if it is being made."""
+        """Return the active reply with this number, or None."""
         return self._live.get(number)
 
     def submit(self, process: ModelProcess) -> None:
-        """Send the process the replies that it does not have. Raises ProcessLostError."""
+        """Send the replies that the process does not have yet. Raises ProcessLostError."""
         with self._lock:
             for reply in list(self._live.values()):
                 if reply.process is process or reply.cancelled_at is not None:
@@ -71,22 +71,22 @@ class LiveReplies:
             self._is_careful = False
 
     def _is_tried(self) -> bool:
-        """Whether the reply that was submitted last is where it was then."""
+        """Return whether the reply that was submitted last has not advanced since."""
         return self._tried is not None and self._tried.number in self._live and self._tried.place == self._place
 
     def lost(self, process: ModelProcess) -> list[LiveReply]:
-        """Return the replies of a process that was lost; where there were several, they are submitted one by one."""
+        """Return the replies of a lost process; if there are several, they are submitted one by one from now on."""
         with self._lock:
             found = [each for each in self._live.values() if each.process is process]
             self._is_careful, self._tried = len(found) > 1 or self._is_careful, None
         return found
 
     def all(self) -> list[LiveReply]:
-        """Return all replies."""
+        """Return all active replies."""
         return list(self._live.values())
 
     def unheeded(self, process: ModelProcess, patience: float) -> Iterator[LiveReply]:
-        """Yield cancelled replies that the process does not have, or has not ended within `patience` seconds."""
+        """Yield cancelled replies that the process does not have, or did not end within `patience` seconds."""
         now = time.monotonic()
         for each in list(self._live.values()):
             if each.cancelled_at is None:

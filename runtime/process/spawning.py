@@ -1,4 +1,4 @@
-"""How one of our own modules is run in another process, with pipes to it. Knows processes; knows no models."""
+"""Runs a module of this project in another process, connected by pipes. Knows processes; knows no models."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from typing import IO, Any, NamedTuple
 
 from runtime.core.packages import own_environment
 
-HOST, HOST_PIPES = "runtime.process.host", 3  # what has the models
+HOST, HOST_PIPES = "runtime.process.host", 3  # the model process
 
 
 class Spawned(NamedTuple):
-    """A process, the pipes to it, and what it says."""
+    """A process, the pipes to it, and the file of its output."""
 
     process: subprocess.Popen[bytes]
     pipes: list[Connection]
     errors: IO[bytes]
 
 
-_spare: dict[tuple[str, int], Spawned] = {}  # by what was spawned, until it is asked for
+_spare: dict[tuple[str, int], Spawned] = {}  # prepared processes by module and number of pipes
 
 
 def prepare(module: str, n_pipes: int) -> None:
-    """Spawns what will be wanted: its imports take as long as ours. One that is not wanted ends with this process."""
+    """Spawn a process in advance, because its imports take as long as those here. If unused, it ends with this one."""
     if (module, n_pipes) not in _spare:
         _spare[module, n_pipes] = _spawn(module, n_pipes)
 
 
 def discard() -> None:
-    """Ends what was prepared and is not wanted after all."""
+    """End prepared processes that were not used."""
     while _spare:
         _, (process, pipes, errors) = _spare.popitem()
         for pipe in pipes:
@@ -45,7 +45,7 @@ def discard() -> None:
 
 
 def spawn(module: str, n_pipes: int) -> Spawned:
-    """Runs a module of ours with the numbers of so many pipes as its arguments, or takes the one that was prepared."""
+    """Return a process that runs a module with the numbers of `n_pipes` pipes as arguments; a prepared one if any."""
     spare = _spare.pop((module, n_pipes), None)
     return spare if spare and spare.process.poll() is None else _spawn(module, n_pipes)
 
@@ -60,12 +60,12 @@ def _spawn(module: str, n_pipes: int) -> Spawned:
         )  # fmt: skip
     finally:
         for _, their in pairs:
-            their.close()  # or the end of the process would not be seen here
+            their.close()  # else the end of the process would go unnoticed here
     return Spawned(process, [ours for ours, _ in pairs], errors)
 
 
 def beyond_streams(pipe: Connection) -> Connection:
-    """The pipe with a number that is none of the standard streams', which are others in the other process."""
+    """Return the pipe with a number beyond the standard streams', which are redirected in the other process."""
     if sys.platform == "win32" or pipe.fileno() > 2:
         return pipe
     import fcntl
@@ -75,7 +75,7 @@ def beyond_streams(pipe: Connection) -> Connection:
 
 
 def inherited(argument: str) -> Connection:
-    """The pipe that a process was started with, by its number."""
+    """Return the inherited pipe with this number."""
     if sys.platform == "win32":
         from multiprocessing.connection import PipeConnection
 
@@ -84,7 +84,7 @@ def inherited(argument: str) -> Connection:
 
 
 def inheriting(handles: Sequence[int]) -> dict[str, Any]:
-    """What has Popen leave these open in the other process."""
+    """Return the arguments with which Popen leaves these handles open in the other process."""
     if sys.platform != "win32":
         return {"pass_fds": handles}
     for handle in handles:

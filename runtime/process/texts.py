@@ -1,4 +1,4 @@
-"""Questions about text to the process that has the models, beside replies."""
+"""Calls about text to the model process, while replies continue."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ from runtime.process.model_process import TEXT, ModelProcess, OverdueError, Proc
 
 
 class RemoteTexts(Engine):
-    """What an engine says of text. What it said of a token is kept."""
+    """Text methods of Engine, answered by the model process. Answers about single tokens are cached."""
 
     def __init__(self) -> None:
         self._words: dict[int, tuple[bytes, str, bool]] = {}
 
     @abstractmethod
     def living(self) -> ModelProcess:
-        """The process, started anew where it was lost. Raises what loading raises."""
+        """Return the process, restarted if it was lost. Raises what loading raises."""
 
     @abstractmethod
     def note_loss(self, lost: ProcessLostError, place: Hashable) -> None:
-        """Takes in that the process was lost there. Raises ModelError when that goes on."""
+        """Record the loss of the process at this place. Raises ModelError if losses there repeat."""
 
     def _ask_text(self, name: str, *args: Any, **named: Any) -> Any:
-        """What the engine there says of text, beside replies."""
+        """Call a text method of the remote engine while replies continue, and return its result.
+
+        Raises TemplateError if it takes too long.
+        """
         place = object()
         while True:
             try:
@@ -45,8 +48,8 @@ class RemoteTexts(Engine):
                 ) from None
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """As Engine says."""
-        if isinstance(prompt, Ids):  # no way to another process for what is known here
+        """See Engine."""
+        if isinstance(prompt, Ids):  # token ids need no call to the other process
             return prompt.checked(self.facts.n_vocab)
         ids: list[int] = self._ask_text("encode", prompt)
         return ids
@@ -54,25 +57,25 @@ class RemoteTexts(Engine):
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), form: TemplateForm = USUAL_FORM
     ) -> Rendered:
-        """As Engine says."""
+        """See Engine."""
         rendered: Rendered = self._ask_text("render", messages, tools, form)
         return rendered
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
-        """As Engine says."""
+        """See Engine."""
         ids: list[int] = self._ask_text("tokenize", text, special=special, bos=bos)
         return ids
 
     def token_bytes(self, token: int) -> bytes:
-        """As Engine says."""
+        """See Engine."""
         return self._word(token)[0]
 
     def token_text(self, token: int) -> str:
-        """As Engine says."""
+        """See Engine."""
         return self._word(token)[1]
 
     def is_end(self, token: int) -> bool:
-        """As Engine says."""
+        """See Engine."""
         return self._word(token)[2]
 
     def _word(self, token: int) -> tuple[bytes, str, bool]:
@@ -83,6 +86,6 @@ class RemoteTexts(Engine):
 
     @cached_property
     def end_tokens(self) -> tuple[int, ...]:
-        """As Engine says."""
+        """See Engine."""
         tokens: tuple[int, ...] = self._ask_text("end_tokens")
         return tokens

@@ -1,4 +1,7 @@
-"""How long replies may take to begin and to heed a cancel, in the process that makes them. Knows numbers and times."""
+"""Timeouts of replies in the model process: for their start, and for the end of cancelled ones.
+
+Knows reply numbers and times.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,30 @@ from runtime.engine.output import Output
 
 
 class Underway:
-    """When replies were added and cancelled, and which are being made: while one is, others may have to wait."""
+    """Times at which replies were added and cancelled, and the active ones: while one is active, others may wait."""
 
     def __init__(self) -> None:
-        self._begun = dict[int, float]()  # when those were added of which nothing has come
+        self._begun = dict[int, float]()  # time of adding, for replies without an output so far
         self._cancelled = dict[int, float]()
         self._made = set[int]()
-        self._heard_at = 0.0  # when anything came from the process
+        self._heard_at = 0.0  # time of the last message from the process
 
     def hear(self) -> None:
-        """Note that the process is not stuck."""
+        """Record a message from the process, which therefore is not stuck."""
         self._heard_at = time.monotonic()
 
     def add(self, number: int) -> None:
-        """Note that a reply was added."""
+        """Record that a reply was added."""
         self._begun[number] = time.monotonic()
 
     def cancel(self, number: int) -> None:
-        """Note that it was cancelled."""
+        """Record that a reply was cancelled."""
         if number in self._made or self._begun.pop(number, None) is not None:
             self._made.discard(number)
             self._cancelled.setdefault(number, time.monotonic())
 
     def note(self, output: Output) -> None:
-        """Note an output of it."""
+        """Record an output of a reply."""
         number, came = output
         self._begun.pop(number, None)
         if isinstance(came, Exception) or came.finish_reason:
@@ -41,8 +44,8 @@ class Underway:
             self._made.add(number)
 
     def overdue(self, begin: float, heed: float) -> int | None:
-        """Return the number of a reply that has not begun within `begin` seconds, or 0 where a cancel was not heeded
-        within `heed` seconds, counted from the last thing that came; else None.
+        """Return the number of a reply that has not begun within `begin` seconds, 0 if a cancelled one has not ended
+        within `heed` seconds, else None. Both count from the last message of the process at the earliest.
         """
         if self._made:
             return None

@@ -1,5 +1,5 @@
-"""From a row of logits to a token: settings, the pipeline, Gumbel noise for seeds, grammar masks.
+"""Turns a row of logits into a token: settings, the pipeline, Gumbel noise for seeds, grammar masks.
 
-Knows logits and token ids, and serves target and draft model alike. Must not know where logits come from, or whether a
+Knows logits and token ids, and serves target and draft model alike. Must not know the source of logits, or whether a
 drafted token is accepted.
 """

@@ -1,6 +1,6 @@
-"""The control tokens that a grammar may name. Knows names and ids; knows no notation of grammars, and no model.
+"""Control tokens that a grammar may name. Knows names and ids; knows no notation of grammars, and no model.
 
-To llguidance a control token is no text, so a literal that holds the name of one allows it as a token besides.
+llguidance does not treat a control token as text, so a literal that contains the name of one also allows it as a token.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ HEX = re.compile(r"\\(?:x([0-9a-fA-F]{2})|.)")
 
 @dataclass(frozen=True)
 class ControlTokens:
-    """A vocabulary's control tokens by name, without `ends`, the ids that end a turn: nothing can follow those.
+    """A vocabulary's control tokens by name, without `ends`, the ids that end a turn, as nothing can follow those.
 
-    `find` returns the id of the token of any type that has a name.
+    `find` returns the id of the token of any type with a given name.
     """
 
     ids: Mapping[str, int] = field(default_factory=dict)
@@ -31,11 +31,11 @@ class ControlTokens:
         return re.compile(f"({'|'.join(map(re.escape, longest_first))})" if longest_first else "(?!)")
 
     def named(self, literal: str) -> set[int]:
-        """Return the ids of the control tokens whose names a quoted literal holds."""
+        """Return the ids of the control tokens whose names occur in a quoted literal."""
         return {self.ids[name] for name in self._names.findall(unquoted(literal))}
 
     def spelled_or_whole(self, literal: str, reference: Callable[[int], str]) -> str:
-        """Return a quoted literal as a group in which each name may also be its token, written as `reference` says."""
+        """Return a quoted literal as a group in which each name may also be its token, written by `reference`."""
         parts = self._names.split(unquoted(literal))
         if len(parts) == 1:
             return literal
@@ -45,12 +45,12 @@ class ControlTokens:
 
 
 def quoted(text: str) -> str:
-    """Return a literal as both notations read it."""
+    """Return a literal that both notations can read."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def unquoted(literal: str) -> str:
-    """Return the text of a literal; "" for one in a notation that JSON does not have, which holds no name."""
+    """Return the text of a literal; "" if its notation is not valid JSON, as then it contains no name."""
     try:
         return str(json.loads(HEX.sub(as_json, literal)))
     except ValueError:
@@ -58,7 +58,7 @@ def unquoted(literal: str) -> str:
 
 
 def as_json(escape: re.Match[str]) -> str:
-    """Return an escape by two hexadecimal digits as JSON has it; others as they are."""
+    """Return an escape of two hexadecimal digits in JSON's form; others as they are."""
     return f"\\u00{escape[1]}" if escape[1] else escape[0]
 
 

@@ -1,4 +1,4 @@
-"""Grammars in llama.cpp's notation (GBNF) as Lark, with its tokens: <[1000]>, <think>, and ! for any other."""
+"""Translates grammars in llama.cpp's notation (GBNF) to Lark, with tokens: <[1000]>, <think>, and ! for any other."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ BY_ID = re.compile(r"<\[(\d+)\]>")
 
 
 def gbnf_as_lark(text: str, control: ControlTokens) -> str:
-    """Return the grammar in Lark. Raises ValueError where it is none, or names no token of the vocabulary."""
+    """Return the grammar in Lark. Raises ValueError if it is invalid, or names no token of the vocabulary."""
     from llguidance.gbnf_to_lark import gbnf_to_lark
 
     rules = TokenRules(control, text)
     text = LEXEMES.sub(lambda match: rules.replaced(match[0]), text)
     try:
         return rules.completed(str(gbnf_to_lark(text + rules.text)))
-    except Exception as error:  # the library raises that very class for a rule that is missing
+    except Exception as error:  # the library raises this very class for a missing rule
         raise ValueError(" ".join(str(error).split()) or "it cannot be read") from error
 
 
 class TokenRules:
-    """The rules that stand for tokens while a grammar is translated: the library's translation knows none."""
+    """Rules that stand for tokens while a grammar is translated, as the library's translation supports none."""
 
     def __init__(self, control: ControlTokens, text: str) -> None:
         self._control, self._references = control, dict[str, str]()
@@ -32,17 +32,17 @@ class TokenRules:
 
     @property
     def text(self) -> str:
-        """The rules in GBNF. Each refers to itself, so that the library takes no rule that has it for a terminal."""
+        """The rules in GBNF. Each refers to itself, so that the library makes no terminal of a rule that uses it."""
         return "".join(f"\n{name} ::= {name}\n" for name in self._references)
 
     def replaced(self, part: str) -> str:
-        """Return a literal or a token with such rules. Raises ValueError for an unknown token."""
+        """Return a part of the grammar with tokens replaced by such rules. Raises ValueError for an unknown token."""
         if part[0] in "#[":
             return part
         return self._control.spelled_or_whole(part, self._one) if part[0] == '"' else self._token(part)
 
     def completed(self, lark: str) -> str:
-        """Return the translation with tokens in their place."""
+        """Return the translation with tokens in the place of these rules."""
         for name, reference in self._references.items():
             rule = f"\n{name.replace('-', '_')}: "
             lark = lark.replace(f"{rule}{rule[1:-2]}\n", f"{rule}{reference}\n")

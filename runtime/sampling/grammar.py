@@ -1,8 +1,7 @@
-"""What a reply must look like: JSON by schema, any JSON object, a regular expression or a Lark grammar, through
-llguidance.
+"""Constrains a reply through llguidance: JSON by schema, any JSON object, a regular expression or a Lark grammar.
 
-A compiled grammar is a memo like the cache: asked for a path it goes back to what is shared and forward from there, so
-a rejected draft leaves no trace in it. Knows token ids; knows no model.
+A compiled grammar is a memo like the cache: for each path, it rolls back to the shared part and continues from there,
+so a rejected draft leaves no trace in it. Knows token ids; knows no model.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 log = logging.getLogger(__name__)
-WHITESPACE = r"[ ]?|\n[ ]{0,16}"  # between JSON's parts: a model that may write any amount can go on for ever
-LONGEST_REASON = 300  # characters
+WHITESPACE = r"[ ]?|\n[ ]{0,16}"  # between JSON's parts; without a limit a model can continue forever
+LONGEST_REASON = 300  # characters of the library's explanation, at most
 NO_CONTROL = ControlTokens()
 KINDS = ("json_object", "json_schema", "regex", "lark", "gbnf")
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A kind out of KINDS, and the schema or grammar as text (none for json_object).
+    """A kind out of KINDS, and the schema or grammar as text (empty for json_object).
 
-    `calls` is auto or required where it binds calls of tools that the conversation has, or either where the answer is
-    bound as well: another server is told that, and not the grammar.
+    `calls` is auto or required if it constrains calls of the conversation's tools, or either if the answer is
+    constrained as well. An upstream server gets that instead of the grammar.
     """
 
     kind: str
@@ -48,9 +47,9 @@ class Grammar:
 
 
 def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer, control: ControlTokens = NO_CONTROL) -> LLMatcher:
-    """Return the grammar ready for a vocabulary, whose control tokens are text only where `control` lacks them.
+    """Return the compiled grammar for a vocabulary, whose control tokens are text only where `control` lacks them.
 
-    Raises SettingsError with what is wrong when it is not valid: the library's explanation, or keywords.
+    Raises SettingsError with the library's explanation, or unsupported keywords, if it is invalid.
     """
     from llguidance import LLMatcher
 
@@ -61,7 +60,7 @@ def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer, control: ControlTo
         raise SettingsError(f"The {grammar.kind} is not valid {what}: {error}. Mend it and ask again.") from error
     matcher = LLMatcher(tokenizer, source, log_level=0)
     if matcher.is_error() and grammar.kind == "json_schema":
-        check_schema(json.loads(grammar.text))  # as it was sent: its words are those of the sentence
+        check_schema(json.loads(grammar.text))  # the schema as sent, so that the error names its own keywords
     if matcher.is_error():
         raise SettingsError(
             f"The {grammar.kind} cannot be used: {first_line(matcher.get_error())}. Mend it and ask again."
@@ -70,17 +69,17 @@ def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer, control: ControlTo
 
 
 def taken_tokens(grammar: Grammar, control: ControlTokens) -> frozenset[int]:
-    """Return the ids of the control tokens that a grammar in Lark takes; other kinds are asked for none."""
+    """Return the ids of the control tokens that a Lark grammar uses; none for other kinds."""
     return LarkGrammar(grammar.text, control).tokens if grammar.kind == "lark" else frozenset()
 
 
 def first_line(text: str) -> str:
-    """What is wrong, without the grammar, which the library repeats."""
+    """Return the reason from an error message, without the grammar that the library repeats."""
     return text.strip().split("\n")[0][:LONGEST_REASON]
 
 
 def check_schema(schema: Any) -> None:
-    """Raises SettingsError naming the keywords of a JSON schema that no reply can be bound to, or its size."""
+    """Raise SettingsError naming the keywords of a JSON schema that cannot be enforced, or its excessive size."""
     check_size(schema)
     if isinstance(schema, dict) and (limits := contradiction(schema)):
         raise SettingsError(f"The json_schema cannot be used: {limits}. Mend one of them and ask again.")
@@ -92,18 +91,18 @@ def check_schema(schema: Any) -> None:
 
 
 def check_size(schema: Any) -> None:
-    """Raises SettingsError for a JSON schema that would take too long to prepare."""
+    """Raise SettingsError for a JSON schema that would take too long to compile."""
     if too_much := excess(schema):
         raise SettingsError(f"The json_schema {too_much}. Leave some out.")
 
 
 def named(keywords: Sequence[str]) -> str:
-    """Keywords as a sentence has them, with its verb."""
+    """Return keywords as part of a sentence, with its verb."""
     return " and ".join(f"'{keyword}'" for keyword in keywords) + (" are" if len(keywords) > 1 else " is")
 
 
 def translate(grammar: Grammar, matcher: Any, control: ControlTokens) -> str:
-    """The grammar in llguidance's own notation. Raises ValueError for what is not JSON or GBNF and should be."""
+    """Return the grammar in llguidance's own notation. Raises ValueError for invalid JSON or GBNF."""
     if grammar.kind == "regex":
         return str(matcher.grammar_from_regex(grammar.text))
     if grammar.kind == "lark":
@@ -124,7 +123,7 @@ def translate(grammar: Grammar, matcher: Any, control: ControlTokens) -> str:
 
 
 class GrammarMask:
-    """The grammar of one reply, asked token by token. Implements TokenMask."""
+    """The grammar of one reply, queried token by token. Implements TokenMask."""
 
     def __init__(
         self,
@@ -138,13 +137,15 @@ class GrammarMask:
         self._only_ends = np.zeros(n_vocab, dtype=np.bool_)
         self._only_ends[list(ends)] = True
         self._words = np.zeros((n_vocab + 31) // 32, dtype=np.int32)
-        self._reply: list[int] = []  # what the reply has said
-        self._path: list[int] = []  # what the matcher has consumed beyond that
-        self._masks: dict[Path, NDArray[np.bool_]] = {}  # of this step: target and drafter ask for the same paths
+        self._reply: list[int] = []  # the reply's tokens
+        self._path: list[int] = []  # further tokens that the matcher has consumed
+        self._masks: dict[Path, NDArray[np.bool_]] = {}  # of this step: target and drafter query the same paths
 
     def begin(self, reply: Tokens) -> None:
-        """The reply has these tokens [n] now: those of the last time, and more. Raises SettingsError for one that the
-        grammar does not allow; what ends the turn after a complete reply is no part of it.
+        """Set the reply's tokens [n], which extend those of the last call.
+
+        Raises SettingsError for a token that the grammar does not allow; an end-of-turn token after a complete reply is
+        not part of it.
         """
         self._masks.clear()
         new = reply[len(self._reply) :].tolist()
@@ -159,9 +160,10 @@ class GrammarMask:
         self._path = []
 
     def allowed(self, path: Path) -> NDArray[np.bool_]:
-        """[n_vocab] which tokens may follow the reply and `path`; what ends a turn where `path` leaves the grammar.
+        """Return the mask [n_vocab] of tokens that may follow the reply and `path`.
 
-        Drafts may hold such a path, but the target gives the token at which it leaves no chance, so none of it is kept.
+        If `path` leaves the grammar, it allows only tokens that end the turn. Drafts may contain such a path, but the
+        target gives its first invalid token no probability, so none of it is accepted.
         """
         mask = self._masks.get(path)
         if mask is None:
@@ -169,11 +171,13 @@ class GrammarMask:
         return mask
 
     def forced(self) -> Path:
-        """The tokens that must come next, as text; a model may cut that text into other tokens."""
+        """Return the tokens that must come next, as the tokenization of forced text; a model may tokenize it
+        differently.
+        """
         return tuple(self._matcher.compute_ff_tokens()) if self._go_to(()) else ()
 
     def _go_to(self, path: Path) -> bool:
-        """Brings the matcher to the state after the reply and `path`; False when the grammar ends or breaks before."""
+        """Move the matcher to the state after the reply and `path`; return whether the grammar allows all of it."""
         shared = common_start(self._path, path)
         if shared < len(self._path):
             self._matcher.rollback(len(self._path) - shared)
@@ -188,9 +192,7 @@ class GrammarMask:
         return np.unpackbits(self._words.view(np.uint8), bitorder="little")[: self.n_vocab].view(np.bool_)
 
     def _check(self) -> None:
-        """Raises SettingsError when the grammar proves too complex for the library; the next path is asked of a new
-        matcher.
-        """
+        """Raise SettingsError if the grammar is too complex for the library; the next path uses a new matcher."""
         if not self._matcher.is_error():
             return
         reason = first_line(self._matcher.get_error())

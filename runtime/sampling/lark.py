@@ -1,7 +1,7 @@
-"""Grammars in llguidance's Lark, for a vocabulary: its rules know control tokens as tokens. Terminals and JSON schemas
-cannot hold any and stay text.
+"""Adapts grammars in llguidance's Lark to a vocabulary: its rules treat control tokens as tokens. Terminals and JSON
+schemas cannot contain any and stay text.
 
-`other_marks` is a rule of every grammar: any control token that the grammar names nowhere and that ends no turn.
+`other_marks` is a rule of every grammar: any control token that the grammar does not name and that ends no turn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 from runtime.sampling.control_tokens import ControlTokens, all_but, ranges, these
 
 OTHER_MARKS = "other_marks"
-NOTHING = r"/[^\s\S]/"  # what no text matches
+NOTHING = r"/[^\s\S]/"  # matches no text
 LEXEMES = re.compile(
     r"""(?P<comment>(?:\#|//)[^\n]*)
     | (?P<json>%(?:json|regex|llguidance)\b)
@@ -34,7 +34,7 @@ LEXEME = re.compile(r'\[(?:[^\]"]|"[^"]*")*?\b(?:lazy|stop|suffix|max_tokens|tem
 
 
 def lexemes(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a grammar in order with what they are: names of groups above, or "" for all else."""
+    """Yield the parts of a grammar in order with their kind: the name of a group above, or "" for all else."""
     at = 0
     while match := LEXEMES.search(text, at):
         yield "", text[at : match.start()]
@@ -44,7 +44,7 @@ def lexemes(text: str) -> Iterator[tuple[str, str]]:
 
 
 def json_end(text: str, at: int) -> int:
-    """Return where the JSON value that begins at a place ends; that place where it is none."""
+    """Return the position after the JSON value that begins at `at`, or `at` if there is none."""
     try:
         return json.JSONDecoder().raw_decode(text, SPACE.match(text, at).end())[1]  # type: ignore[union-attr]
     except (ValueError, RecursionError):
@@ -53,7 +53,7 @@ def json_end(text: str, at: int) -> int:
 
 @dataclass(frozen=True)
 class LarkGrammar:
-    """A grammar in Lark, read for a vocabulary."""
+    """A grammar in Lark, parsed for a vocabulary."""
 
     text: str
     control: ControlTokens
@@ -64,11 +64,11 @@ class LarkGrammar:
 
     @property
     def tokens(self) -> frozenset[int]:
-        """The ids of the control tokens that it takes."""
+        """The ids of the control tokens that it uses."""
         return frozenset(self.control.ids.values()) if self._asks_for_others else frozenset(self._named)
 
     def with_tokens(self) -> str:
-        """Return the grammar in which control tokens are tokens as well as text."""
+        """Return the grammar with control tokens allowed as tokens as well as text."""
         found, is_rule = list[str](), False
         for kind, part in self._lexemes:
             if kind == "head":
@@ -80,20 +80,20 @@ class LarkGrammar:
         return "".join(found)
 
     def _rewritten(self, kind: str, part: str) -> str:
-        """A part of a rule."""
+        """Return a part of a rule, with control tokens."""
         if kind == "string":
             return self.control.spelled_or_whole(part, lambda token: these([token]))
         return reference(part, self.control) if kind == "token" else part
 
     @property
     def _asks_for_others(self) -> bool:
-        """Does it refer to `other_marks` and define no such rule?"""
+        """Whether it refers to `other_marks` without defining that rule."""
         names = [(kind, part.partition(":")[0].partition("[")[0].strip(" \t!?")) for kind, part in self._lexemes]
         return ("name", OTHER_MARKS) in names and ("head", OTHER_MARKS) not in names
 
     @cached_property
     def _named(self) -> set[int]:
-        """The ids of the control tokens that a literal holds or a reference names."""
+        """The ids of the control tokens that a literal contains or a reference names."""
         found = set[int]()
         for kind, part in self._lexemes:
             if kind == "string":
@@ -104,7 +104,7 @@ class LarkGrammar:
 
 
 def reference(source: str, control: ControlTokens) -> str:
-    """Return a reference to tokens by id; one to any, or to all but some, leaves out those that end a turn."""
+    """Return a reference to tokens by id; a reference to any, or to all but some, excludes those that end a turn."""
     if not source.startswith("<["):
         token = control.find(source)
         return source if token is None or token in control.ends else these([token])

@@ -1,6 +1,6 @@
-"""Rows of logits: the largest of them, their softmax, the nucleus.
+"""Operations on rows of logits: the largest ones, their softmax, the nucleus.
 
-Pure functions that are exact and look at as little as they can.
+Pure functions that are exact and read as few values as possible.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 
 from runtime.core.draft import Logits
 
-SET = 64  # about so many values of which only the largest is looked at first
-MANY = 4  # times as many sets as values are wanted, from which on looking at sets first saves time
+SET = 64  # approximate size of a set of values of which only the largest is read first
+MANY = 4  # minimum ratio of sets to requested values for which reading sets first saves time
 
 
 class Row:
-    """A row of logits [n_vocab] in n_vocab // SET sets, of which the largest values [n_sets] are known: set i has i, i
-    + n_sets, ...
-    """
+    """A row of logits [n_vocab] in n_vocab // SET sets with known maxima [n_sets]: set i has i, i + n_sets, ..."""
 
     def __init__(self, logits: Logits) -> None:
         self.logits, self.n_sets = logits, max(1, len(logits) // SET)
@@ -32,17 +30,17 @@ class Row:
         self.best = self.maxima[self.best_set]
 
     def likeliest(self) -> int:
-        """A token whose logit is the largest."""
+        """Return a token with the largest logit."""
         return self.best_set + self.n_sets * int(self.logits[self.best_set :: self.n_sets].argmax())
 
     def peak(self) -> float:
-        """About the probability of the likeliest token, at temperature 1: of each set only its largest logit is
+        """Return the approximate probability of the most likely token at temperature 1: only each set's maximum is
         counted.
         """
         return 1 / float(np.add.reduce(np.exp(self.maxima - self.best)))
 
     def lone(self, lead: float) -> int | None:
-        """The token that is ahead of all others by more than `lead`, if there is one."""
+        """Return the token that leads all others by more than `lead`, or None."""
         least = self.best - lead
         if (
             np.count_nonzero(self.maxima >= least) > 1
@@ -52,9 +50,9 @@ class Row:
         return self.likeliest()
 
     def top_ids(self, k: int) -> NDArray[np.int64]:
-        """The ids [k] of the k largest logits, ascending.
+        """Return the ids [k] of the k largest logits, ascending.
 
-        The k-th largest of the sets' maxima has k values at or above it, so nothing below that needs to be looked at.
+        The k-th largest of the sets' maxima has k values at or above it, so no smaller value needs to be read.
         """
         logits = self.logits
         near = np.flatnonzero(logits >= np.partition(self.maxima if self.n_sets >= MANY * k else logits, -k)[-k])
@@ -65,7 +63,7 @@ class Row:
 
 
 def softmax(logits: Logits, temperature: float) -> NDArray[np.float64]:
-    """Probabilities [n] in float64."""
+    """Return probabilities [n] in float64."""
     x = logits.astype(np.float64)
     x -= x.max()
     x /= temperature
@@ -75,8 +73,8 @@ def softmax(logits: Logits, temperature: float) -> NDArray[np.float64]:
 
 
 def nucleus(probs: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """Indices, likeliest first, of the smallest set of likeliest tokens whose probabilities reach `top_p` (Holtzman et
-    al., arXiv 1904.09751).
+    """Return the indices, most likely first, of the smallest set of most likely tokens whose probabilities reach
+    `top_p` (Holtzman et al., arXiv 1904.09751).
     """
     near = np.flatnonzero(probs >= probs.max() * 1e-4)
     if probs[near].sum() < top_p:
@@ -87,20 +85,22 @@ def nucleus(probs: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """A token's log probability and the likeliest tokens in its place: by the model itself, or after all sampling
-    settings, where tokens that those leave out are not among the likeliest.
+    """A token's log probability, and the most likely tokens in its place.
+
+    The probabilities are those of the model itself, or those after all sampling settings. Tokens that these exclude are
+    not among the most likely.
     """
 
     token: int
     logprob: float
-    top: tuple[tuple[int, float], ...]  # (token id, log probability), likeliest first
+    top: tuple[tuple[int, float], ...]  # (token id, log probability), most likely first
 
 
 Report = Callable[[Logits, Sequence[int]], tuple[TokenLogprobs, ...]]  # of tokens [m] and their rows [m, n_vocab]
 
 
 def logprobs(rows: Logits, tokens: Sequence[int], n: int) -> tuple[TokenLogprobs, ...]:
-    """Log probabilities of `tokens` [m], each with the `n` likeliest of the row [m, n_vocab] it was chosen from."""
+    """Return log probabilities of `tokens` [m], each with the `n` most likely of its row of `rows` [m, n_vocab]."""
     found = []
     for row, token in zip(rows, tokens, strict=True):
         x = row.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Several things that bind a reply at once. Knows masks; must not know what they stand for."""
+"""Combines several masks of one reply. Knows masks; must not know their meaning."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from runtime.sampling.sampler import TokenMask
 
 
 class SharedMask:
-    """Allows what all of its masks allow, and where that is nothing, what the last one does. Implements TokenMask."""
+    """Allows the tokens that all its masks allow; if there are none, those of the last mask. Implements TokenMask."""
 
     def __init__(self, masks: Sequence[TokenMask]) -> None:
         self._masks = masks
 
     def begin(self, reply: Tokens) -> None:
-        """The reply has these tokens [n] now."""
+        """Set the reply's tokens [n]."""
         for mask in self._masks:
             mask.begin(reply)
 
     def allowed(self, path: Path) -> NDArray[np.bool_]:
-        """[n_vocab] which tokens may follow the reply and `path`."""
+        """Return the mask [n_vocab] of tokens that may follow the reply and `path`."""
         masks = [mask.allowed(path) for mask in self._masks]
         found: NDArray[np.bool_] = np.logical_and.reduce(masks)
         return found if found.any() else masks[-1]
 
     def forced(self) -> Path:
-        """What the first of them that leaves no choice demands."""
+        """Return the forced tokens of the first mask that has any."""
         return next(filter(None, (mask.forced() for mask in self._masks)), ())
 
 
 def together(masks: Sequence[TokenMask]) -> TokenMask | None:
-    """All of them as one; None where there is none."""
+    """Return all masks as one, or None if there are none."""
     return SharedMask(masks) if len(masks) > 1 else next(iter(masks), None)

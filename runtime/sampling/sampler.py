@@ -1,4 +1,4 @@
-"""From a row of logits to a choice: the settings and the pipeline, the same for the target and for the drafters of a
+"""Chooses a token from a row of logits: the settings and the pipeline, the same for the target and the drafters of a
 reply.
 
 The pipeline's order: logit bias, grammar mask, repetition, frequency and presence penalties, temperature, top-k, top-p,
@@ -23,16 +23,16 @@ from runtime.core.errors import SettingsError
 from runtime.sampling.gumbel import MASK, gumbel
 from runtime.sampling.logits import Report, Row, TokenLogprobs, logprobs, nucleus, softmax
 
-MOST_BIAS = 1e30  # a sum with a logit is still a number
-ROUNDING = 1e-3  # what a bound on exponents must leave to be safe from it
+MOST_BIAS = 1e30  # the sum with a logit is still finite
+ROUNDING = 1e-3  # safety margin for bounds on exponents
 NO_CONTEXT: Tokens = np.zeros(0, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are chosen.
+    """Sampling settings.
 
-    Temperature 0 takes the likeliest token; a seed makes the text reproducible with any drafter.
+    Temperature 0 takes the most likely token; a seed makes the text reproducible with any drafter.
     """
 
     temperature: float = 0.8
@@ -41,13 +41,13 @@ class Sampling:
     min_p: float = 0.05  # 0 = off
     seed: int | None = None
     repetition_penalty: float = 1.0  # divides positive logits of recent tokens and multiplies negative ones; 1 = off
-    frequency_penalty: float = 0.0  # taken off for each recent occurrence; 0 = off
-    presence_penalty: float = 0.0  # taken off once; 0 = off
-    penalty_last_n: int = 64  # how many tokens count as recent; 0 = the whole context
-    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, what is added to its logit); minus infinity forbids it
+    frequency_penalty: float = 0.0  # subtracted for each recent occurrence; 0 = off
+    presence_penalty: float = 0.0  # subtracted once; 0 = off
+    penalty_last_n: int = 64  # number of recent tokens; 0 = the whole context
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, addition to its logit); minus infinity forbids it
 
     def __post_init__(self) -> None:
-        """Raises SettingsError naming the field."""
+        """Raise SettingsError naming the invalid field."""
         check("temperature", self.temperature, 0 <= self.temperature <= 100, "from 0 to 100")
         check("top_k", self.top_k, self.top_k >= -1, "0 or -1 (off) or more")
         check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
@@ -65,32 +65,33 @@ class Sampling:
 
     @property
     def penalises(self) -> bool:
-        """Does what was said before change what is likely?"""
+        """Whether any penalty depends on earlier tokens."""
         return (self.repetition_penalty, self.frequency_penalty, self.presence_penalty) != (1.0, 0.0, 0.0)
 
 
 def check(field: str, value: float | None, good: bool, wanted: str) -> None:
-    """Raises SettingsError unless `good` (a comparison with NaN is not)."""
+    """Raise SettingsError unless `good` (a comparison with NaN is not)."""
     if not good:
         raise SettingsError(f"{field} is {f'{value}':.32}: it must be {wanted}.")
 
 
 class TokenMask(Protocol):
-    """Which tokens a grammar allows after what the reply has said so far."""
+    """The tokens that a constraint such as a grammar allows after the reply so far."""
 
     def begin(self, reply: Tokens) -> None:
-        """The reply has these tokens [n] now."""
+        """Set the reply's tokens [n]."""
 
     def allowed(self, path: Path) -> NDArray[np.bool_]:
-        """[n_vocab] which tokens may follow the reply and the tentative tokens of `path`."""
+        """Return the mask [n_vocab] of tokens that may follow the reply and the tentative tokens of `path`."""
 
     def forced(self) -> Path:
-        """The tokens that must come next, as far as is known."""
+        """Return the tokens that must come next, as far as known."""
 
 
 def lead(sampling: Sampling, n: int) -> float:
-    """By how much the likeliest of `n` tokens must be ahead of the next to be sure to be the only one that is left;
-    temperature above 0.
+    """Return the lead over the second of `n` tokens from which the most likely one is certain to be the only one left.
+
+    It is in logits; temperature above 0.
     """
     by_min_p = -math.log(sampling.min_p) if sampling.min_p else math.inf
     n_others = max(1, (sampling.top_k if sampling.top_k > 0 else n) - 1)
@@ -99,7 +100,7 @@ def lead(sampling: Sampling, n: int) -> float:
 
 
 def distribution(row: Row, sampling: Sampling) -> Distribution:
-    """What the next token is drawn from, from temperature on, which is above 0."""
+    """Return the distribution of the next token, from the temperature step on; temperature above 0."""
     n = len(row.logits)
     if (token := row.lone(lead(sampling, n))) is not None:
         return certain(token)
@@ -112,7 +113,7 @@ def distribution(row: Row, sampling: Sampling) -> Distribution:
 
 
 def penalise(logits: Logits, recent: Tokens, sampling: Sampling) -> None:
-    """Applies the three penalties to `logits` [n_vocab] in place (repetition: Keskar et al., arXiv 1909.05858)."""
+    """Apply the three penalties to `logits` [n_vocab] in place (repetition: Keskar et al., arXiv 1909.05858)."""
     ids, counts = np.unique(recent, return_counts=True)
     inside = ids < len(logits)
     ids, counts = ids[inside], counts[inside]
@@ -122,31 +123,31 @@ def penalise(logits: Logits, recent: Tokens, sampling: Sampling) -> None:
 
 
 class Sampler:
-    """One reply's choices. `begin` says before each step what came so far; paths are tentative tokens after it."""
+    """Chooses the tokens of one reply. `begin` sets the context before each step; a path continues it tentatively."""
 
     def __init__(self, sampling: Sampling, mask: TokenMask | None = None, tolerance: float = 0.0) -> None:
         self.sampling, self.mask = sampling, mask
-        self.tolerance = tolerance  # by how much a logit may differ between batch widths
-        self.n_near_ties = 0  # choices that such a difference could turn
+        self.tolerance = tolerance  # difference of a logit between batch widths, at most
+        self.n_near_ties = 0  # choices that such a difference could change
         self.is_greedy = sampling.temperature == 0
-        self.rng = random.Random(sampling.seed)  # not of NumPy, whose import takes longer than a first token
+        self.rng = random.Random(sampling.seed)  # not NumPy's, whose import takes longer than a first token
         biases = dict[int, float]()
         for token, bias in sampling.logit_bias:
             biases[token] = biases.get(token, 0.0) + bias
         self._bias_ids = np.array([*biases], dtype=np.int64)
-        with np.errstate(over="ignore"):  # what is too far below zero forbids the token, as minus infinity does
+        with np.errstate(over="ignore"):  # a very negative bias forbids the token, as minus infinity does
             self._biases = np.array([*biases.values()]).astype(np.float32)
         self._changes_logits = bool(sampling.logit_bias or mask or sampling.penalises)
         self.context, self.position = NO_CONTEXT, 0
 
     def begin(self, context: Tokens, position: int) -> None:
-        """Every path starts after `context` [n], whose last `position` tokens are the reply's."""
+        """Set the `context` [n] that every path starts after; its last `position` tokens are the reply's."""
         self.context, self.position = context, position
         if self.mask:
             self.mask.begin(context[len(context) - position :])
 
     def adjusted(self, logits: Logits, path: Path = ()) -> Logits:
-        """The row after bias, mask and penalties; the row itself where none applies."""
+        """Return the row after bias, mask and penalties; the row itself if none applies."""
         if not self._changes_logits:
             return logits
         row = logits.copy()
@@ -165,15 +166,15 @@ class Sampler:
         return row
 
     def forced(self) -> Path:
-        """What the grammar leaves no choice about."""
+        """Return the tokens that the grammar forces."""
         return self.mask.forced() if self.mask else ()
 
     def distribution(self, logits: Logits, path: Path = ()) -> Distribution:
-        """What the token after `path` is drawn from, after the whole pipeline; temperature above 0."""
+        """Return the distribution of the token after `path`, after the whole pipeline; temperature above 0."""
         return distribution(Row(self.adjusted(logits, path)), self.sampling)
 
     def choose(self, logits: Logits, path: Path = ()) -> int:
-        """The token that logits and seed decide: argmax of log p(x) + Gumbel noise, or of the logits when greedy."""
+        """Return the token by logits and seed: argmax of log p(x) + Gumbel noise, or of the logits when greedy."""
         row = self.adjusted(logits, path)
         if self.is_greedy:
             token = int(row.argmax())
@@ -188,12 +189,13 @@ class Sampler:
         return self.couple(given, len(path))
 
     def _count_near_tie(self, lead: float) -> None:
-        """`lead` of the best over the next, in logits: could rounding have turned the two around?"""
+        """Count a choice that rounding could change; `lead` is that of the best over the next, in logits."""
         self.n_near_ties += lead <= 2 * self.tolerance
 
     def couple(self, given: Distribution, depth: int) -> int:
-        """The token of `given` that the seed's noise selects at `depth` tokens after the context; without a seed, one
-        drawn.
+        """Return the token of `given` that the seed's noise selects, `depth` tokens after the context.
+
+        Without a seed, the token is drawn.
         """
         if len(given.ids) == 1:
             return int(given.ids[0])
@@ -202,7 +204,7 @@ class Sampler:
         )
 
     def _scores(self, given: Distribution, depth: int) -> NDArray[np.float64]:
-        """[n] by which the tokens of `given` are chosen: log p(x), and with a seed its noise."""
+        """Return scores [n] for the tokens of `given`: log p(x), and with a seed its noise."""
         scores: NDArray[np.float64] = np.log(given.probs)
         return (
             scores
@@ -211,11 +213,15 @@ class Sampler:
         )
 
     def report(self, n: int, after_sampling: bool) -> Report:
-        """What says how likely tokens were and the `n` likeliest in their place: by the model itself, or after all."""
+        """Return a function for log probabilities of tokens and the `n` most likely: of the model itself, or after
+        sampling.
+        """
         return partial(self._logprobs if after_sampling else logprobs, n=n)
 
     def _logprobs(self, rows: Logits, tokens: Sequence[int], n: int) -> tuple[TokenLogprobs, ...]:
-        """As logits.logprobs, but by the chances that tokens had after the whole pipeline: a greedy choice had all."""
+        """Return log probabilities as logits.logprobs does, but after the whole pipeline: a greedy choice has
+        probability 1.
+        """
         found = []
         for i, token in enumerate(tokens):
             given = certain(token) if self.is_greedy else self.distribution(rows[i], tuple(tokens[:i]))
@@ -225,12 +231,12 @@ class Sampler:
         return tuple(found)
 
     def draw(self, given: Distribution) -> int:
-        """A token drawn from `given` with the generator."""
+        """Return a token drawn from `given` with the generator."""
         i = int(given.probs.cumsum().searchsorted(self.rng.random(), side="right"))
         return int(given.ids[min(i, len(given.ids) - 1)])
 
     def pick(self, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
-        """A drafter's token, chosen so that the target most likely agrees: same pipeline, same rule, same noise."""
+        """Return a drafter's token, likely to agree with the target's: same pipeline, same rule, same noise."""
         row = Row(self.adjusted(logits, path))
         confidence = row.peak()
         if self.is_greedy:
@@ -244,5 +250,5 @@ class Sampler:
 
 
 def best(ids: NDArray[np.int64], scores: NDArray[np.floating], besides: int, n: int) -> Path:
-    """The `n` of `ids` with the highest scores but for `besides`, best first."""
+    """Return the `n` of `ids` with the highest scores except `besides`, best first."""
     return tuple(token for token in ids[np.argsort(-scores, kind="stable")[: n + 1]].tolist() if token != besides)[:n]

@@ -1,6 +1,7 @@
-"""JSON schemas as constraints: closed where they are silent about further keys, and what of one cannot be enforced.
+"""Prepares JSON schemas as constraints: closes objects that do not mention further keys, and finds unsupported
+keywords.
 
-Knows JSON and what llguidance understands of schemas; knows no tokens.
+Knows JSON and llguidance's support of schemas; knows no tokens.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from typing import Any
 
 Schema = dict[str, Any]
 DEFINITIONS = ("$defs", "definitions")
-MAPS = ("properties", "patternProperties", *DEFINITIONS)  # keywords whose values are schemas by name
+MAPS = ("properties", "patternProperties", *DEFINITIONS)  # keywords whose values map names to schemas
 LISTS = ("prefixItems", "items", "anyOf", "oneOf", "allOf")
 SINGLE = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
-ALSO = ("allOf", "anyOf", "oneOf", "$ref", "patternProperties")  # may name keys besides `properties`
-MOST_KEYS = 2000  # that a schema may name: preparing 10,000 optional ones takes half a minute, and fails
-MOST_PATTERNS = 100  # for keys, each of which is set against all others: 500 take half a minute as well
+ALSO = ("allOf", "anyOf", "oneOf", "$ref", "patternProperties")  # these may name keys in addition to `properties`
+MOST_KEYS = 2000  # keys that a schema may name: compiling 10,000 optional ones takes half a minute, and fails
+MOST_PATTERNS = 100  # for keys, each of which is compared with all others: 500 take half a minute as well
 LIMITS = {"properties": ("keys", MOST_KEYS), "patternProperties": ("patterns for keys", MOST_PATTERNS)}
-MOST = 8  # keywords that are named of a schema with more faults
+MOST = 8  # unsupported keywords that are reported, at most
 
 
 def closed(schema: Schema) -> Schema:
-    """The schema without keys that it does not name, wherever it does not say whether others may come.
+    """Return the schema with unnamed keys forbidden, wherever it does not specify whether they are allowed.
 
-    An object whose keys are said in several places, as with `allOf`, stays open: each place would forbid the others'.
+    An object whose keys are named in several places, as with `allOf`, stays open: each place would forbid the others'
+    keys.
     """
     open_refs = {ref for node in nodes(schema) for part in joined(node) for ref in refs(part)}
     found: Schema = _closed(schema, open_refs)
@@ -51,7 +53,7 @@ def _closed(node: Any, open_refs: set[str]) -> Any:
 
 
 def names_all_keys(node: Schema) -> bool:
-    """Does an object's schema name keys, and nothing in it speaks of others?"""
+    """Whether an object's schema names all its keys, and nothing in it allows others."""
     named = node.get("properties")
     if not isinstance(named, dict) or "additionalProperties" in node or any(key in node for key in ALSO):
         return False
@@ -59,7 +61,7 @@ def names_all_keys(node: Schema) -> bool:
 
 
 def joined(node: Schema) -> list[Any]:
-    """The parts of a schema that speak of the same value together with others."""
+    """Return the parts of a schema that apply to the same value together."""
     parts = [part for key in ("allOf", "anyOf", "oneOf") for part in as_list(node.get(key))]
     alternatives_alone = "allOf" not in node and sum(key in node for key in ("anyOf", "oneOf")) == 1
     if "properties" not in node and (alternatives_alone or len(parts) == 1):
@@ -68,12 +70,12 @@ def joined(node: Schema) -> list[Any]:
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list as it is; nothing else is one."""
+    """Return a list as it is, and [] for anything else."""
     return value if isinstance(value, list) else []
 
 
 def nodes(schema: Any) -> Iterator[Schema]:
-    """Every schema in a schema: definitions first, which others refer to, and the inner before the outer."""
+    """Yield every schema in a schema: definitions first, as others refer to them, and inner ones before outer ones."""
     if not isinstance(schema, dict):
         return
     for key, value in sorted(schema.items(), key=lambda item: item[0] not in DEFINITIONS):
@@ -87,13 +89,13 @@ def nodes(schema: Any) -> Iterator[Schema]:
 
 
 def n_keys(schema: Any, keyword: str = "properties") -> int:
-    """How many keys of objects it names, or patterns for such."""
+    """Return the number of keys of objects that it names, or of patterns for keys."""
     maps = (node.get(keyword) for node in nodes(schema))
     return sum(len(each) for each in maps if isinstance(each, dict))
 
 
 def excess(schema: Any) -> str:
-    """What it has too much of to be prepared in a second or so; "" where it has not."""
+    """Return which part is too large to be compiled in about a second; "" if none is."""
     for keyword, (what, most) in LIMITS.items():
         if (n := n_keys(schema, keyword)) > most:
             return f"names {n} {what}, and more than {most} take too long to prepare"
@@ -101,23 +103,23 @@ def excess(schema: Any) -> str:
 
 
 def refs(schema: Any) -> set[str]:
-    """What a schema refers to."""
+    """Return the references in a schema."""
     return {node["$ref"] for node in nodes(schema) if isinstance(node.get("$ref"), str)}
 
 
 def is_usable(schema: Schema, lenient: bool = False) -> bool:
-    """Can a reply be bound to it? Where `lenient`, keywords that are merely unknown may be left out."""
+    """Whether a reply can be constrained to it. If `lenient`, unknown keywords may be left out."""
     from llguidance import LLMatcher
 
     try:
         grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"lenient": lenient})
-    except ValueError:  # numbers that Python reads, and JSON has not
+    except ValueError:  # numbers that Python reads but JSON does not have
         return False
     return not LLMatcher.validate_grammar_with_warnings(grammar)[0]
 
 
 def unsupported(schema: Schema) -> tuple[str, ...]:
-    """The keywords that a reply cannot be bound to, as far as they can be told; none where it can be bound to all."""
+    """Return the unsupported keywords, as far as they can be found; none if the whole schema can be enforced."""
     return _unsupported(json.dumps(schema))
 
 
@@ -134,10 +136,10 @@ def _unsupported(text: str) -> tuple[str, ...]:
 
 
 def without(node: Schema, key: str) -> Schema:
-    """The schema but for a keyword."""
+    """Return the schema without a keyword."""
     return {name: value for name, value in node.items() if name != key}
 
 
 def whole(node: Schema, schema: Mapping[str, Any]) -> Schema:
-    """An inner schema with the definitions that it may refer to."""
+    """Return an inner schema with the definitions that it may refer to."""
     return {key: schema[key] for key in DEFINITIONS if key in schema} | node

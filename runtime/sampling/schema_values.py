@@ -1,6 +1,6 @@
-"""What a JSON schema says of single values, in terms that llguidance keeps to, and what of it is left out.
+"""Rewrites a JSON schema's limits on single values in a form that llguidance enforces, and lists the rest.
 
-The library reads bounds as floats, and knows some formats only; by JSON Schema a format need not be enforced.
+The library reads bounds as floats, and supports some formats only; by JSON Schema a format need not be enforced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KNOWN_FORMATS = {
     "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown",
 }  # fmt: skip
 SIZED = re.compile(r"(u?)int(8|16|32|64)")  # formats that are bounds
-MOST_WHOLE = 2**53 - 1  # the largest integer of an unbounded one: a model may write digits without end
+MOST_WHOLE = 2**53 - 1  # bound of an unbounded integer: a model may write digits without end
 BOUNDS = "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"
 PAIRS = (
     ("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties"),
@@ -25,7 +25,7 @@ PAIRS = (
 
 
 def enforceable(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
-    """Return a copy with bounds that hold and without what cannot be enforced, and the keywords that were left out."""
+    """Return a copy with enforceable bounds and without unenforceable keywords, and the keywords that were left out."""
     found, left_out = json.loads(json.dumps(schema)), list[str]()
     for node in list(nodes(found)):
         kinds = node["type"] if isinstance(node.get("type"), list) else [node.get("type")]
@@ -42,7 +42,7 @@ def enforceable(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
 
 
 def contradiction(schema: Schema) -> str:
-    """Return which limit of a value is over which; "" where none is."""
+    """Return the lower limit of a value that exceeds its upper one, as a clause; "" if there is none."""
     for node in nodes(schema):
         for low, high in PAIRS:
             least, most = number(node.get(low)), number(node.get(high))
@@ -52,14 +52,15 @@ def contradiction(schema: Schema) -> str:
 
 
 def number(value: Any) -> int | float | None:
-    """Return a number that a float can be as it is; None for anything else."""
+    """Return a number within the range of a float; None for anything else."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and abs(value) <= sys.float_info.max else None
 
 
 def bound_integer(node: Schema) -> None:
-    """Give an integer's schema two bounds, each the next float within it: larger ones lose a few values, and let none
-    through.
+    """Give an integer's schema two bounds, each the next float inside it.
+
+    Above 2**53 this excludes a few valid values, and allows no invalid ones.
     """
     low, high = whole_bounds(node)
     node.pop("exclusiveMinimum", None)
@@ -68,9 +69,7 @@ def bound_integer(node: Schema) -> None:
 
 
 def whole_bounds(node: Schema) -> tuple[int, int]:
-    """Return the least and the greatest integer that a schema allows, of which one that is not said is as large as
-    floats are exact.
-    """
+    """Return the smallest and the largest integer of a schema; a missing bound is set where floats are exact."""
     lows = [math.ceil(x) for x in (number(node.get("minimum")),) if x is not None]
     lows += [math.floor(x) + 1 for x in (number(node.get("exclusiveMinimum")),) if x is not None]
     highs = [math.floor(x) for x in (number(node.get("maximum")),) if x is not None]
@@ -86,7 +85,7 @@ def whole_bounds(node: Schema) -> tuple[int, int]:
 
 
 def inner(bound: int, towards: float) -> int:
-    """Return the integer nearest to a bound that a float can be, on the side `towards` which values lie."""
+    """Return the integer nearest to a bound that a float can represent, on the side `towards` which values lie."""
     near = float(bound)
     is_outside = near < bound if towards > 0 else near > bound
     return int(math.nextafter(near, towards) if is_outside else near)

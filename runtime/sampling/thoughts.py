@@ -1,7 +1,7 @@
-"""How long a reply may think: after so many tokens of its thought, nothing may follow but the mark that ends it.
+"""Limits the length of a reply's reasoning: after a number of its tokens, only the mark that ends it may follow.
 
-What may follow depends on the reply's tokens alone, so no seed, draft or stream changes it. Knows tokens by their
-bytes; knows no model.
+The mask depends on the reply's tokens alone, so no seed, draft or stream changes it. Knows tokens by their bytes; knows
+no model.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from runtime.core.draft import Path, Tokens
 
-CHARACTER = 4  # bytes, at most
+CHARACTER = 4  # bytes per character, at most
 utf8 = getincrementaldecoder("utf8")
 
 
 @dataclass(frozen=True, slots=True)
 class ThoughtBudget:
-    """At most `n_tokens` between the marks `begin` and `end`; `is_open`: the prompt has the first of them already."""
+    """At most `n_tokens` between the marks `begin` and `end`; `is_open`: the prompt contains `begin` already."""
 
     n_tokens: int
     begin: str
@@ -31,17 +31,17 @@ class ThoughtBudget:
 
 
 class Thought(NamedTuple):
-    """How far a reply's thought has come."""
+    """The state of a reply's reasoning."""
 
     is_inside: bool
-    text: bytes = b""  # the last of it, which may begin a mark
-    n: int = 0  # its tokens
-    n_closing: int = 0  # tokens of the closing mark that it was made to say
-    is_over: bool = False  # or was never begun
+    text: bytes = b""  # its last bytes, which may begin a mark
+    n: int = 0  # number of its tokens
+    n_closing: int = 0  # tokens of the forced closing mark so far
+    is_over: bool = False  # or never began
 
 
 class ThoughtMask:
-    """The budget of one reply, asked token by token. Implements TokenMask."""
+    """The reasoning budget of one reply, queried token by token. Implements TokenMask."""
 
     def __init__(
         self, budget: ThoughtBudget, closing: Sequence[int], token_bytes: Callable[[int], bytes], n_vocab: int
@@ -52,12 +52,12 @@ class ThoughtMask:
         self._n_seen, self._thought = 0, Thought(budget.is_open)
 
     def begin(self, reply: Tokens) -> None:
-        """The reply has these tokens [n] now: those of the last time, and more."""
+        """Set the reply's tokens [n], which extend those of the last call."""
         self._thought = self._after(self._thought, reply[self._n_seen :].tolist())
         self._n_seen = len(reply)
 
     def allowed(self, path: Path) -> NDArray[np.bool_]:
-        """[n_vocab] which tokens may follow the reply and `path`."""
+        """Return the mask [n_vocab] of tokens that may follow the reply and `path`."""
         thought = self._after(self._thought, path)
         if not self._must_close(thought):
             return self._anything
@@ -66,11 +66,11 @@ class ThoughtMask:
         return only
 
     def forced(self) -> Path:
-        """What is left of the closing mark, where it has to come."""
+        """Return the rest of the closing mark, if it is forced."""
         return self._closing[self._thought.n_closing :] if self._must_close(self._thought) else ()
 
     def _must_close(self, thought: Thought) -> bool:
-        """Is the budget spent? A character that was begun is finished first."""
+        """Whether the budget is spent. An incomplete character is finished first."""
         if not thought.is_inside or thought.is_over or thought.n < self._most:
             return False
         return bool(thought.n_closing) or is_whole(thought.text)
@@ -99,7 +99,7 @@ class ThoughtMask:
 
 
 def is_whole(text: bytes) -> bool:
-    """Does no character lack its last bytes?"""
+    """Whether the text does not end inside a character."""
     decoder = utf8("replace")
     decoder.decode(text)
     return not decoder.getstate()[0]

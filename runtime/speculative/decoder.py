@@ -1,6 +1,6 @@
 """One step of decoding a batch: propose, forward, verify, learn. Plain decode is the empty draft.
 
-Knows token ids only; which sequences decode in a step is the scheduler's, which tokens end a reply the engine's.
+Knows token ids only. The scheduler chooses the sequences of a step, and the engine decides which tokens end a reply.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Result = Step | SlipstreamError
 
 
 class Decoder:
-    """A target, the drafters offered to it in order of cost, and the controller that chooses among them."""
+    """A target, its drafters in order of cost, and the controller that chooses among them."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class Decoder:
         proposer = Proposer(controller, self.lineup, threads, self.branches)
         self.preparation = Preparation(target, controller, self.lineup, proposer)
         self._passes.threads = threads
-        self.inexact = INEXACT  # why a sequence with a seed is plain, if it is for that
+        self.inexact = INEXACT  # reason for plain decode of a sequence with a seed, if wider passes round differently
 
     def read(self, prompts: Sequence[Tokens], n_sequences: int = 1) -> None:
-        """Read prompts [n], as far as they were not read, in one pass. Raises what a pass raises."""
+        """Prefill the uncached tokens of prompts [n] in one pass. Raises what a pass raises."""
         self._passes.set_clock()
         self._watch_memory(None)
         n_rows = self.target.n_unread(prompts)
@@ -69,7 +69,7 @@ class Decoder:
         is_cancelled: Callable[[], bool] = lambda: False,
         n_sequences: int = 1,
     ) -> None:
-        """Begin a reply to `context` [n]; drafters read it too, where the reply will repay that."""
+        """Begin a reply to `context` [n]; drafters prefill it too if the reply is long enough to repay that."""
         n_together = 1 if n_sequences == 1 else self._passes.n_together
         most = self.target.most_drafted(state.widths, len(context), self.controller.max_k)
         self.controller.begin(len(context), most=most, n_together=n_together)
@@ -79,19 +79,19 @@ class Decoder:
         self.lineup.begin(state, context, expected, has_grammar, is_cancelled)
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
-        """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context`."""
+        """End a reply, complete or not: the tokens of `context` after the first `n_prompt`."""
         self.lineup.finish(context, n_prompt)
 
     def rest(self) -> None:
-        """No sequence is left."""
+        """Note that no sequence is left: the use of cores by other processes is not measured until the next reply."""
         if self._passes.threads:
             self._passes.threads.pause()
 
     def step(self, batch: Sequence[StepInput], prompts: Sequence[Tokens] = (), n_sequences: int = 1) -> list[Result]:
-        """Make one pass in which these sequences decode and `prompts` [n] are read as far as they go; `n_sequences`
-        are being made in all.
+        """Run one pass that decodes these sequences and prefills `prompts` [n]. `n_sequences` counts all sequences that
+        are being generated.
 
-        Returns for each input its step or the error that is its own. Raises what the pass raises.
+        Returns for each input its step or its own error. Raises what the pass raises.
         """
         self._passes.set_clock()
         self._watch_memory(batch[0])
@@ -112,16 +112,18 @@ class Decoder:
         return [results[number] for number in range(len(batch))]
 
     def _watch_memory(self, first: StepInput | None) -> None:
-        """Give up what memory asks for, before a pass. Memory is read seldom; while something is given up, it is seen
-        in every step whether it is back: then the `first` sequence has its drafts at once.
+        """Suspend or restore drafters before a pass, as memory requires.
+
+        Memory is read seldom. While drafters are suspended, every step checks whether they are back; restored ones
+        first draft for the `first` sequence.
         """
         watch = self.lineup.degradation
         if watch is not None and (watch.reason or watch.monitor.clock() >= watch.monitor.next_look):
             self.lineup.degrade(*(first[:2] if first else ()))
 
     def _shares(self, ready: Sequence[Prepared], took: Took, n_read: int, n_sequences: int) -> tuple[list[float], Took]:
-        """Return the seconds of a pass that each of these sequences pays for, and what it took without the `n_read`
-        tokens of prompts; both are learned.
+        """Return each sequence's share of a pass in seconds, and the pass time without the `n_read` prompt tokens. The
+        cost model learns both.
         """
         n_drafted = [len(each.draft.tokens) for each in ready]
         n_context = sum(len(each.asked.context) for each in ready) // len(ready)
@@ -130,7 +132,7 @@ class Decoder:
         return self._passes.divide(n_drafted, n_context, n_read, took)
 
     def _conclude(self, ready: Prepared, logits: Logits, share: float, took: Took, n_together: int) -> Step:
-        """Verify a sequence's draft after a pass of which it had a `share` [s], and learns from that."""
+        """Verify a sequence's draft after a pass, and learn from the outcome. `share` is its part of the pass [s]."""
         began = self._passes.clock()
         _, asked, proposals, draft, is_idle, drafting, _ = ready
         state = asked.state
@@ -144,7 +146,7 @@ class Decoder:
         names = tuple([proposal.name for proposal in proposals if proposal.draft.tokens])
         rest = drafting + self._passes.clock() - began
         if asked.n_unread:
-            pass  # what reads a prompt says nothing of other passes
+            pass  # a pass that also reads a prompt does not predict the time of other passes
         elif is_idle and self.controller.is_usual(share):
             state.n_idle -= 1
             self.controller.idle(rest + share)
@@ -161,7 +163,7 @@ class Decoder:
         return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs, n_together, why)
 
     def _why(self, ready: Prepared) -> Why:
-        """Return what is known of a step."""
+        """Return the trace entry of a step."""
         _, asked, proposals, draft, is_idle, _, unasked = ready
         reason = (
             READ if asked.n_unread else ENDS if asked.most < 2 else "" if draft else self.why_plain(asked.state).text
@@ -173,15 +175,15 @@ class Decoder:
         return Why(len(asked.context), said, reason, self.controller.plain_alone, heard, unasked)
 
     def _steps_to_idle(self, state: DraftingState, names: tuple[str, ...]) -> int:
-        """Return the number of steps from now on in which none of a sequence's drafters need be asked; `names` had a
-        draft in this one.
+        """Return the number of next steps that skip all drafters of a sequence. `names` are the drafters whose drafts
+        were verified in this step.
         """
         if names or self._passes.is_on_trial:
             return 0
         return self.controller.n_idle([each.name for each in self.lineup.drafters if each.name in state.drafters])
 
     def why_plain(self, state: DraftingState | None = None) -> Reason:
-        """Return why the last step of that sequence was plain, by default of the last one that was decoded."""
+        """Return why the last step of a sequence was plain; by default, of the sequence that was decoded last."""
         state = state or self.preparation.current or DraftingState()
         reason = self.lineup.shortage or self.lineup.failed or state.left_out
         if reason is None and self.lineup.drafters and state.widths is Widths.EXACT and self.target.exact_rows < 2:

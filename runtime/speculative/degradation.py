@@ -1,9 +1,9 @@
-"""What is given up when memory is short, between two tokens, and taken back when it is not: drafters, never the target.
+"""Suspends drafters between two tokens when memory is short, and restores them when it is not; never the target.
 
-TIGHT closes the draft model and all conversations but the latest; drafters without a model go on. CRITICAL leaves plain
-decode, and drafters whose memory can be built again from the context or from disk are made anew, empty. The text does
-not depend on any of it: the loop may lose and gain drafters at every step. Knows drafters and the level; reads no
-memory itself, and changes nothing of the loop: it returns what has changed.
+TIGHT closes the draft model and all cached conversations but the latest; drafters without a model continue. CRITICAL
+leaves plain decode; drafters whose state can be rebuilt from the context or from disk are created again, empty. The
+text does not depend on any of this: the loop may lose and gain drafters at every step. Knows drafters and the memory
+level; does not read memory and does not change the loop, but returns the changes.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ log = logging.getLogger(__name__)
 
 
 class Change(NamedTuple):
-    """What an update gave up and took back."""
+    """Result of an update: the drafters that were suspended and restored."""
 
     suspended: tuple[Drafter, ...] = ()
     restored: tuple[Drafter, ...] = ()
-    failed: Reason | None = None  # why a drafter that should have come back did not
-    slots: int | None = None  # conversations that the target holds from now on, where that has changed
+    failed: Reason | None = None  # why a drafter could not be restored
+    slots: int | None = None  # new number of conversations that the target caches; None: unchanged
 
 
 class Degradation:
-    """Which drafters memory allows. `make` makes one by name with an empty memory; `draft` is the draft model or head,
-    whose drafter's name is `owner`.
+    """The drafters that the memory level allows.
+
+    `make` creates a drafter by name with empty state; `draft` is the draft model or head of the drafter named `owner`.
     """
 
     def __init__(
@@ -47,12 +48,12 @@ class Degradation:
     ) -> None:
         self._owner = owner
         self.monitor, self._make, self._draft, self._slots = monitor, make, draft, slots
-        self.level = Level.OK  # that drafters are kept to
-        self.reason: Reason | None = None  # for what is given up now
-        self._suspended: dict[str, Drafter | None] = {}  # None: to be made anew
+        self.level = Level.OK  # the level applied to the drafters
+        self.reason: Reason | None = None  # why drafters are suspended now
+        self._suspended: dict[str, Drafter | None] = {}  # by name; None: to be created again
 
     def update(self, drafters: Sequence[Drafter]) -> Change:
-        """Reads the level; says which of `drafters` have to go, and which may come back and are there."""
+        """Read the memory level; suspend those of `drafters` that it does not allow and restore those that it does."""
         level = self.monitor.update()
         if level == self.level:
             return self._restore() if self._suspended else Change()
@@ -65,7 +66,7 @@ class Degradation:
         return self._restore()._replace(suspended=suspended, slots=self._slots if level == Level.OK else 1)
 
     def renew(self, drafters: Sequence[Drafter]) -> Change:
-        """Lets the draft go, so that it comes back as its file is now; where memory has taken it, it will anyway."""
+        """Close the draft model or head so that it is reopened from its current file, now or once memory allows."""
         going = tuple(drafter for drafter in drafters if drafter.name == self._owner)
         self._suspended |= {drafter.name: None for drafter in going}
         if self._draft is not None and self._owner in self._suspended:
@@ -76,7 +77,7 @@ class Degradation:
         return self.level == Level.CRITICAL or (self.level == Level.TIGHT and name == self._owner)
 
     def _suspend(self, drafters: Sequence[Drafter]) -> None:
-        """Frees what the level does not allow."""
+        """Suspend drafters and free the memory that the level does not allow."""
         self._suspended |= {drafter.name: None if drafter.name == self._owner else drafter for drafter in drafters}
         if self._draft is not None and self._is_disallowed(self._owner):
             self._draft.close()
@@ -88,7 +89,7 @@ class Degradation:
             self.reason = Reason("memory", f"{lost}, because {self.monitor.found.text}")
 
     def _restore(self) -> Change:
-        """Takes back drafters that are allowed again; the model drafter once its model is open."""
+        """Restore drafters that are allowed again; the one with the draft model once that is open."""
         restored, failed = list[Drafter](), None
         for name in [name for name in self._suspended if not self._is_disallowed(name)]:
             try:
@@ -104,7 +105,7 @@ class Degradation:
         return Change(restored=tuple(restored), failed=failed)
 
     def _is_draft_open(self) -> bool:
-        """Has the draft model come back? It is opened if nobody has begun to."""
+        """Return whether the draft model is open; start opening it if necessary."""
         if self._draft is None:
             return True
         self._draft.reopen()
@@ -112,6 +113,6 @@ class Degradation:
 
 
 def trim_heap() -> None:
-    """Has the C library return freed memory to the system, where it keeps some (glibc)."""
+    """Make the C library return freed memory to the system, where it keeps some (glibc)."""
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
         trim(0)

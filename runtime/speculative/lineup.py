@@ -1,6 +1,6 @@
-"""Which drafters draft for a sequence: which begin it, which go and come back with the memory, and which broke.
+"""Tracks the available drafters and those of each sequence: suspended, restored and failed ones included.
 
-Knows drafters and the controller that judges them; drafts nothing.
+Knows drafters and the controller; drafts nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from runtime.speculative.control.reasons import Reason
 from runtime.speculative.degradation import Change, Degradation
 from runtime.speculative.step import DraftingState
 
-PIECE = 256  # tokens that a drafter reads between two looks at whether to go on
-NEGLIGIBLE = 64  # tokens to be read that are not worth a thought
+PIECE = 256  # tokens that a drafter prefills between two checks for cancellation
+NEGLIGIBLE = 64  # uncached tokens up to which the cost of prefill is ignored
 Cancelled = Callable[[], bool]
 
 
 class Lineup:
-    """The drafters that are there now, in order of cost."""
+    """The drafters that are available now, in order of cost."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class Lineup:
     ) -> None:
         self._order = [drafter.name for drafter in drafters]
         self._controller, self._target, self.degradation = controller, target, degradation
-        self.failed: Reason | None = None  # set when a drafter broke and was dropped
-        self.shortage: Reason | None = None  # set when memory took drafters away, during this reply or before
+        self.failed: Reason | None = None  # set when a drafter failed and was dropped
+        self.shortage: Reason | None = None  # set when drafters are suspended for memory, in this reply or before
         self._set(drafters)
 
     def _set(self, drafters: Iterable[Drafter]) -> None:
@@ -51,7 +51,7 @@ class Lineup:
         has_grammar: bool,
         is_cancelled: Cancelled,
     ) -> None:
-        """Have drafters read the prompt of a reply, where the reply will repay that."""
+        """Begin a reply with the drafters that can take part; they prefill its prompt if the reply repays that."""
         self.shortage = self.degradation.reason if self.degradation else None
         state.drafters, state.left_out, state.n_idle = set(), None, 0
         for drafter in list(self.drafters):
@@ -60,20 +60,20 @@ class Lineup:
                 self._admit(state, drafter, context, is_cancelled)
 
     def resume(self, state: DraftingState, context: Tokens) -> None:
-        """Make ready what drafters hold of a sequence, after steps of another one."""
+        """Switch the drafters to a sequence, after steps of another one."""
         for drafter in list(self.drafters):
             if drafter.name in state.drafters:
                 drafter.resume(context)
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
-        """A reply has ended, or was broken off: it is what follows the first `n_prompt` tokens of `context`."""
+        """End a reply, complete or not: the tokens of `context` after the first `n_prompt`."""
         for drafter in self.drafters:
             drafter.finish(context, n_prompt)
 
     def _admit(
         self, state: DraftingState, drafter: Drafter, context: Tokens, is_cancelled: Cancelled = lambda: False
     ) -> None:
-        """Let a drafter draft for a sequence, unless reading the prompt costs it more than it will save."""
+        """Admit a drafter to a sequence, unless reading the prompt would cost more than it will save."""
         state.drafters.add(drafter.name)
         n_uncached = drafter.n_uncached(context)
         if n_uncached <= NEGLIGIBLE:
@@ -86,7 +86,7 @@ class Lineup:
             state.left_out = Reason("cost", why)
 
     def _prefill(self, drafter: Drafter, context: Tokens, n_uncached: int, is_cancelled: Cancelled) -> None:
-        """Has a drafter read the prompt in pieces, so that it can be cancelled."""
+        """Prefill the prompt with a drafter, in pieces so that it can be cancelled."""
         began, n = time.perf_counter(), len(context)
         try:
             for end in [*range(n - n_uncached + PIECE, n, PIECE), n]:
@@ -99,21 +99,21 @@ class Lineup:
             self._controller.states[drafter.name].learn_prefill(n_uncached, time.perf_counter() - began)
 
     def drop(self, drafter: Drafter, error: SlipstreamError) -> None:
-        """Goes on without a drafter that broke."""
+        """Drop a drafter that failed."""
         self._set(each for each in self.drafters if each is not drafter)
         drafter.close()
         del self._controller.states[drafter.name]
         self.failed = Reason("draft-error", f"the {drafter.name} drafter failed: {error}")
 
     def degrade(self, state: DraftingState | None = None, context: Tokens | None = None) -> None:
-        """Give up, or takes back, what memory asks for; what comes back in mid-reply, of that `state`, reads its
-        `context` first.
+        """Suspend or restore drafters as memory requires. Drafters that are restored during a reply prefill its
+        `context`; `state` is the state of that reply.
         """
         if self.degradation is not None:
             self._take_change(self.degradation.update(self.drafters), state, context)
 
     def renew(self) -> None:
-        """Between two replies: the draft model or head is opened again, as its file is now."""
+        """Reopen the draft model or head from its current file. Call it between two replies."""
         if self.degradation is None:
             return
         change = self.degradation.renew(self.drafters)
@@ -122,7 +122,7 @@ class Lineup:
         self._take_change(change)
 
     def _take_change(self, change: Change, state: DraftingState | None = None, context: Tokens | None = None) -> None:
-        """Drafters go and come back; those that do read the `context` of the sequence of that `state`."""
+        """Apply a change; restored drafters prefill the `context` of the sequence with this `state`."""
         if change.slots is not None:
             self._target.set_slots(change.slots)
         for drafter in change.suspended:
@@ -140,16 +140,16 @@ class Lineup:
 
     @property
     def is_impaired(self) -> bool:
-        """Is a drafter lacking, for want of memory or because it broke?"""
+        """Whether a drafter is missing because memory is short or because it failed."""
         return bool(self.shortage or self.failed)
 
     @property
     def memory_level(self) -> str:
-        """How short memory is, as far as the drafters are kept to it."""
+        """Name of the memory level applied to the drafters."""
         return self.degradation.level.name if self.degradation else "OK"
 
     @property
     def given_up(self) -> str:
-        """What is given up for want of memory and why, with numbers; "" while nothing is."""
+        """What is suspended because memory is short, and why, with numbers; "" while nothing is."""
         reason = self.degradation.reason if self.degradation else None
         return reason.text if reason else ""

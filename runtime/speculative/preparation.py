@@ -1,6 +1,6 @@
-"""What is drafted for the sequences of a batch before their pass.
+"""Prepares the drafts of a batch's sequences before their pass.
 
-Knows drafters, the controller and how wide passes may be; knows no rule of acceptance.
+Knows drafters, the controller and the permitted widths of passes; knows no verification rule.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ NO_ROOM = "the pass had no room left for its draft, or it broke"
 class Prepared(NamedTuple):
     """A sequence's step before its pass."""
 
-    number: int  # of its input
+    number: int  # index of its input in the batch
     asked: StepInput
     proposals: Sequence[Proposal]
     draft: Draft
-    is_idle: bool  # was no drafter asked, because none was of use lately?
-    seconds: float  # that it took
-    unasked: Mapping[str, str]  # why drafters were not asked, by name
+    is_idle: bool  # whether all drafters were skipped because none was useful lately
+    seconds: float  # time of the preparation
+    unasked: Mapping[str, str]  # why drafters were skipped, by name
 
 
 class Preparation:
-    """Asks drafters for each sequence, and for several at once where they share passes."""
+    """Drafts for each sequence of a batch, and in shared passes for several sequences where a drafter supports it."""
 
     def __init__(self, target: TargetPasses, controller: Controller, lineup: Lineup, proposer: Proposer) -> None:
         self._target, self._controller, self._lineup, self._proposer = target, controller, lineup, proposer
         self.current: DraftingState | None = None  # the sequence of the last step
-        self.switch_seconds = 0.0  # that the last change from one sequence to another took
+        self.switch_seconds = 0.0  # time of the last switch from one sequence to another
 
     def all(self, batch: Sequence[StepInput]) -> tuple[dict[int, SlipstreamError], list[Prepared]]:
-        """Draft for these sequences. Returns the errors of those that fail, by number, and the others."""
+        """Draft for these sequences. Return the errors of those that fail, by index, and the prepared others."""
         errors, ready, later = dict[int, SlipstreamError](), list[Prepared](), dict[int, Asked]()
         room = self._target.room(batch, self._controller.max_k)
         for number, each in enumerate(batch):
@@ -57,7 +57,7 @@ class Preparation:
         return errors, self._together(ready, later, room) if later else ready
 
     def _together(self, ready: list[Prepared], later: Mapping[int, Asked], room: int) -> list[Prepared]:
-        """Add what is drafted for several of them at once: nothing where the pass has no room left."""
+        """Add the drafts that are made in shared passes; none if the target's pass has no room left."""
         clock = self._controller.passes.clock
         began = clock()
         proposals = self._proposer.propose_together(list(later.values()), room) if room > 0 else []
@@ -72,7 +72,7 @@ class Preparation:
         return ready
 
     def _one(self, number: int, asked: StepInput, room: int, n_together: int, later: list[Asked] | None) -> Prepared:
-        """Draft at most `room` tokens for a sequence, but for what is left for `later`."""
+        """Draft at most `room` tokens for a sequence; drafts for shared passes are deferred to `later`."""
         is_idle = asked.state.n_idle > 0 and self._controller.passes.n_together == n_together
         if not is_idle:
             self._switch_to(asked.state, asked.context, n_together)
@@ -83,8 +83,8 @@ class Preparation:
         return Prepared(number, asked, found.proposals, draft, is_idle, clock() - began, found.unasked)
 
     def _switch_to(self, state: DraftingState, context: Tokens, n_together: int) -> None:
-        """Make ready what is held of that sequence, in no step's time; what a pass of several needs, it makes ready
-        itself.
+        """Load the cached conversation of a sequence, outside the measured time of steps. A pass of several sequences
+        loads theirs itself.
         """
         if state is self.current:
             return
@@ -97,8 +97,8 @@ class Preparation:
     def _propose(
         self, asked: StepInput, room: int, n_together: int, later: list[Asked] | None
     ) -> tuple[Proposed, Draft]:
-        """Return what the drafters of this sequence propose for its step, and the draft of it, of at most `room`
-        tokens. What is drafted for several at once is left for `later`.
+        """Return the proposals for a sequence's step, and the draft made of them, of at most `room` tokens. Proposals
+        for shared passes are deferred to `later`.
         """
         state, context = asked.state, asked.context
         if self._lineup.drafters:

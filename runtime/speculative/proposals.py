@@ -1,6 +1,6 @@
-"""Asks drafters for proposals, as the controller decides, and compares proposals with the tokens that came.
+"""Collects proposals from drafters, as the controller decides, and compares them with the generated tokens.
 
-Knows drafters, the controller and times; knows no target and no rule of acceptance.
+Knows drafters, the controller and times; knows no target and no verification rule.
 """
 
 from __future__ import annotations
@@ -22,50 +22,49 @@ from runtime.speculative.step import StepInput
 
 
 class Proposal(NamedTuple):
-    """What a drafter proposed in a step, and how much of it goes to the target."""
+    """A drafter's proposal in a step, and the part of it that the target verifies."""
 
     name: str
     tokens: tuple[int, ...]  # a chain
-    confidences: Sequence[float]  # of each of them, and perhaps of one more that was rejected unnamed
-    draft: Draft  # NO_DRAFT: the rest is only scored
+    confidences: Sequence[float]  # of each token, and possibly of one more that the criterion rejected unnamed
+    draft: Draft  # the part to verify; the rest is only scored
     first_seconds: float
     rest_seconds: float = 0.0
     n_rest: int = 0
-    expected_gain: float = 0.0  # tokens that using it brings, as far as is believed
+    expected_gain: float = 0.0  # estimated tokens gained by verifying it
     is_probe: bool = False
 
 
 class Asked(NamedTuple):
-    """A drafter that is to be asked for a sequence, together with what is asked for others."""
+    """One sequence's share of a draft made for several sequences."""
 
     drafter: Drafter
     step: StepInput
     criterion: StoppingCriterion
-    room: int  # tokens at most
+    room: int  # most draft tokens
     is_probe: bool
 
 
 class Proposed(NamedTuple):
-    """What drafters propose for a sequence's step, and why others were not asked, by name."""
+    """The proposals for a sequence's step, and why other drafters were skipped, by name."""
 
     proposals: Sequence[Proposal] = ()
     unasked: Mapping[str, str] = {}
 
 
 class Proposer:
-    """Asks drafters, those that promise most first; one that breaks is dropped. With `branches` all proposals form one
-    tree.
+    """Runs drafters, those with the highest expected gain first; one that fails is dropped. With `branches` all
+    proposals form one tree.
     """
 
     def __init__(self, controller: Controller, lineup: Lineup, threads: Threads | None, branches: int) -> None:
         self.controller, self.lineup, self.threads, self.branches = controller, lineup, threads, branches
 
     def propose(self, step: StepInput, room: int, later: list[Asked] | None = None) -> Proposed:
-        """What the drafters propose that take part in a reply.
+        """Return the proposals of the drafters that take part in a reply.
 
-        One proposal is worth a wider pass (all of them for a tree), others are only scored. Lookups are asked first. A
-        draft has at most `room` tokens. What can be asked for several replies at once is left for `later`, where that
-        is given.
+        Lookups run first. Only one proposal is verified (all of them in a tree); others are only scored. A draft has at
+        most `room` tokens. Drafters that share passes among sequences are deferred to `later`, if that is given.
         """
         proposals, unasked, states = list[Proposal](), dict[str, str](), self.controller.states
         taking_part = [drafter for drafter in self.lineup.drafters if drafter.name in step.state.drafters]
@@ -87,12 +86,13 @@ class Proposer:
         return Proposed(proposals, unasked)
 
     def _asked(self, drafter: Drafter, choice: Choice, step: StepInput, room: int) -> Asked:
-        """What that drafter is to be asked together with others."""
+        """Return the sequence's share of a draft for several sequences."""
         return Asked(drafter, step, self.controller.criterion(drafter.name, choice), room, choice.decision is PROBE)
 
     def propose_together(self, asked: Sequence[Asked], room: int) -> list[Proposal]:
-        """What a drafter proposes for several replies side by side, a token of each from one pass; at most `room`
-        tokens in all. Nothing where it breaks.
+        """Return a drafter's proposals for several sequences, drafted in shared passes with one token of each.
+
+        They have at most `room` tokens in total. Empty if the drafter fails.
         """
         clock = self.controller.passes.clock
         began, drafter = clock(), asked[0].drafter
@@ -111,7 +111,7 @@ class Proposer:
         return [self._proposal(each, draft, seconds) for each, draft in zip(asked, drafts, strict=True)]
 
     def _draft_side_by_side(self, asked: Sequence[Asked], makers: Sequence[Drafting]) -> list[Draft]:
-        """Lets all go on until the last one stops."""
+        """Advance all drafting generators with shared passes until the last one stops."""
         drafts = [NO_DRAFT] * len(asked)
         wanted = {i: context for i, maker in enumerate(makers) if (context := next(maker, None)) is not None}
         while wanted:
@@ -128,7 +128,7 @@ class Proposer:
         return drafts
 
     def _proposal(self, asked: Asked, draft: Draft, seconds: float) -> Proposal:
-        """A draft of which every token took so long."""
+        """Return the proposal of a draft of which every token took `seconds`."""
         criterion, n_rest = asked.criterion, max(0, len(asked.criterion.confidences) - 1)
         tokens = criterion.drafted(draft.tokens)
         return Proposal(
@@ -143,14 +143,14 @@ class Proposer:
         )
 
     def _chosen(self, drafter: Drafter, step: StepInput, unasked: dict[str, str]) -> Choice:
-        """Return the controller's choice; why not is noted where the drafter is not asked."""
+        """Return the controller's choice; if it skips the drafter, add the reason to `unasked`."""
         choice = self.controller.choose(drafter.name, step.state.rule.can_score_rejected)
         if not choice.decision.asks:
             unasked[drafter.name] = choice.decision.why
         return choice
 
     def _ask(self, drafter: Drafter, step: StepInput, room: int, unasked: dict[str, str]) -> list[Proposal]:
-        """A proposal; none from a drafter that is not worth asking, or that broke."""
+        """Return a drafter's proposal as a list; empty if the controller skips the drafter or it fails."""
         choice = self._chosen(drafter, step, unasked)
         if not choice.decision.asks:
             return []
@@ -158,13 +158,13 @@ class Proposer:
             how = self._look_up if drafter.is_model_free else self._draft
             return [how(drafter, choice, step, room)]
         except SettingsError:
-            return []  # the grammar or a bias, not the drafter: if the target comes there too, it will say so
+            return []  # caused by the grammar or a bias, not by the drafter; the target raises it too if it gets there
         except SlipstreamError as error:
             self.lineup.drop(drafter, error)
             return []
 
     def _draft(self, drafter: Drafter, choice: Choice, step: StepInput, room: int) -> Proposal:
-        """Token by token, until it no longer pays."""
+        """Draft with a model, token by token, until it no longer pays."""
         if self.threads:
             self.threads.set()
         criterion = self.controller.criterion(drafter.name, choice)
@@ -188,9 +188,9 @@ class Proposer:
         )
 
     def _look_up(self, drafter: Drafter, choice: Choice, step: StepInput, room: int) -> Proposal:
-        """A lookup proposes all it can, and only then is decided how much of it to use.
+        """Propose with a lookup: first all that it finds, then the controller decides how much to use.
 
-        Of a tree, that is all that is as likely as its trunk.
+        Of a tree, this keeps the nodes that are as likely as the used part of its trunk.
         """
         confidences: list[float] = []
         clock = self.controller.passes.clock
@@ -211,18 +211,18 @@ class Proposer:
 
 
 def pick_of(step: StepInput) -> Callable[[Logits, Path, int], Pick]:
-    """Return how a drafter chooses a token for a sequence."""
+    """Return the function with which a drafter picks a token for a sequence."""
     return partial(step.state.rule.pick, step.sampler)
 
 
 def only_best(proposals: list[Proposal]) -> list[Proposal]:
-    """Leaves a draft only to the proposal that promises most; the others are scored."""
+    """Keep the draft of the proposal with the highest expected gain only; the others are just scored."""
     best = max(proposals, key=lambda proposal: (bool(proposal.draft.tokens), proposal.expected_gain))
     return [each if each is best else each._replace(draft=NO_DRAFT) for each in proposals]
 
 
 def outcome(proposal: Proposal, tokens: tuple[int, ...]) -> DraftOutcome:
-    """A proposal compared with the tokens that came: what lies beyond them, nobody knows."""
+    """Compare a proposal with the generated tokens; proposed tokens beyond them cannot be compared."""
     name, proposed, confidences, draft, first, rest, n_rest, gain, is_probe = proposal
     n_comparable = min(len(proposed), len(tokens))
     is_right = proposed[:n_comparable] == tokens[:n_comparable]
@@ -233,6 +233,6 @@ def outcome(proposal: Proposal, tokens: tuple[int, ...]) -> DraftOutcome:
 
 
 def confidences(proposals: Sequence[Proposal], draft: Draft) -> tuple[float, ...]:
-    """Of a draft's tokens, where one drafter proposed them as a chain; none of a tree, whose order is another."""
+    """Return the confidences of a draft's tokens if one drafter proposed it as a chain; else empty."""
     used = [proposal for proposal in proposals if proposal.draft.tokens]
     return tuple(used[0].confidences[: len(draft.tokens)]) if len(used) == 1 and draft.parents is None else ()

@@ -1,4 +1,4 @@
-"""What goes into a step of decoding and what comes out of it. Plain data."""
+"""Input and output of a decoding step. Plain data."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from runtime.speculative.verify import COUPLED, Rule
 
 
 class Widths(Enum):
-    """How wide a sequence's passes may be, where the rounding of a pass depends on its width."""
+    """The permitted widths of a sequence's passes, where the rounding of a pass depends on its width."""
 
     EXACT = auto()  # only widths that round as plain decode does
-    PREFER_EXACT = auto()  # others too, where they are expected to gain enough
+    PREFER_EXACT = auto()  # others too, if their expected gain is large enough
     ANY = auto()
 
 
 def widths_of(sampler: Sampler, always_exact: bool = False) -> Widths:
-    """Return the widths for a reply: a seed asks for the very same text. Temperature 0 without one does not, unless
-    the settings say that it does (`always_exact`); where tokens are drawn, rounding changes nothing that can be seen.
+    """Return the permitted widths for a reply. A seed requires exactly the same text, and so does temperature 0 with
+    `always_exact`. Where tokens are sampled without a seed, rounding has no visible effect.
     """
     if sampler.sampling.seed is not None or (sampler.is_greedy and always_exact):
         return Widths.EXACT
@@ -33,21 +33,23 @@ def widths_of(sampler: Sampler, always_exact: bool = False) -> Widths:
 
 @dataclass(slots=True, eq=False)
 class DraftingState:
-    """What is kept of one sequence from step to step, for drafting."""
+    """Drafting state of one sequence, kept from step to step."""
 
-    n_reply: int = 0  # tokens that the reply is expected to have
-    rule: Rule = COUPLED  # of acceptance
-    widths: Widths = Widths.EXACT  # of its passes
-    kind: str = ""  # of the text, because acceptance differs by kind
-    is_traced: bool = False  # does each step say why it was as it was?
-    drafters: set[str] = field(default_factory=set)  # that draft for it
-    n_idle: int = 0  # next steps in which no drafter need be asked
-    left_out: Reason | None = None  # why a drafter does not draft for it, if that would cost too much
+    n_reply: int = 0  # expected number of tokens of the reply
+    rule: Rule = COUPLED  # verification rule
+    widths: Widths = Widths.EXACT  # permitted widths of its passes
+    kind: str = ""  # kind of text, because acceptance differs by kind
+    is_traced: bool = False  # whether each step records its reasons
+    drafters: set[str] = field(default_factory=set)  # names of the drafters that take part
+    n_idle: int = 0  # number of next steps that skip all drafters
+    left_out: Reason | None = None  # why a drafter does not take part, if it costs too much or there is no room
 
 
 class StepInput(NamedTuple):
-    """A sequence whose next tokens are decoded: one to `most` after `context` [n], whose last `position` tokens are the
-    reply's. The pass also reads the `n_unread` tokens before the last; then it has no draft.
+    """A sequence whose next tokens are decoded: one to `most` tokens after `context` [n].
+
+    The last `position` tokens of `context` are the reply so far. The pass also reads the `n_unread` tokens before the
+    last one; it has no draft then.
     """
 
     state: DraftingState
@@ -55,20 +57,20 @@ class StepInput(NamedTuple):
     sampler: Sampler
     position: int
     most: int
-    report: Report | None = None  # returns log probabilities, where they were asked for
+    report: Report | None = None  # returns log probabilities, if requested
     n_unread: int = 0
 
 
 class Step(NamedTuple):
-    """The tokens that one target pass brought a sequence."""
+    """Result of a step for one sequence: the new tokens and how they were generated."""
 
     tokens: tuple[int, ...]
-    n_accepted: int  # of them from the draft; the last token is always the target's own
+    n_accepted: int  # number of accepted draft tokens; the last token is always the target's own
     n_drafted: int
-    drafters: tuple[str, ...]  # whose proposals were verified: none in plain decode, several in a tree
+    drafters: tuple[str, ...]  # drafters whose proposals were verified: none in plain decode, several in a tree
     draft_seconds: float
-    verify_seconds: float  # the target's pass
-    seconds: float  # the whole step
-    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, where they were asked for
-    n_together: int = 1  # sequences that decoded in the pass
-    why: Why | None = None  # where the sequence is traced
+    verify_seconds: float  # time of the target's pass
+    seconds: float  # time of the whole step
+    logprobs: tuple[TokenLogprobs, ...] = ()  # one per token, if requested
+    n_together: int = 1  # number of sequences that decoded in the pass
+    why: Why | None = None  # trace entry, if the sequence is traced

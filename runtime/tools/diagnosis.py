@@ -1,6 +1,6 @@
-"""What passes of a pair cost here and how exact they are, measured at leisure.
+"""Measures the costs and the exactness of a pair's passes on this machine.
 
-Knows the engine; says nothing about what follows.
+Knows the engine; draws no conclusions.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from runtime.loading.pass_timing import measure, pass_runner, timed
 from runtime.models.registry import Pair
 from runtime.speculative.control.costs import PassCosts
 
-MAX_WIDTH = 9  # rows: the longest draft by default, and one
-BUDGET = 4.0  # seconds; widths that do not fit are left out
+MAX_WIDTH = 9  # rows: the longest default draft, and one
+BUDGET = 4.0  # seconds; widths beyond it are left out
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Seconds of a target pass by width, and of a token of the draft model (0 without one). In messages of
-    `unquoted_roles` names of control tokens become those tokens.
+    """Seconds of a target pass by width, and of one token of the draft model (0 without one).
+
+    In messages of `unquoted_roles`, names of control tokens become those tokens.
     """
 
     pass_seconds: dict[int, float]
@@ -33,7 +34,7 @@ class Diagnosis:
 
 
 def diagnose(pair: Pair, workers: tuple[str, ...] = ()) -> Diagnosis:
-    """Opens the pair, with these workers, and measures. Raises ModelError and the like."""
+    """Open the pair with these workers, and measure. Raises ModelError and other errors of loading."""
     engine = LoadedEngine(pair, Options(rpc=workers))
     try:
         costs = PassCosts()

@@ -1,8 +1,8 @@
-"""The two layouts of a target's weights against each other, in processes of their own that take turns: which kernels
-are used is settled once for a process.
+"""Compares the two layouts of a target's weights, in separate processes that take turns, as kernels are fixed per
+process.
 
-`python -m runtime.tools.layouts FILE fast|exact` is one of them: it says how wide its passes are exact, and for each
-number of rows that it reads how many seconds such a pass took.
+`python -m runtime.tools.layouts FILE fast|exact` is one of them. It prints the largest width at which its passes are
+exact, then for each number of rows read from its input the seconds of such a pass.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from runtime.loading.options import Options
 from runtime.loading.pass_timing import thread_counts
 from runtime.loading.profile import tested
 
-LEAST, ROUNDS, BUDGET = 3, 15, 20.0  # turns at least, and at most unless they take so many seconds
-READ = 128  # rows of a pass that reads a prompt
+LEAST, ROUNDS, BUDGET = 3, 15, 20.0  # turns: minimum, and maximum unless the time budget in seconds ends first
+READ = 128  # rows of a prefill pass
 N_CTX = 512
 WIDTH = Options().max_k + 1
 
 
 class LayoutProcess:
-    """One layout, in a process that passes when it is told to. Raises ModelError where it cannot be had."""
+    """One layout, in a process that runs passes on request. Raises ModelError if it is not available."""
 
     def __init__(self, target: Path, layout: str) -> None:
         command = [sys.executable, "-P", "-m", "runtime.tools.layouts", str(target.absolute()), layout]
@@ -42,7 +42,7 @@ class LayoutProcess:
         self.width = int(self._read())
 
     def seconds(self, rows: int) -> float:
-        """Of one pass over so many rows."""
+        """Return the seconds of one pass over `rows` rows."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{rows}\n")
         self._process.stdin.flush()
@@ -57,13 +57,15 @@ class LayoutProcess:
         return float(line)
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self._process.kill()
         self._process.communicate()
 
 
 def compare(target: Path) -> LayoutTrial:
-    """The trial; the second layout is not asked where the first is exact at all widths. Raises ModelError."""
+    """Return the result of the trial; the exact layout is not run if the fast one is exact at all widths. Raises
+    ModelError.
+    """
     with ExitStack() as stack:
         fast = LayoutProcess(target, "fast")
         stack.callback(fast.close)
@@ -76,8 +78,9 @@ def compare(target: Path) -> LayoutTrial:
 
 
 def share(fast: LayoutProcess, exact: LayoutProcess, rows: int) -> float:
-    """The exact layout's share of the fast one's speed: by the quickest pass of each, in turns, because whatever else
-    the machine does only makes passes longer.
+    """Return the exact layout's speed relative to the fast one's, by the fastest pass of each.
+
+    They take turns, and the fastest counts because other load on the machine only makes passes longer.
     """
     began, taken = time.perf_counter(), list[tuple[float, float]]()
     while len(taken) < LEAST or (len(taken) < ROUNDS and time.perf_counter() - began < BUDGET):
@@ -87,7 +90,7 @@ def share(fast: LayoutProcess, exact: LayoutProcess, rows: int) -> float:
 
 
 def contend(target: Path, layout: str) -> None:
-    """What the process of one layout does until its input ends."""
+    """Run the process of one layout until its input ends."""
     model = LlamaModel(target, exact=layout == "exact")
     backend = open_backend(model, min(N_CTX, model.n_ctx_train), WIDTH, READ)
     backend.set_threads(threads := max(thread_counts()), threads)

@@ -1,7 +1,6 @@
-"""What this machine has: memory, its bandwidth, devices, and what llama.cpp was compiled for.
+"""Describes this machine: memory, its bandwidth, devices, and the features that llama.cpp was compiled with.
 
-Measures and asks; what follows from it is said elsewhere. Knows no model, and loads the library only where it must be
-asked.
+Measures and queries; draws no conclusions. Knows no model, and loads the library only to query it.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from runtime.loading.pass_timing import n_cores
 
 PATIENCE = 10.0  # seconds for a driver's program
 BANDWIDTH_SECONDS = 0.4
-BANDWIDTH_BYTES = 2**28  # far more than caches hold
+BANDWIDTH_BYTES = 2**28  # far larger than caches
 LIBRARIES = "slipstream", "llama-cpp-python", "llguidance", "numpy", "huggingface-hub"
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One that llama.cpp can use as it is compiled."""
+    """A device that this build of llama.cpp can use."""
 
     backend: str  # such as CUDA, Metal, CPU
     name: str
@@ -39,7 +38,7 @@ class Device:
 
 
 def memory_bandwidth() -> float:
-    """Bytes per second that all cores together read, at best over a short while."""
+    """Return the bytes per second that all cores together read, the best over a short time."""
     n = n_cores()
     slices = np.array_split(
         np.ones(min(BANDWIDTH_BYTES, psutil.virtual_memory().available // 4) // 4, dtype=np.float32), n
@@ -54,7 +53,7 @@ def memory_bandwidth() -> float:
 
 
 def processor() -> str:
-    """The processor's name."""
+    """Return the processor's name."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf8", errors="replace").splitlines() if info.exists() else []
     return next(
@@ -64,35 +63,35 @@ def processor() -> str:
 
 
 def cpu_features() -> list[str]:
-    """Instruction sets and options that llama.cpp was compiled with for the CPU."""
+    """Return the instruction sets and options that llama.cpp was compiled with for the CPU."""
     from runtime.backends import devices as compiled
 
     return compiled.cpu_features()
 
 
 def backends() -> list[str]:
-    """The backends that llama.cpp was compiled with, such as CUDA and CPU."""
+    """Return the backends that llama.cpp was compiled with, such as CUDA and CPU."""
     from runtime.backends import devices as compiled
 
     return compiled.backends()
 
 
 def devices() -> list[Device]:
-    """The devices that llama.cpp sees, the CPU among them."""
+    """Return the devices that llama.cpp sees, including the CPU."""
     from runtime.backends import devices as compiled
 
     return [Device(*found) for found in compiled.devices()]
 
 
 def processor_flags() -> set[str]:
-    """Instruction sets that the processor itself names; empty where it is not asked (only Linux is)."""
+    """Return the instruction sets that the processor reports; empty on systems other than Linux."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf8", errors="replace").splitlines() if info.exists() else []
     return set(next((line.partition(": ")[2] for line in lines if line.startswith(("flags", "Features"))), "").split())
 
 
 def gpu_hardware() -> list[str]:
-    """Ways to use a GPU for which this machine has a driver, of CUDA, HIP, METAL and VULKAN."""
+    """Return the GPU interfaces for which this machine has a driver, of CUDA, HIP, METAL and VULKAN."""
     signs = {
         "CUDA": Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi"),
         "HIP": Path("/dev/kfd").exists(),
@@ -103,7 +102,7 @@ def gpu_hardware() -> list[str]:
 
 
 def cuda_version() -> str:
-    """The newest version of CUDA that the NVIDIA driver runs, such as 12.4; "" where there is none."""
+    """Return the newest CUDA version that the NVIDIA driver supports, such as 12.4; "" if there is none."""
     try:
         said = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=PATIENCE, check=False).stdout
     except (OSError, subprocess.SubprocessError):
@@ -113,7 +112,7 @@ def cuda_version() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Python's, and those of the libraries that matter here."""
+    """Return the versions of Python and of the relevant libraries."""
     found = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:

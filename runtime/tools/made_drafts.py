@@ -1,6 +1,6 @@
-"""Draft models that were made on this machine: where they are, which there are, and out with them.
+"""Lists, locates and removes draft models that were made on this machine.
 
-Knows files and headers; loads no model library. How they are made is said in self_drafts.py and trimmed_drafts.py.
+Knows files and headers; loads no model library. They are made by self_drafts.py and trimmed_drafts.py.
 """
 
 from __future__ import annotations
@@ -18,47 +18,45 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.trimmed import Trim, trim_of
 
-SUFFIX = "-words.gguf"  # of the names of copies with fewer words
-TRAINED = "-trained.gguf"  # of the names of drafts that learned from replies
+SUFFIX = "-words.gguf"  # of copies with a reduced vocabulary
+TRAINED = "-trained.gguf"  # of drafts trained on replies
 
 
 def root() -> Path:
-    """Where all of them are."""
+    """Return the folder of all of them."""
     return user_cache_path("slipstream") / "drafts"
 
 
 def trainings() -> Path:
-    """Where trainings keep what they need to go on."""
+    """Return the folder where trainings keep their state for resuming."""
     return user_cache_path("slipstream") / "trainings"
 
 
 def folder(target: Path) -> Path:
-    """Where those belong that were made for this very file."""
+    """Return the folder of the drafts made for this very file."""
     return root() / fingerprint(target, "self-drafts")
 
 
 def trim_in(path: Path) -> Trim | None:
-    """What a copy with fewer words says of itself; None for other files, and for what cannot be read."""
+    """Return the record of a copy with a reduced vocabulary; None for other or unreadable files."""
     with suppress(ModelError, OSError):
         return trim_of(ModelFacts(read_model_header(path)))
     return None
 
 
 def whole(path: Path) -> Path:
-    """The model itself, or the one that it is a copy of with fewer words."""
+    """Return the model itself, or the source of a copy with a reduced vocabulary."""
     trim = trim_in(path)
     return trim.source if trim else path
 
 
 def made_here() -> list[Path]:
-    """All that there are, by name."""
+    """Return all of them, by name."""
     return sorted(root().glob("*/*.gguf"), key=lambda path: (path.name, path.parent.name))
 
 
 def discard(target: Path, kept: Path | None) -> None:
-    """Removes all drafts of the target but the one that is kept, the one that it is a copy of, and what a killed
-    process left.
-    """
+    """Remove all drafts of the target except `kept` and the source of `kept`, and remains of killed processes."""
     stay = {kept, whole(kept)} if kept else set()
     for path in folder(target).glob("*.gguf*"):
         if path not in stay:
@@ -68,11 +66,11 @@ def discard(target: Path, kept: Path | None) -> None:
 
 
 def forget() -> int:
-    """Removes all that tells what words replies had: copies with fewer words, drafts that learned from replies, and
-    what trainings left; returns how many bytes those were.
+    """Remove all files that reveal the words of replies, and return the number of bytes freed.
 
-    Raises SlipstreamError where it cannot.
+    These are copies with a reduced vocabulary, drafts trained on replies, and the state of trainings. Raises
+    SlipstreamError if a file cannot be removed.
     """
-    n_bytes = wiped(trainings())  # first, so that none ends with a draft after that
+    n_bytes = wiped(trainings())  # first, so that none finishes a draft afterwards
     drafts = [*root().glob(f"*/*{SUFFIX}*"), *root().glob(f"*/*{TRAINED}*")]
     return n_bytes + remove_files(drafts, "Close Slipstream where it runs, and try again.")

@@ -1,4 +1,4 @@
-"""What searches for draft models found, kept for the next start: the model that pays, or that none does, and why.
+"""Stores the results of searches for draft models: the model that pays, or that none does, and why.
 
 Knows files and the cache of measurements; measures nothing.
 """
@@ -16,10 +16,8 @@ from runtime.loading.profile_cache import ProfileCache, fingerprint
 
 
 def remembered(target: Path) -> Path | None:
-    """The draft model that was kept for a target, if it still is what it was, and so is the file that it lacks words
-    of.
-    """
-    with suppress(OSError, ValueError):  # ValueError: no name of a file
+    """Return the draft model that was stored for a target, or None if it or its source has changed since."""
+    with suppress(OSError, ValueError):  # ValueError: not a valid file name
         kept = memo_of(target).read()
         if kept.get("draft") and all(is_same(kept, role) for role in ("draft", "source")):
             return Path(str(kept["draft"]))
@@ -27,24 +25,24 @@ def remembered(target: Path) -> Path | None:
 
 
 def last_verdict(target: Path) -> str:
-    """Return what the last search for a draft model found, in a sentence; "" where there was none."""
+    """Return the verdict of the last search for a draft model, in a sentence; "" if there was none."""
     with suppress(OSError):
         return str(memo_of(target).read().get("verdict", ""))
     return ""
 
 
 def named(role: str, path: Path) -> dict[str, str]:
-    """A file in what is remembered."""
+    """Return a file's entries in the stored result."""
     return {role: str(path.absolute()), f"{role}_key": fingerprint(path)}
 
 
 def is_same(kept: dict[str, Any], role: str) -> bool:
-    """Is that file still what it was? Raises OSError, ValueError."""
+    """Whether that file is unchanged. Raises OSError, ValueError."""
     return fingerprint(Path(str(kept.get(role)))) == kept.get(f"{role}_key")
 
 
 def is_settled(target: Path, found: Iterable[Path]) -> bool:
-    """Was a draft model, which is still there, or none chosen for the target when the same models were here?"""
+    """Whether the same models were searched before, and the chosen draft model, if any, is still there."""
     with suppress(OSError):
         kept = memo_of(target).read()
         is_there = not kept.get("draft") or remembered(target) is not None
@@ -53,14 +51,14 @@ def is_settled(target: Path, found: Iterable[Path]) -> bool:
 
 
 def summary(found: Iterable[Path]) -> str:
-    """Short for the models that are here now; another one, or one that changed, gives another."""
+    """Return a digest of the models that are available now, which changes with each of them."""
     keys = list[str]()
     for path in found:
-        with suppress(OSError):  # gone since it was found
+        with suppress(OSError):  # removed since it was found
             keys.append(fingerprint(path))
     return sha256(repr(sorted(keys)).encode()).hexdigest()[:32]
 
 
 def memo_of(target: Path) -> ProfileCache:
-    """Return what is remembered of a target with this build and device."""
+    """Return the stored result for a target with this build and device."""
     return ProfileCache(fingerprint(target, "pairing", library.version(), library.has_gpu()))

@@ -1,7 +1,7 @@
-"""Which of the models that are here drafts best for a target: vocabularies compared, the rest measured with the real
-engine, the best kept.
+"""Finds the available model that drafts best for a target: compares vocabularies, measures the rest with the real
+engine, and stores the best.
 
-Knows headers, engines and times; where candidates come from is said by the caller.
+Knows headers, engines and times; the caller supplies the candidates.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from runtime.tools.paired import memo_of, named, summary
 if TYPE_CHECKING:
     from runtime.engine.loaded import LoadedEngine
 
-BUDGET = 8.0  # seconds for one candidate, beside its loading
-LARGEST = 0.5  # of the target's bytes per token, that a draft model may read: above, it can hardly pay
-WIDEST = 9  # rows of a pass that is asked about
-LEFT_OUT = "cost", "draft-error", "memory"  # why a draft is not there, as reasons call it
-GAIN = 1.03  # times the speed without it, from which a draft model is kept
-MAX_TOKENS, LEAST_TOKENS = 48, 8  # of a reply, and of one that counts
+BUDGET = 8.0  # seconds for one candidate, without its loading
+LARGEST = 0.5  # share of the target's bytes per token that a draft model may read; above, it can hardly pay
+WIDEST = 9  # rows of the widest pass that is reported
+LEFT_OUT = "cost", "draft-error", "memory"  # codes of the reasons for a draft that is not active
+GAIN = 1.03  # minimum speed relative to no draft model
+MAX_TOKENS, LEAST_TOKENS = 48, 8  # of a reply, at most; and of one that counts, at least
 PROMPTS = (
     "Explain in a few sentences how a bicycle stays upright.",
     "Write a Python function that counts the words in a text file.",
@@ -49,27 +49,28 @@ PROMPTS = (
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How a draft model did: speed over that without it, and what became of its own guesses."""
+    """The results of a draft model: speed relative to none, and statistics of its own draft tokens."""
 
     gain: float
-    acceptance: float  # share of its guesses that were accepted
+    acceptance: float  # accepted share of its draft tokens
     per_second: float
-    n_tried: int = 0  # of its guesses, those that followed accepted ones
-    right: float = 0.0  # share of these that were accepted: the chance of a guess
-    guess_seconds: float = 0.0  # that one took
-    per_pass: float = 1.0  # tokens that a pass brought by its guesses
-    costs: str = ""  # of a guess, of checking it and of a plain token, in a clause
+    n_tried: int = 0  # its draft tokens that followed accepted ones only
+    right: float = 0.0  # accepted share of these
+    guess_seconds: float = 0.0  # time per draft token
+    per_pass: float = 1.0  # tokens per pass, with its draft tokens
+    costs: str = ""  # of a draft token, its verification and a plain token, in a clause
 
     @property
     def pays(self) -> bool:
-        """Does it gain, by guesses of its own? It cannot gain more than they bring to a pass: what replies are faster
-        than that is a lucky moment of the machine.
+        """Whether the gain is large enough, and explained by accepted draft tokens.
+
+        The gain cannot exceed the tokens per pass; any speed above that is a lucky moment of the machine.
         """
         return min(self.gain, self.per_pass) >= GAIN
 
 
 class Target:
-    """A model that a draft model is looked for."""
+    """A model for which a draft model is searched."""
 
     def __init__(self, pair: Pair) -> None:
         self.pair = replace(pair, draft=None)
@@ -78,11 +79,11 @@ class Target:
 
     @property
     def undraftable(self) -> str:
-        """Why nothing can draft for it; "" where that is possible."""
+        """The reason why nothing can draft for it; "" if that is possible."""
         return why_undraftable(self.facts)
 
     def refusal(self, path: Path) -> str:
-        """Why a file cannot draft; "" when it can. The first difference, where it is the vocabulary."""
+        """Return the reason why a file cannot draft; "" if it can. For vocabularies, it is the first difference."""
         try:
             facts = ModelFacts(read_model_header(path))
             if drafter_of(facts):
@@ -101,18 +102,18 @@ class Target:
         return ""
 
     def open(self, draft: Path | None) -> LoadedEngine:
-        """An engine with that draft model, or without any."""
-        from runtime.engine.loaded import LoadedEngine  # the library, which most that ask here have no use for
+        """Return an engine with that draft model, or without any."""
+        from runtime.engine.loaded import LoadedEngine  # the library, which most callers do not need
 
         return LoadedEngine(replace(self.pair, draft=draft))
 
     @staticmethod
     def pass_seconds(plain: LoadedEngine) -> list[float]:
-        """Seconds of an engine's passes over 1, 2, ... rows, as they were measured when it was loaded."""
+        """Return the seconds of an engine's passes over 1, 2, ... rows, as measured when it was loaded."""
         return plain.decoder.controller.passes.costs.up_to(WIDEST, 0)
 
     def try_out(self, plain: Engine, draft: Path, prompts: Sequence[str] = PROMPTS) -> Trial:
-        """Takes turns with an engine without the draft model, so that a busy moment hits both.
+        """Measure a draft model in turns with an engine without it, so that a busy moment affects both.
 
         Raises SlipstreamError.
         """
@@ -138,22 +139,24 @@ class Target:
 
     @staticmethod
     def _require_draft(engine: LoadedEngine, draft: Path) -> None:
-        """Raises DraftError where it answers without the draft that it was opened with."""
+        """Raise DraftError if the engine runs without the draft that it was opened with."""
         lineup = engine.decoder.lineup
         is_there = drafter_in(draft) in [each.name for each in lineup.drafters]
         if not is_there and (failed := lineup.failed) and failed.code in LEFT_OUT:
             raise DraftError(failed.text)
 
     def _answer(self, engine: Engine, prompt: str, sampling: Sampling) -> Stats:
-        """Makes a short reply; returns its numbers."""
+        """Generate a short reply, and return its statistics."""
         asked = [Message("user", prompt)] if self.facts.has_template else prompt
         *_, last = engine.reply(asked, sampling, MAX_TOKENS)
         assert last.stats is not None
         return last.stats
 
     def keep(self, trials: Mapping[Path, Trial], found: Iterable[Path] = (), verdict: str = "") -> Path | None:
-        """Remember the draft model that gained most, or that none did, for this file, device and build, with the
-        verdict in words and what there was to choose from. Return that model.
+        """Store the draft model with the largest gain, or that none pays, for this file, device and build, and return
+        it.
+
+        The verdict in words and a digest of the candidates are stored as well.
         """
         best = best_of(trials)
         kept = named("draft", best) | named("source", whole(best)) if best else {"draft": ""}
@@ -162,14 +165,18 @@ class Target:
 
 
 def drafted(engine: Engine) -> Sampling:
-    """How replies are made that may be drafted: at temperature 0, but where passes over several tokens round
-    differently, as users' are that ask for nothing, since only those have drafts there.
+    """Return sampling settings under which drafts are used.
+
+    Temperature is 0, except where passes over several tokens round differently. There the defaults apply, since only
+    sampled replies are drafted then.
     """
     return Sampling(temperature=0.0) if engine.facts.exactness.width > 1 else Sampling()
 
 
 def costs_of(known: Explanation, name: str) -> str:
-    """What a guess of that drafter, checking it and a plain token take, in a clause; "" where that is not known."""
+    """Return the times of a draft token of that drafter, its verification and a plain token, in a clause; "" if
+    unknown.
+    """
     seconds = next((each.rest_seconds for each in known.drafters if each.name == name), 0.0)
     if not seconds or len(known.pass_seconds) < 2:
         return ""
@@ -178,19 +185,21 @@ def costs_of(known: Explanation, name: str) -> str:
 
 
 def drafter_in(draft: Path) -> str:
-    """The name under which a file drafts."""
+    """Return the name of the drafter for a file."""
     return drafter_of(ModelFacts(read_model_header(draft))) or "model"
 
 
 def best_of(trials: Mapping[Path, Trial]) -> Path | None:
-    """Return the draft model that gained most, of those that pay."""
+    """Return the draft model with the largest gain, of those that pay; None if none does."""
     paying = [path for path, trial in trials.items() if trial.pays]
     return max(paying, key=lambda path: trials[path].gain, default=None)
 
 
 def trial_of(ratios: Sequence[float], rates: Sequence[float], own: Sequence[Pass], n_tokens: int) -> Trial:
-    """Of replies' speeds over those without the draft and in tokens per second, of the passes whose guesses were the
-    draft's alone, and of how many tokens the replies had.
+    """Return the results of a trial.
+
+    `ratios`: speeds of replies relative to no draft. `rates`: their tokens per second. `own`: passes with draft tokens
+    of this drafter alone. `n_tokens`: tokens of all replies.
     """
     drafted = Stats(steps=[*own])
     n_accepted, n_tried = drafted.draft_n_accepted, sum(min(1 + each.n_accepted, each.n_drafted) for each in own)
@@ -206,7 +215,7 @@ def trial_of(ratios: Sequence[float], rates: Sequence[float], own: Sequence[Pass
 
 
 def candidates(target: Path, others: Iterable[Path]) -> list[Path]:
-    """GGUF files beside the target, and `others`: each once, models only, without the target itself."""
+    """Return GGUF files in the target's folder, and `others`: each once, models only, without the target itself."""
     found = {
         path.resolve(): path
         for path in (*sorted(target.parent.glob("*.gguf")), *others)

@@ -1,6 +1,6 @@
-"""Draft models made from the target alone.
+"""Makes draft models from the target alone.
 
-Knows that there is room for them; where they are is said by made_drafts.py, and pairing.py measures them.
+Knows the room that they need; made_drafts.py knows their place, and pairing.py measures them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runtime.tools.made_drafts import folder
 
 
 def makeable(target: Path, facts: ModelFacts) -> list[Recipe]:
-    """The recipes that make something smaller of this model. Raises ModelError where none can be followed."""
+    """Return the recipes that make a smaller copy of this model. Raises ModelError if none can be followed."""
     if len(shard_names(target.name)) > 1:
         raise ModelError(
             f"{target.name} is one of several files, of which no smaller copy can be made. Merge them with llama.cpp's "
@@ -35,7 +35,7 @@ def makeable(target: Path, facts: ModelFacts) -> list[Recipe]:
 
 
 def make(target: Path, facts: ModelFacts, recipe: Recipe) -> Path:
-    """The draft model of that recipe: written, or found where an earlier run kept it. Raises ModelError."""
+    """Return the draft model of that recipe, written now or by an earlier run. Raises ModelError."""
     path = folder(target) / f"{target.stem}-{recipe.name}.gguf"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

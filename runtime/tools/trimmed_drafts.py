@@ -1,8 +1,8 @@
-"""Copies of draft models with the words that the user's own replies had (FR-Spec, arXiv 2502.14856; VocabTrim, arXiv
-2506.22694).
+"""Makes copies of draft models with the vocabulary of the user's own replies (FR-Spec, arXiv 2502.14856; VocabTrim,
+arXiv 2506.22694).
 
-A copy is used only after it gave what the whole model gives, bit for bit, in a process of its own, since the library
-may end that. Whether it pays is measured by pairing.py.
+A copy is used only after it matched the whole model bit for bit, in a separate process, since the library may end it.
+pairing.py measures whether it pays.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ SEED = 26
 
 
 class Trimmer:
-    """Makes copies of draft models for one target, with the words that its past replies and `texts` had most often.
+    """Makes copies of draft models for one target, with the most frequent tokens of its past replies and `texts`.
 
-    The engine is the target's; it is only asked for tokens.
+    The engine is the target's; it is only used to tokenize.
     """
 
     def __init__(self, target: Path, engine: Engine, texts: Callable[[], Iterable[str]]) -> None:
@@ -48,14 +48,14 @@ class Trimmer:
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:
-        """[n_vocab] how often each token was said."""
+        """The number of occurrences of each token [n_vocab]."""
         vocab = HeaderVocab(read_model_header(self.target))
         said = [np.array(self._engine.tokenize(text, special=False), dtype=np.int32) for text in self._texts()]
         said = [np.zeros(0, np.int32), *replies_of(self.target, vocab).read(), *said]
         return np.bincount(np.concatenate(said), minlength=vocab.n_vocab)
 
     def make(self, source: Path) -> Path:
-        """The copy of `source`: written, or found where an earlier run kept it. Raises ModelError."""
+        """Return the copy of `source`, written now or by an earlier run. Raises ModelError."""
         facts = ModelFacts(read_model_header(source))
         kept = choose(facts, self._counts)
         path = folder(self.target) / f"{source.stem}-{fingerprint(source)[:6]}-{len(kept)}{SUFFIX}"
@@ -68,8 +68,9 @@ class Trimmer:
 
 
 def promise(path: Path) -> str:
-    """What a copy of that model would have, in words; "" where none can be made, or where it would not read clearly
-    less. Raises ModelError.
+    """Return a description of a copy of that model; "" if none is possible or it would not read clearly less.
+
+    Raises ModelError.
     """
     facts = ModelFacts(read_model_header(path))
     if drafter_of(facts) or not is_worth_it(path, facts):
@@ -78,7 +79,7 @@ def promise(path: Path) -> str:
 
 
 def make_room(place: Path, source: Path, n: int) -> None:
-    """Makes the folder. Raises ModelError where `n` bytes do not fit well."""
+    """Create the folder. Raises ModelError if `n` bytes do not fit with a margin."""
     try:
         make_private_folder(place)
         free = shutil.disk_usage(place).free
@@ -92,19 +93,19 @@ def make_room(place: Path, source: Path, n: int) -> None:
 
 
 def n_bytes(facts: ModelFacts) -> int:
-    """Bytes of a copy, at most."""
+    """Return the bytes of a copy, at most."""
     return facts.n_bytes - facts.n_bytes_per_token + bytes_per_token(facts)
 
 
 def is_copy(path: Path, source: Path, kept: Tokens) -> bool:
-    """Is the copy there, of the source as it is now, and with those words?"""
+    """Whether the copy exists, of the current source and with those tokens."""
     trim = trim_in(path) if path.exists() else None
     is_same = trim is not None and trim.source == source.absolute() and trim.is_whole()
     return trim is not None and is_same and np.array_equal(trim.kept, kept)
 
 
 def prove(source: Path, path: Path) -> None:
-    """Removes a copy that does not give what the source gives, and raises ModelError."""
+    """Raise ModelError, and remove the copy, if its results differ from its source's."""
     process = multiprocessing.get_context("spawn").Process(target=_compare, args=(str(source), str(path)), daemon=True)
     try:
         process.start()
@@ -122,7 +123,7 @@ def prove(source: Path, path: Path) -> None:
 
 
 def _compare(source: str, path: str) -> None:
-    """In a process of its own, whose exit code is the answer."""
+    """Compare in a separate process, whose exit code is the result."""
     try:
         is_right = are_alike(Path(source), Path(path))
     except ModelError:
@@ -132,7 +133,7 @@ def _compare(source: str, path: str) -> None:
 
 
 def are_alike(source: Path, path: Path) -> bool:
-    """Do both give the same logits for two texts, one of words that the copy has and one of all? Raises ModelError."""
+    """Whether both give the same logits for two texts, one of kept tokens and one of any tokens. Raises ModelError."""
     if (trim := trim_in(path)) is None:
         return False
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Workers: those of other machines, looked at, and this machine as one. Measures and serves; prints nothing."""
+"""Measures workers on other machines, and runs this machine as one. Prints nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.loading.pass_timing import n_cores
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """A worker as it was found, or what is wrong with it."""
+    """Measurements of a worker, or its problem."""
 
     address: str
     problem: str = ""
@@ -22,18 +22,18 @@ class WorkerFacts:
     free_bytes: int = 0
     total_bytes: int = 0
     round_trip_seconds: float = 0.0
-    bytes_per_second: float = 0.0  # to it; 0: not known
+    bytes_per_second: float = 0.0  # to the worker; 0: unknown
 
 
 def require() -> None:
-    """Raises SettingsError where llama.cpp was compiled without RPC."""
+    """Raise SettingsError if llama.cpp was compiled without RPC."""
     from runtime.backends import rpc
 
     rpc.require()
 
 
 def serve(address: str, port: int, threads: int | None, keeps_tensors: bool) -> None:
-    """Computes for others at that IPv4 address; returns where it cannot listen. Raises SettingsError."""
+    """Serve as a worker at that IPv4 address; returns if it cannot listen. Raises SettingsError."""
     from runtime.backends import rpc
 
     cache = ""
@@ -45,12 +45,12 @@ def serve(address: str, port: int, threads: int | None, keeps_tensors: bool) -> 
 
 
 def look_at(addresses: Sequence[str]) -> list[WorkerFacts]:
-    """Each worker, with its memory, round trip and bandwidth."""
+    """Return each worker's memory, round trip and bandwidth."""
     return [look_at_one(address) for address in addresses]
 
 
 def look_at_one(address: str) -> WorkerFacts:
-    """One of them."""
+    """Return one worker's measurements."""
     try:
         found = ask(address, measures=True)
     except WorkerError as error:

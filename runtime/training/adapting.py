@@ -1,8 +1,8 @@
-"""One further training of a head on what was rejected of it: `python -m runtime.training.adapting PLACE TARGET HEAD
-BYTES`, in a process of its own, with the lowest priority.
+"""Trains a head further on rejected drafts, once: `python -m runtime.training.adapting PLACE TARGET HEAD BYTES`, in a
+separate process with the lowest priority.
 
-Trains on windows, measures on others, and puts the new head into the place of the old one or throws it away. Everything
-is written under the place's folder: where that was removed meanwhile, nothing is left. Says how it ended in a sentence.
+It trains on some windows, measures on others, and replaces the old head by the new one or discards the new one. All its
+files are in the place's folder: if that was removed meanwhile, nothing remains. It prints the result in a sentence.
 """
 
 from __future__ import annotations
@@ -28,39 +28,40 @@ from runtime.learning.windows import Window, Windows
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 
-MARGIN = 0.01  # by which the share of accepted draft tokens must rise
-SURE = 2.0  # times the standard error that the rise must be
-MOST_TRAINED, MOST_MEASURED = 192, 48  # windows, the latest
+MARGIN = 0.01  # minimum rise of the share of accepted draft tokens
+SURE = 2.0  # minimum rise in standard errors
+MOST_TRAINED, MOST_MEASURED = 192, 48  # windows, at most; the latest ones
 PR_SET_PDEATHSIG = 1
-LOOK = 1.0  # seconds between two looks at what memory is taken
+LOOK = 1.0  # seconds between two checks of this process's memory
 
 
 class AdaptationJob(NamedTuple):
-    """What is to be trained."""
+    """The inputs and outputs of one training."""
 
     target: Path
-    head: Path  # to begin with
+    head: Path  # to start from
     windows: Sequence[Window]
     new: Path  # the file to write
-    work: Path  # the folder for what is needed meanwhile
+    work: Path  # the folder for temporary files
     seed: int
 
 
 Train = Callable[[AdaptationJob], None]
-Measure = Callable[[Path, Path, Path, Sequence[Window]], Measured]  # of (target, before, after, windows)
+# arguments: target, head before, head after, windows
+Measure = Callable[[Path, Path, Path, Sequence[Window]], Measured]
 
 
 class ForgottenError(SlipstreamError):
-    """What it was trained on has been wiped."""
+    """The data that the head was trained on has been wiped."""
 
 
 def is_better(measured: Measured) -> bool:
-    """Is the new head better beyond doubt?"""
+    """Whether the new head is better with statistical certainty."""
     return measured.after - measured.before >= MARGIN and measured.rise > SURE * measured.error
 
 
 def adapt(place: Place, target: Path, original: Path, train: Train, measure: Measure) -> str:
-    """Trains the head that is used now; says what came of it. Raises SlipstreamError and OSError."""
+    """Train the current head and return the result in a sentence. Raises SlipstreamError and OSError."""
     with place.locked() as is_ours:
         if not is_ours:
             return "another process trains this head"
@@ -68,7 +69,7 @@ def adapt(place: Place, target: Path, original: Path, train: Train, measure: Mea
 
 
 def trained(place: Place, target: Path, original: Path, train: Train, measure: Measure) -> str:
-    """The same, where no other process does."""
+    """Train as `adapt` does, with the lock of the place held."""
     number, versions = place.number, Versions(place)
     windows = Windows(place.windows, ModelFacts(read_model_header(target)).n_vocab).read()
     learned = [each for each in windows if not each.is_held_out][-MOST_TRAINED:]
@@ -94,7 +95,7 @@ def trained(place: Place, target: Path, original: Path, train: Train, measure: M
 
 
 def clear(work: Path) -> None:
-    """Removes what a training has left there."""
+    """Remove the temporary files of a training."""
     for path in work.glob("*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -103,7 +104,7 @@ def clear(work: Path) -> None:
 
 
 def give_way() -> None:
-    """Has this process take what nobody else wants of the processor and of the disk."""
+    """Give this process idle priority for the processor and the disk."""
     me = psutil.Process()
     with suppress(psutil.Error, OSError, AttributeError):
         if sys.platform == "win32":
@@ -121,7 +122,7 @@ def give_way() -> None:
 
 
 def end_with_parent() -> None:
-    """When whoever began this is gone, so is it, also while it is held."""
+    """End this process when its parent ends, even while it is suspended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
@@ -135,7 +136,7 @@ def end_with_parent() -> None:
 
 
 def keep_below(n_bytes: int) -> None:
-    """Ends this process when it takes more memory than that."""
+    """End this process when it uses more than `n_bytes` of memory."""
 
     def watch() -> None:
         me = psutil.Process()
@@ -150,7 +151,7 @@ def keep_below(n_bytes: int) -> None:
 
 
 def main(args: Sequence[str]) -> int:
-    """The exit code: 0 where something was trained, whatever came of it."""
+    """Return the exit code: 0 if the training finished, whatever its result."""
     place, target, original, n_bytes = Place(Path(args[0])), Path(args[1]), Path(args[2]), int(args[3])
     give_way()
     end_with_parent()
@@ -166,7 +167,7 @@ def main(args: Sequence[str]) -> int:
         print(error, flush=True)
     except MemoryError:
         print(NO_MEMORY, flush=True)
-    except RuntimeError as error:  # of PyTorch, which says so too where memory runs out
+    except RuntimeError as error:  # from PyTorch, also when memory runs out
         print(f"PyTorch could not go on ({str(error).splitlines()[0]})", flush=True)
     except OSError as error:
         print(f"{error.filename or 'a file'} could not be used ({error.strerror})", flush=True)

@@ -1,6 +1,6 @@
-"""What a training was begun with, kept in its folder: the kind of draft and the prompts. So the same command goes on
-with it though passes cost something else by now, or more was said in chats. One process at a time.
+"""Stores the settings that a training was started with in its folder: the kind of draft and the prompts.
 
+So the same command resumes it even if passes now cost something else, or there are more chats. One process at a time.
 The folder is for the user alone, since prompts may be from chats; `slipstream forget` wipes it.
 """
 
@@ -26,9 +26,9 @@ from runtime.training.samples import not_written
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """One training."""
+    """The settings of one training."""
 
-    number: str  # that one begun after it in the same folder does not have
+    number: str  # distinguishes it from a later training in the same folder
     kind: str
     prompts: tuple[str, ...]
     apart: tuple[str, ...]
@@ -36,7 +36,7 @@ class Begun:
 
 @contextmanager
 def alone(job: Job) -> Iterator[None]:
-    """While this is the only process that trains there. Raises TrainingError."""
+    """Hold the lock of the training's folder, so that no other process trains there. Raises TrainingError."""
     place = Place(job.folder)
     with ExitStack() as stack:
         try:
@@ -51,7 +51,7 @@ def alone(job: Job) -> Iterator[None]:
 
 
 def read(folder: Path) -> Begun | None:
-    """What the training in that folder was begun with; None where none was, or that cannot be read."""
+    """Return the settings of the training in that folder, or None if there is none or it is invalid."""
     try:
         found = TypeAdapter(Begun).validate_python(Place(folder).read(ABOUT))
     except ValueError:
@@ -61,9 +61,9 @@ def read(folder: Path) -> Begun | None:
 
 
 def resumed(job: Job, choose: Callable[[], str]) -> tuple[Job, Path]:
-    """The job with the kind and the prompts that it was begun with, and its folder for everything else.
+    """Return the job with the kind and the prompts that it was started with, and its folder for all other files.
 
-    Begins it where it was not, with the kind that `choose` says if the job has none. Raises TrainingError.
+    A new training is started if there is none, with the kind from `choose` if the job has none. Raises TrainingError.
     """
     place = Place(job.folder)
     begun = read(place.path)
@@ -72,14 +72,14 @@ def resumed(job: Job, choose: Callable[[], str]) -> tuple[Job, Path]:
         try:
             clear(place.path)
             place.write(ABOUT, asdict(begun))
-            place.work.mkdir(0o700)  # last: what ended this before begins it anew
+            place.work.mkdir(0o700)  # last: a training interrupted before this starts again
         except OSError as error:
             raise not_written(place.path, error) from error
     return replace(job, kind=begun.kind, prompts=begun.prompts, apart=begun.apart), place.work
 
 
 def clear(folder: Path) -> None:
-    """Removes what another training left there. Raises OSError."""
+    """Remove the files of another training there. Raises OSError."""
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -88,7 +88,7 @@ def clear(folder: Path) -> None:
 
 
 def moved(job: Job, draft: Path) -> Path:
-    """Moves a draft that is kept out of the training's folder, to the place of the one before. Raises TrainingError."""
+    """Move a draft to keep from the training's folder to its place, replacing an earlier one. Raises TrainingError."""
     path = made_here(job.target) / f"{job.target.stem}-{job.kind}{TRAINED}"
     try:
         make_private_folder(path.parent)
@@ -99,5 +99,5 @@ def moved(job: Job, draft: Path) -> Path:
 
 
 def end(job: Job) -> None:
-    """Removes what a training that is done needs no longer; the next one begins anew."""
+    """Remove the files of a finished training; the next one starts from scratch."""
     shutil.rmtree(job.folder, ignore_errors=True)

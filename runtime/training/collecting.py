@@ -1,6 +1,7 @@
-"""What a draft learns from: the target's replies, and what it says of each. Each part goes on where it was ended.
+"""Collects the data that a draft learns from: the target's replies, and its distributions for each. Each part can be
+resumed.
 
-Knows engines and samples; what is asked and what is shown is the caller's. Knows no torch.
+Knows engines and samples; prompts and reports are the caller's. Knows no torch.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from runtime.training.teacher import Teacher
 if TYPE_CHECKING:
     from runtime.training.trainer import TrainingProgress
 
-MAX_TOKENS = 160  # of a reply
-WARMTH = 0.8  # the temperature of replies to prompts that were answered before; the first reply is at 0
+MAX_TOKENS = 160  # of a reply, at most
+WARMTH = 0.8  # the temperature of further replies to the same prompts; the first reply is at 0
 REPLIES, SAMPLES, APART = "replies", "samples", "apart"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How far a training is."""
+    """The progress of a training."""
 
     what: str
     done: int
@@ -43,7 +44,7 @@ Cancel = Callable[[], bool]
 
 
 def collect(job: Job, work: Path, engine: Engine, report: Report, is_cancelled: Cancel) -> None:
-    """Has the target answer until there are enough tokens. Raises StoppedError when cancelled, TrainingError."""
+    """Generate replies of the target until there are enough tokens. Raises StoppedError, TrainingError."""
     texts = texts_in(job, work)
     try:
         for name in (REPLIES, SAMPLES, APART):
@@ -61,7 +62,7 @@ def collect(job: Job, work: Path, engine: Engine, report: Report, is_cancelled: 
 
 
 def reply(engine: Engine, texts: Texts, name: str, job: Job, number: int, is_cancelled: Cancel) -> Text:
-    """The target's reply to that prompt, made or found; those held out have negative numbers."""
+    """Return the target's reply to that prompt, generated or stored; held-out prompts have negative numbers."""
     if found := texts.read(name):
         return found
     turn, i = divmod(number, len(job.prompts)) if number >= 0 else (0, -1 - number)
@@ -78,7 +79,7 @@ def reply(engine: Engine, texts: Texts, name: str, job: Job, number: int, is_can
 
 
 def question(engine: Engine, prompt: str) -> tuple[Prompt, list[int]]:
-    """The prompt as the model is asked it, and its tokens; cut where nothing could be read of a reply to all of it."""
+    """Return the prompt for the model and its tokens, shortened until the text has room for a reply."""
     while True:
         asked: Prompt = [Message("user", prompt)] if engine.facts.template else prompt
         ids = engine.encode(asked)
@@ -88,7 +89,9 @@ def question(engine: Engine, prompt: str) -> tuple[Prompt, list[int]]:
 
 
 def read_all(job: Job, work: Path, report: Report, is_cancelled: Cancel) -> None:
-    """Has the target say its chances at each place of its replies. Raises StoppedError, TrainingError, ModelError."""
+    """Compute the target's probabilities at each position of its replies. Raises StoppedError, TrainingError,
+    ModelError.
+    """
     texts, facts = texts_in(job, work), ModelFacts(read_model_header(job.target))
     names = texts.names()
     learned, apart = (samples_in(job, work, name) for name in (SAMPLES, APART))
@@ -104,16 +107,16 @@ def read_all(job: Job, work: Path, report: Report, is_cancelled: Cancel) -> None
 
 
 def is_enough(job: Job, work: Path) -> bool:
-    """Is there a reply to learn from, and one to measure on?"""
+    """Whether there is a reply to learn from, and one to measure on."""
     return all(samples_in(job, work, name).numbers() for name in (SAMPLES, APART))
 
 
 def texts_in(job: Job, work: Path) -> Texts:
-    """The target's replies."""
+    """Return the store of the target's replies."""
     return Texts(work / REPLIES, ModelFacts(read_model_header(job.target)).n_vocab)
 
 
 def samples_in(job: Job, work: Path, name: str) -> Samples:
-    """What the target says of those that are learned from, or of those that are held out."""
+    """Return the store of samples for training, or of held-out ones."""
     facts = ModelFacts(read_model_header(job.target))
     return Samples(work / name, facts.n_vocab, n_values(facts, job.kind))

@@ -1,7 +1,7 @@
-"""How far a draft's chances are from its target's, over tens of thousands of words: a few rows of logits at a time, so
-that memory does not grow with the batch, and the slopes at once, so that none is computed twice.
+"""Cross-entropy between the distributions of a draft and its target, over tens of thousands of tokens.
 
-Knows tensors.
+Few rows of logits exist at a time, so that memory does not grow with the batch. Gradients are computed in the forward
+pass, so that no logits are computed twice. Knows tensors.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-ROWS = 128  # whose logits are there at once
+ROWS = 128  # rows whose logits exist at a time
 
 
 class CrossEntropy(torch.autograd.Function):
-    """The mean over rows, and the likeliest place of each row."""
+    """The mean loss over rows, and the most likely token of each row."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, outputs: Tensor, places: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """`rows` [n, width] and `outputs` [words, width] give logits; the target's chances are `weights` [n, likely] of
-        the words at `places` [n, likely]. Returns the mean [] and the likeliest [n].
+        """Return the mean loss [] and the index of the most likely output of each row [n].
+
+        `rows` [n, width] and `outputs` [words, width] give the logits. The target's probabilities are `weights` [n,
+        likely] of the outputs with indices `places` [n, likely].
         """
         of_rows, of_outputs = (ctx.needs_input_grad[i] for i in range(2))
         total, likeliest = rows.new_zeros(()), places.new_zeros(len(rows))
@@ -44,7 +46,7 @@ class CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        """The slopes by rows and by outputs."""
+        """Return the gradients by rows and by outputs."""
         by_rows, by_outputs = ctx.saved_tensors
         share = slope / len(by_rows)
         return share * by_rows, None if by_outputs is None else share * by_outputs, None, None

@@ -1,4 +1,4 @@
-"""A small draft model: begun from a target's file, and written as a GGUF with the target's own vocabulary.
+"""Creates a small draft model from a target's file, and writes it as a GGUF with the target's own vocabulary.
 
 Knows GGUF's names; knows nothing about training.
 """
@@ -18,16 +18,16 @@ from runtime.training.head_file import NAMES, add_shape, add_weight, finish
 from runtime.training.layers import LayerShape
 from runtime.training.target_words import TargetWords
 
-PIECE = 4096  # rows of a table at once
+PIECE = 4096  # rows of a table read in one piece
 
 
 def begin_draft(shape: LayerShape, n_layers: int, words: TargetWords, kept: NDArray[np.int64]) -> DraftModel:
-    """A model that has learned nothing but the target's words."""
+    """Return an untrained model whose embedding is derived from the target's."""
     return DraftModel(shape, n_layers, principal(words, shape.width), torch.from_numpy(kept))
 
 
 def principal(words: TargetWords, width: int) -> Tensor:
-    """The target's table on its first `width` principal axes [n_vocab, width], as large as tables of words are."""
+    """Return the target's table on its first `width` principal axes [n_vocab, width], at an embedding's usual scale."""
     covariance = sum(piece.T.astype(np.float64) @ piece for piece in words.pieces(PIECE))
     _, axes = np.linalg.eigh(covariance)
     axes = axes[:, ::-1][:, :width].astype(np.float32)
@@ -36,7 +36,7 @@ def principal(words: TargetWords, width: int) -> Tensor:
 
 
 def write_draft(path: Path, model: DraftModel, target: Path, n_context: int, name: str) -> None:
-    """Writes it; `path` appears only when whole. Raises OSError."""
+    """Write the model; `path` appears only when complete. Raises OSError."""
     new = path.with_name(f"{path.name}.new")
     writer = GGUFWriter(str(new), "llama")
     add_shape(writer, model.shape, n_context, name)

@@ -1,6 +1,6 @@
-"""A small draft model in PyTorch: Llama's architecture, narrower than its target, whose words are the target's.
+"""A small draft model in PyTorch: Llama's architecture, narrower than its target, with the target's vocabulary.
 
-Its table of words begins as the principal components of the target's, and is its output too. Knows tensors.
+Its embedding starts as the principal components of the target's, and is its output too. Knows tensors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from runtime.training.layers import Layer, LayerShape, initialise, rotary
 
 
 class DraftModel(nn.Module):
-    """`table` [n_vocab, width] stays as it is, but for the rows of `kept` words [n], which are trained."""
+    """`table` [n_vocab, width] is fixed, except for the rows of the `kept` tokens [n], which are trained."""
 
     table: Tensor
     row: Tensor
@@ -30,12 +30,12 @@ class DraftModel(nn.Module):
         self.register_buffer("row", row, persistent=False)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """[B, T] -> [B, T, width]."""
+        """Return embeddings: [B, T] -> [B, T, width]."""
         rows = self.row[ids]
         return torch.where(rows[..., None] >= 0, self.words[rows.clamp(min=0)], self.table[ids])
 
     def forward(self, ids: Tensor) -> Tensor:
-        """[B, T] -> what follows each token, normed [B, T, width]."""
+        """Return the normed output for the token after each: [B, T] -> [B, T, width]."""
         x = self.embed(ids)
         turns = rotary(torch.arange(ids.shape[1], device=ids.device), self.shape.head, self.shape.rope_base)
         for layer in self.layers:
@@ -44,5 +44,5 @@ class DraftModel(nn.Module):
         return out
 
     def whole_table(self) -> Tensor:
-        """The table with the trained rows [n_vocab, width]."""
+        """Return the table with the trained rows [n_vocab, width]."""
         return torch.where(self.row[:, None] >= 0, self.words.detach()[self.row.clamp(min=0)], self.table)

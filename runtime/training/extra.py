@@ -1,4 +1,4 @@
-"""What training needs beyond the rest: torch and gguf, which the extra `train` brings."""
+"""Checks the additional modules that training needs: torch and gguf, from the extra `train`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MODULES = "torch", "gguf"
 
 
 class TrainingError(SlipstreamError):
-    """A draft cannot be trained, or not now; what was done so far is kept."""
+    """A draft cannot be trained, or not now; finished work is kept."""
 
 
 def require_extra() -> None:
-    """Raises TrainingError where a module is missing that training needs."""
+    """Raise TrainingError if a module that training needs is missing."""
     if missing := [name for name in MODULES if find_spec(name) is None]:
         raise TrainingError(
             f"Training needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed. "
@@ -26,7 +26,7 @@ def require_extra() -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """While these modules are imported. Raises TrainingError where one is there and cannot be."""
+    """Wrap the import of these modules. Raises TrainingError if an installed one cannot be loaded."""
     try:
         yield
     except (ImportError, OSError) as error:

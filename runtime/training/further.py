@@ -1,6 +1,6 @@
-"""What a head learns from windows: they are texts for `refine`, in a few minutes of one thread.
+"""Trains a head on windows: they are texts for `refine`, for a few minutes in one thread.
 
-Knows windows; how a head is trained is refining.py's.
+Knows windows; refining.py knows how a head is trained.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from runtime.training.refining import refine
 from runtime.training.samples import Text
 from runtime.training.trainer import BATCH_TOKENS, Schedule
 
-RATE = 6e-4  # what a head loses by it, measuring finds
-STEPS, MOST_EPOCHS = 80, 24  # fewer steps teach little; more rounds over few texts teach those texts only
+RATE = 6e-4  # a loss of earlier skill is found by the measurement
+STEPS, MOST_EPOCHS = 80, 24  # fewer steps teach little; more epochs over few texts teach those texts only
 SECONDS = 600.0
 
 
 def train_further(job: AdaptationJob) -> None:
-    """Writes the new head. Raises TrainingError, ModelError."""
+    """Write the new head. Raises TrainingError, ModelError."""
     texts = [Text(each.tokens, max(1, each.begin)) for each in job.windows]
     if refine(job.target, job.head, texts, job.new, schedule(texts), job.seed, work=job.work) is None:
         raise TrainingError("There is too little to learn from in what was rejected. More comes with more replies.")
 
 
 def schedule(texts: Sequence[Text]) -> Schedule:
-    """As many rounds over the texts as make about STEPS steps."""
+    """Return a schedule with enough epochs over the texts for about STEPS steps."""
     n_batches = max(1, sum(len(each.tokens) for each in texts) // BATCH_TOKENS)
     return Schedule(min(MOST_EPOCHS, -(-STEPS // n_batches)), RATE, seconds=SECONDS)

@@ -1,4 +1,4 @@
-"""An EAGLE-3 head as a GGUF file: written, and read back to be trained further.
+"""Writes an EAGLE-3 head as a GGUF file, and reads it back for further training.
 
 Knows GGUF's names; knows nothing about training.
 """
@@ -40,18 +40,18 @@ HEAD_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class HeadFile:
-    """What a head's file has."""
+    """The content of a head's file."""
 
     head: Head
-    reads: tuple[int, ...]  # layers of the target whose inputs it reads
+    reads: tuple[int, ...]  # layers of the target whose inputs the head reads
     n_vocab: int  # of the target
     n_context: int
     name: str
-    output: OutputRows | None = None  # None: the target's own, of all words
+    output: OutputRows | None = None  # None: the target's own, for all tokens
 
 
 def write_head(path: Path, file: HeadFile) -> None:
-    """Matrices as Q8_0, norms as F32; `path` appears only when whole. Raises OSError."""
+    """Write the head, matrices as Q8_0 and norms as F32; `path` appears only when complete. Raises OSError."""
     new = path.with_name(f"{path.name}.new")
     writer = GGUFWriter(str(new), EAGLE)
     add_shape(writer, file.head.shape, file.n_context, file.name)
@@ -69,7 +69,7 @@ def write_head(path: Path, file: HeadFile) -> None:
 
 
 def add_shape(writer: GGUFWriter, shape: LayerShape, n_context: int, name: str) -> None:
-    """What all models say of themselves."""
+    """Add the metadata that all models have."""
     writer.add_name(name)
     writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
     writer.add_context_length(n_context)
@@ -83,14 +83,14 @@ def add_shape(writer: GGUFWriter, shape: LayerShape, n_context: int, name: str) 
 
 
 def add_weight(writer: GGUFWriter, name: str, weight: Tensor) -> None:
-    """One tensor."""
+    """Add one tensor."""
     data = np.ascontiguousarray(weight.detach().float().cpu().numpy())
     kind = GGMLQuantizationType.Q8_0 if data.ndim == 2 else GGMLQuantizationType.F32
     writer.add_tensor(name, quants.quantize(data, kind), raw_dtype=kind)
 
 
 def finish(writer: GGUFWriter, new: Path, path: Path) -> None:
-    """Writes what was added to `new`, and moves that to `path`; leaves nothing of it where that fails."""
+    """Write the added content to `new`, and move it to `path`; on failure, no file remains."""
     try:
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
@@ -102,7 +102,7 @@ def finish(writer: GGUFWriter, new: Path, path: Path) -> None:
 
 
 def read_head(path: Path) -> HeadFile:
-    """A head as its file has it, in single precision. Raises ModelError for what is no EAGLE-3 head."""
+    """Return a head from its file, in single precision. Raises ModelError if it is no EAGLE-3 head."""
     facts = ModelFacts(read_header(path))
     if facts.architecture != EAGLE or width_read(facts) != facts.own("embedding_length"):
         raise ModelError(f"{path.name} is no EAGLE-3 head of its target's width, so it cannot be trained further.")
@@ -128,7 +128,7 @@ def read_head(path: Path) -> HeadFile:
 
 
 def shape_of(facts: ModelFacts) -> LayerShape:
-    """A layer's shape as a header gives it."""
+    """Return the shape of a layer from a header."""
     base, eps = (
         facts.header.metadata.get(f"{facts.architecture}.{key}")
         for key in ("rope.freq_base", "attention.layer_norm_rms_epsilon")

@@ -1,7 +1,8 @@
 """An EAGLE-3 head in PyTorch (Li et al., arXiv 2503.01840), and how it drafts while it is trained.
 
-One layer that reads a state and the token after it; a state is made of the inputs of three of the target's layers, and
-behind what the target has read the head's own output stands for it. Knows tensors; knows nothing about text or files.
+It is one layer that reads a hidden state and the token after it. A state consists of the inputs of three target layers;
+beyond the text that the target has read, the head's own output replaces it. Knows tensors; knows nothing about text or
+files.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Lookup = Callable[[Tensor], Tensor]  # ids [...] -> the target's vectors [..., w
 
 
 class Head(nn.Module):
-    """Its embedding is the target's, and so is its output, of some or of all words."""
+    """The head's layer. The embedding and the output, for some or all tokens, are the target's."""
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
@@ -37,7 +38,7 @@ class Head(nn.Module):
     def forward(
         self, words: Tensor, states: Tensor, turns: Tensor, past: Cache | None, mask: Tensor
     ) -> tuple[Tensor, Cache]:
-        """Words and states [B, T, width] -> the states after them, and the keys and values of all cells."""
+        """Return the states after words and states [B, T, width], and the keys and values of all cells."""
         x = torch.cat([self.attn_norm(words), self.state_norm(states)], -1)
         q, k, v = parts(self.shape.head, self.q, self.k, self.v, of=x)
         q, k = rotate(q, turns).to(v.dtype), rotate(k, turns).to(v.dtype)
@@ -49,11 +50,12 @@ class Head(nn.Module):
 
 
 def unrolled(head: Head, words: Lookup, ids: Tensor, states: Tensor, n_steps: int) -> Iterator[Tensor]:
-    """The head's normed output [B, cells, width] at each step of drafting (training-time test, section 3.2 there).
+    """Yield the head's normed output [B, cells, width] at each step of drafting (training-time test, section 3.2
+    there).
 
     `ids` [B, T], `states` [B, T, N_READ * width]. Cell P of step S has read the true tokens up to P + 1 + S, and the
-    target's states up to P; it guesses token P + 2 + S. It sees the cells of step 0 up to its own, and its own of the
-    steps between.
+    target's states up to P; it predicts token P + 2 + S. It attends to the cells of step 0 up to its own, and to its
+    own cell of the steps between.
     """
     n = ids.shape[1] - 1 - n_steps
     cells = torch.arange(n, device=ids.device)

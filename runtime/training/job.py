@@ -1,4 +1,4 @@
-"""What is to be trained for a target, and where what it needs to go on is kept. Knows headers; loads no torch."""
+"""Describes a training for a target, and the folder with its files for resuming. Knows headers; loads no torch."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from runtime.training.samples import LONGEST, bytes_per_token
 from runtime.training.verdict import extended, gain
 
 KINDS = HEAD, MODEL = "head", "model"
-USUAL = {HEAD: 0.6, MODEL: 0.4}  # shares of guesses that such drafts had accepted after an hour's training
+USUAL = {HEAD: 0.6, MODEL: 0.4}  # shares of draft tokens accepted from such drafts after an hour's training
 N_READ, MOST_WORDS, HEAD_DIM, N_LAYERS = 3, 16_384, 64, 2
-OWN_MEMORY = 700_000_000  # bytes that torch and a batch take
-MOST_APART = 24  # prompts that are held out, at most
-FEWEST = 500  # tokens that are worth a training
-PER_TRAINED = 24  # bytes on disk for each weight that is trained: itself and two averages, in a checkpoint and the next
+OWN_MEMORY = 700_000_000  # bytes for torch and a batch
+MOST_APART = 24  # held-out prompts, at most
+FEWEST = 500  # tokens; fewer are not worth a training
+PER_TRAINED = 24  # bytes on disk per trained weight: itself and two averages, in a checkpoint and the next one
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One training. `n_tokens` of texts are learned from; `n_bytes` may be kept on disk meanwhile."""
+    """The settings of one training. It learns from `n_tokens` tokens, and may keep `n_bytes` on disk meanwhile."""
 
     target: Path
-    kind: str  # "" until it is known what promises most
+    kind: str  # "" until the most promising kind is known
     prompts: tuple[str, ...]  # to learn from
     apart: tuple[str, ...]  # held out
-    order: tuple[str, ...]  # what was asked for, as far as it tells this training from others: kind, prompts or "chats"
+    # the request, as far as it distinguishes this training from others: kind, prompts or "chats"
+    order: tuple[str, ...]
     n_tokens: int = 60_000
     n_bytes: int = 2_000_000_000
     epochs: int = 8
@@ -45,27 +46,27 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """Where what it needs to go on is kept; another target's file or another order has another. Raises OSError."""
+        """The folder of its files for resuming, unique to the target's file and the settings. Raises OSError."""
         asked = sha256(repr((self.order, self.n_tokens, self.n_bytes, self.epochs)).encode()).hexdigest()
         return trainings() / fingerprint(self.target, asked, self.seed, self.threads, self.device)
 
     @property
     def most_tokens(self) -> int:
-        """Tokens whose samples the budget has room for, of those wanted."""
+        """Number of tokens to learn from, limited by the disk budget."""
         facts = ModelFacts(read_model_header(self.target))
         room = max(0, self.n_bytes - self.n_beside(facts))
         return min(self.n_tokens, room // bytes_per_token(n_values(facts, self.kind)))
 
     def n_beside(self, facts: ModelFacts) -> int:
-        """Bytes of all that is kept beside these: held-out texts and the end of the last one, checkpoints, the draft's
-        file while it is written.
+        """Return the bytes of all other files: held-out texts, the overshoot of the last text, checkpoints, the draft's
+        file.
         """
         texts = (min(len(self.apart), MOST_APART) + 1) * LONGEST * bytes_per_token(n_values(facts, self.kind))
         return texts + PER_TRAINED * n_trained(facts, self.kind) + 2 * n_weights(facts, self.kind)
 
     @property
     def why_no_room(self) -> str:
-        """What to say where the budget has room for too little; "" where it has enough."""
+        """The message that the disk budget is too small; "" if it is sufficient."""
         if self.most_tokens >= min(self.n_tokens, FEWEST):
             return ""
         facts = ModelFacts(read_model_header(self.target))
@@ -76,7 +77,7 @@ class Job:
         )
 
     def check(self, work: Path) -> None:
-        """Raises ModelError where the target's file is no longer the one that the training in `work` began with."""
+        """Raise ModelError if the target's file is not the one that the training in `work` was started with."""
         try:
             is_same = self.folder == work.parent
         except OSError:
@@ -89,23 +90,23 @@ class Job:
 
 
 def n_values(facts: ModelFacts, kind: str) -> int:
-    """Values of a token's states that a draft of that kind reads."""
+    """Return the number of values of a token's states that a draft of that kind reads."""
     return N_READ * facts.own("embedding_length") if kind == HEAD else 0
 
 
 def n_words(facts: ModelFacts) -> int:
-    """Words that a draft guesses among: all, or some of a large vocabulary."""
+    """Return the size of a draft's output vocabulary: all tokens, or some of a large vocabulary."""
     return min(MOST_WORDS, n_few(facts.n_vocab)) or facts.n_vocab
 
 
 def layers_read(facts: ModelFacts) -> tuple[int, ...]:
-    """The layers of a target whose inputs a head reads."""
+    """Return the layers of a target whose inputs a head reads."""
     n = facts.n_trunk_layers
     return n // 3, 2 * n // 3, n - 1
 
 
 def why_no_head(facts: ModelFacts) -> str:
-    """Why no head can be trained for a target, in a clause; "" where one can."""
+    """Return the reason why no head can be trained for a target, as a clause; "" if one can."""
     if facts.architecture not in SHOWN:
         return f"llama.cpp shows no layers of the architecture {facts.architecture!r}"
     if facts.n_trunk_layers < N_READ + 1:
@@ -114,12 +115,12 @@ def why_no_head(facts: ModelFacts) -> str:
 
 
 def draft_width(facts: ModelFacts) -> int:
-    """Of a small draft model."""
+    """Return the width of a small draft model."""
     return max(HEAD_DIM, facts.own("embedding_length") // 3 // HEAD_DIM * HEAD_DIM)
 
 
 def n_weights(facts: ModelFacts, kind: str) -> int:
-    """Weights that a guess reads, roughly."""
+    """Return the approximate number of weights that one draft token reads."""
     width, words = facts.own("embedding_length"), n_words(facts)
     if kind == HEAD:
         return 14 * width**2 + words * width
@@ -128,18 +129,18 @@ def n_weights(facts: ModelFacts, kind: str) -> int:
 
 
 def n_trained(facts: ModelFacts, kind: str) -> int:
-    """Weights that are trained, roughly; a head's words are its target's, and of a draft model's some are."""
+    """Return the approximate number of trained weights: no embedding of a head, some rows of a draft model's."""
     width, narrow = facts.own("embedding_length"), draft_width(facts)
     return 14 * width**2 if kind == HEAD else N_LAYERS * 13 * narrow**2 + n_words(facts) * narrow
 
 
 def seconds_of_guess(facts: ModelFacts, kind: str, plain: float) -> float:
-    """What a guess should take, where a plain pass takes `plain` seconds, by the bytes that both read."""
+    """Return the expected seconds per draft token, given the `plain` seconds of a one-token pass, by the bytes read."""
     return plain * 1.07 * n_weights(facts, kind) / max(1, facts.n_bytes_per_token)
 
 
 def most_promising(facts: ModelFacts, passes: list[float]) -> str:
-    """The kind that promises most, where passes over 1, 2, ... rows take so many seconds."""
+    """Return the kind with the highest expected gain, given the seconds of passes over 1, 2, ... rows."""
     if why_no_head(facts):
         return MODEL
     found = {
@@ -150,7 +151,7 @@ def most_promising(facts: ModelFacts, passes: list[float]) -> str:
 
 
 def require_memory(facts: ModelFacts, kind: str) -> None:
-    """Raises TrainingError where there is not enough of it."""
+    """Raise TrainingError if there is not enough free memory."""
     needed = OWN_MEMORY + 20 * n_weights(facts, kind)
     free = min((pool.free for pool in MemoryReader()().pools), default=needed)
     if free < needed:

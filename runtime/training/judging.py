@@ -1,4 +1,4 @@
-"""Is a trained draft kept? Measured with the real controller: against none, and against the one that is used so far.
+"""Decides whether a trained draft is kept, by the real controller: compared with none, and with the current one.
 
 Knows engines and times, through pairing.py; no torch.
 """
@@ -14,26 +14,28 @@ from runtime.tools.paired import remembered
 from runtime.tools.pairing import GAIN, Target, Trial
 from runtime.training.verdict import why_not
 
-ENOUGH = 20  # guesses compared in decoding, from which their share tells more than that of held-out texts
-N_PROMPTS, LONGEST = 8, 300  # held-out ones, at most, and characters of one
+ENOUGH = 20  # draft tokens verified in decoding, from which their share is more reliable than that of held-out texts
+N_PROMPTS, LONGEST = 8, 300  # held-out prompts, at most; and characters of one
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How a draft did."""
+    """The results of a draft."""
 
-    trial: Trial  # beside none
-    beside: Trial | None = None  # the one that was kept before, where there is one
-    before: Path | None = None  # that one
+    trial: Trial  # compared with no draft
+    beside: Trial | None = None  # compared with the draft that was kept before, if there is one
+    before: Path | None = None  # the path of that one
 
     @property
     def is_kept(self) -> bool:
-        """Does it pay beside both?"""
+        """Whether it pays compared with both."""
         return self.trial.pays and (self.beside is None or self.beside.pays)
 
     def why_not(self, guess: float, passes: Sequence[float], right: float) -> str:
-        """Why it is not kept, in numbers: what was expected (`guess` seconds for one, `right` of the first ones on
-        held-out texts) counts where too little was seen in decoding.
+        """Return the reason why it is not kept, in numbers.
+
+        The expected values (`guess` seconds per draft token, share `right` of the first ones on held-out texts) are
+        used if too few draft tokens were verified in decoding.
         """
         if self.trial.gain >= GAIN and not self.trial.pays:
             return (
@@ -52,13 +54,13 @@ class Judgement:
 
 
 def judge(target: Target, draft: Path, prompts: Sequence[str]) -> Judgement:
-    """Measures a draft. Raises SlipstreamError."""
+    """Measure a draft. Raises SlipstreamError."""
     trial = beside_of(target, None, draft, prompts)
     before = remembered(target.pair.target) if trial.pays else None
     return Judgement(trial, beside_of(target, before, draft, prompts) if before else None, before)
 
 
 def beside_of(target: Target, other: Path | None, draft: Path, prompts: Sequence[str]) -> Trial:
-    """How it does beside another draft, or beside none."""
+    """Measure the draft compared with another one, or with none."""
     with closing(target.open(other)) as engine:
         return target.try_out(engine, draft, [prompt[:LONGEST] for prompt in prompts[:N_PROMPTS]])

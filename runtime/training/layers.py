@@ -1,7 +1,7 @@
-"""Llama's layer in PyTorch, of which heads and draft models are made.
+"""Llama's layer in PyTorch, used by heads and draft models.
 
-Knows tensors; knows nothing about text, training or files. Rotary pairs are neighbours (2i, 2i + 1), as llama.cpp has
-them for the architectures "llama" and "eagle3", so that weights are exported as they are.
+Knows tensors; knows nothing about text, training or files. Rotary pairs are adjacent (2i, 2i + 1), as in llama.cpp for
+the architectures "llama" and "eagle3", so that weights are exported unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Cache = tuple[Tensor, Tensor]  # keys and values [B, H, cells, head]
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What all layers of a model have in common."""
+    """The dimensions that all layers of a model share."""
 
     width: int
     heads: int
@@ -33,26 +33,28 @@ class LayerShape:
 
 
 def rotary(positions: Tensor, head: int, base: float) -> Tensor:
-    """[T] positions -> complex [T, head / 2] rotations (Su et al., arXiv 2104.09864)."""
+    """Return complex rotations [T, head / 2] for positions [T] (Su et al., arXiv 2104.09864)."""
     frequencies = base ** (-torch.arange(0, head, 2, dtype=torch.float32, device=positions.device) / head)
     angles = torch.outer(positions.float(), frequencies)
     return torch.polar(torch.ones_like(angles), angles)
 
 
 def rotate(x: Tensor, turns: Tensor) -> Tensor:
-    """Turns neighbouring pairs of x [B, H, T, head], in single precision: there are no complex numbers in BF16."""
+    """Rotate adjacent pairs of x [B, H, T, head], in single precision: there are no complex numbers in BF16."""
     pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * turns).flatten(-2)
 
 
 def parts(n: int, *modules: nn.Module, of: Tensor) -> list[Tensor]:
-    """What each module makes of [B, T, width], as heads of n values [B, H, T, n]."""
+    """Return the output of each module for [B, T, width], as heads of n values [B, H, T, n]."""
     return [module(of).unflatten(-1, (-1, n)).transpose(1, 2) for module in modules]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Grouped queries [B, H, T, head] over keys and values [B, KV, cells, head] -> [B, T, H * head]. Without a mask a
-    token sees itself and those before it.
+    """Return attention with grouped queries: [B, H, T, head] over keys and values [B, KV, cells, head] -> [B, T, H *
+    head].
+
+    Without a mask it is causal.
     """
     k, v = (each.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for each in (k, v))
     seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
@@ -60,7 +62,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tenso
 
 
 class Layer(nn.Module):
-    """Attention with grouped queries, then a SwiGLU network, both behind RMSNorm."""
+    """Attention with grouped queries, then a SwiGLU network, each after RMSNorm."""
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
@@ -73,7 +75,7 @@ class Layer(nn.Module):
         self.down = nn.Linear(s.ffn, s.width, bias=False)
 
     def forward(self, x: Tensor, turns: Tensor) -> Tensor:
-        """[B, T, width] -> [B, T, width]."""
+        """Return the output of the layer: [B, T, width] -> [B, T, width]."""
         q, k, v = parts(self.shape.head, self.q, self.k, self.v, of=self.attn_norm(x))
         x = x + self.o(attend(rotate(q, turns), rotate(k, turns), v))
         y = self.ffn_norm(x)
@@ -82,7 +84,7 @@ class Layer(nn.Module):
 
 
 def initialise(module: nn.Module) -> None:
-    """Matrices that add to a layer's input begin small."""
+    """Initialize the weights: matrices whose output is added to the residual start small."""
     for name, weight in module.named_parameters():
         if weight.dim() == 2:
             is_last = name.endswith(("o.weight", "down.weight"))

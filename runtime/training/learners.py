@@ -1,6 +1,6 @@
-"""What a head and a draft model learn from samples: the target's own distributions (Agarwal et al., arXiv 2306.13649).
+"""Losses of a head and a draft model on samples of the target's own distributions (Agarwal et al., arXiv 2306.13649).
 
-Knows tensors and samples; how often and how fast is the trainer's.
+Knows tensors and samples; the trainer sets the number and the rate of steps.
 """
 
 from __future__ import annotations
@@ -20,32 +20,36 @@ from runtime.training.head_model import unrolled
 from runtime.training.samples import Sample
 from runtime.training.target_words import TargetWords, floats
 
-N_STEPS = 3  # of drafting that a head is trained for at once
+N_STEPS = 3  # steps of drafting that a head is trained for together
 
 
 class Lesson(NamedTuple):
-    """Of one step of drafting on a batch: the mean loss, and the share of guesses that are the target's likeliest."""
+    """The mean loss of one step of drafting on a batch, and the share of predictions equal to the target's most likely
+    token.
+    """
 
     loss: Tensor
     right: Tensor
 
 
 class Learner(Protocol):
-    """Something that is trained."""
+    """A model in training."""
 
     @property
     def module(self) -> nn.Module:
-        """What has the weights."""
+        """The module with the weights."""
 
     def lessons(self, batch: Sequence[Sample]) -> list[Lesson]:
-        """One for each step of drafting."""
+        """Return the lesson of each step of drafting."""
 
 
 class TargetDistributions:
-    """The target's distributions over the words that a draft has."""
+    """The target's distributions over a draft's vocabulary."""
 
     def __init__(self, batch: Sequence[Sample], length: int, row: Tensor, device: torch.device) -> None:
-        """`row` [n_vocab] is the place of a word among the draft's, -1 for none; `length` that of the batch."""
+        """`row` [n_vocab] is the index of a token in the draft's vocabulary, -1 for none; `length` is that of the
+        batch.
+        """
         shape = len(batch), length, batch[0].ids.shape[1]
         ids, chances = np.zeros(shape, dtype=np.int64), np.full(shape, -np.inf, dtype=np.float32)
         for i, sample in enumerate(batch):
@@ -57,8 +61,9 @@ class TargetDistributions:
         self.is_reply = self.weights.new_tensor(chances[..., 0] > -np.inf, dtype=torch.bool)
 
     def lesson(self, guesses: Tensor, first: int, outputs: Tensor, kept: Tensor) -> Lesson:
-        """`guesses` [B, cells, width] are of the tokens from `first` on; `outputs` [words, width] are those of the
-        words `kept` [words].
+        """Return the lesson of predictions `guesses` [B, cells, width], the first of which is of token `first`.
+
+        `outputs` [words, width] are the output rows of the tokens `kept` [words].
         """
         span = slice(first, first + guesses.shape[1])
         here = self.is_reply[:, span]
@@ -70,7 +75,7 @@ class TargetDistributions:
 
 
 def padded(batch: Sequence[Sample]) -> NDArray[np.int64]:
-    """The ids of a batch [B, T]."""
+    """Return the ids of a batch, padded [B, T]."""
     ids = np.zeros((len(batch), max(len(sample.tokens) for sample in batch)), dtype=np.int64)
     for i, sample in enumerate(batch):
         ids[i, : len(sample.tokens)] = sample.tokens
@@ -78,14 +83,14 @@ def padded(batch: Sequence[Sample]) -> NDArray[np.int64]:
 
 
 def places(kept: Tensor, n_vocab: int) -> Tensor:
-    """[n_vocab] the place of each word among the kept ones, -1 for others."""
+    """Return the index of each token among the kept ones [n_vocab], -1 for others."""
     row = torch.full((n_vocab,), -1, dtype=torch.long, device=kept.device)
     row[kept] = torch.arange(len(kept), device=kept.device)
     return row
 
 
 class HeadLearner:
-    """A head on its target's states."""
+    """Trains a head on its target's states."""
 
     def __init__(self, file: HeadFile, words: TargetWords, device: torch.device) -> None:
         self.file, self.words, self.device = file, words, device
@@ -96,7 +101,7 @@ class HeadLearner:
         self.row = places(self.kept, words.n_vocab)
 
     def lessons(self, batch: Sequence[Sample]) -> list[Lesson]:
-        """As Learner says: a few steps of drafting at once, on the head's own states."""
+        """Return the lessons of N_STEPS steps of drafting, on the head's own states after the first."""
         ids = torch.from_numpy(padded(batch)).to(self.device)
         wanted = TargetDistributions(batch, ids.shape[1], self.row, self.device)
         steps = unrolled(self.module, self.words.vectors, ids, self._states(batch, ids.shape[1]), N_STEPS)
@@ -111,14 +116,14 @@ class HeadLearner:
 
 
 class DraftLearner:
-    """A small model of its own."""
+    """Trains a small draft model."""
 
     def __init__(self, module: DraftModel, kept: NDArray[np.int64], device: torch.device) -> None:
         self.module, self.device = module.to(device), device
         self.kept = torch.from_numpy(kept).to(device)
 
     def lessons(self, batch: Sequence[Sample]) -> list[Lesson]:
-        """As Learner says; what follows a token is one step."""
+        """Return one lesson: the prediction of the next token."""
         ids = torch.from_numpy(padded(batch)).to(self.device)
         wanted = TargetDistributions(batch, ids.shape[1], self.module.row, self.device)
         return [wanted.lesson(self.module(ids)[:, :-1], 1, self.module.words, self.kept)]

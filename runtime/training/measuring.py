@@ -1,7 +1,7 @@
-"""How often heads are right, measured as they will be used: by the model library, in the files as they are.
+"""Measures the acceptance of heads as they will be used: by the model library, from the files as they are.
 
-At every position the head drafts a few tokens behind the target's states of a given text; what counts is how many of
-them come. Knows backends; no torch.
+At every position of a given text, the head drafts a few tokens from the target's states. The result is the number of
+them that match the text. Knows backends; no torch.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from runtime.models.header import read_model_header
 from runtime.models.heads import STATES, layers_of
 
 DEPTH = 3  # tokens of a draft
-MOST = 4096  # positions that are measured
-Counts = NDArray[np.int64]  # [positions] how many of the first drafted tokens came, 0 to DEPTH
+MOST = 4096  # positions to measure, at most
+Counts = NDArray[np.int64]  # [positions] number of leading draft tokens that match, 0 to DEPTH
 
 
 def silent(what: str, share: float) -> bool:
-    """Nobody waits."""
+    """Return True: nobody waits for the progress, and nothing cancels."""
     return True
 
 
 def measure(target: Path, before: Path, after: Path, windows: Sequence[Window]) -> Measured:
-    """Two heads at the same positions of the model's own tokens in the windows. Raises ModelError."""
+    """Compare two heads at the same positions of the model's own tokens in the windows. Raises ModelError."""
     old, new = (accepted(target, head, windows) for head in (before, after))
     n = sum(map(len, old))
     if not n:
@@ -48,7 +48,7 @@ def measure(target: Path, before: Path, after: Path, windows: Sequence[Window]) 
 
 
 def share(counts: Sequence[Counts]) -> float:
-    """Accepted of all drafted tokens, were every pass to verify a draft of DEPTH tokens."""
+    """Return the share of accepted draft tokens if every pass verified a draft of DEPTH tokens."""
     n_passes = n_accepted = 0
     for each in counts:
         at = 0
@@ -59,7 +59,7 @@ def share(counts: Sequence[Counts]) -> float:
 
 
 def accepted(target: Path, head: Path, windows: Sequence[Window]) -> list[Counts]:
-    """What a head's drafts are worth, window by window and position by position. Raises ModelError."""
+    """Return the number of matching draft tokens, by window and position. Raises ModelError."""
     facts = ModelFacts(read_model_header(target))
     found = list[Counts]()
     with ExitStack() as stack:
@@ -81,16 +81,16 @@ def accepted(target: Path, head: Path, windows: Sequence[Window]) -> list[Counts
 
 
 class Shown:
-    """What the target shows of a text, row by row."""
+    """The target's hidden states of a text, collected row by row."""
 
     def __init__(self, target: LlamaBackend, layers: tuple[int, ...]) -> None:
         self._target, self._rows = target, list[Rows]()
         target.shown.show(layers, lambda tokens, start, states: self._rows.append(states.copy()))
 
     def states(self, tokens: Tokens) -> Rows:
-        """The states [n - 1, width] of all tokens but the last."""
+        """Return the states [n - 1, width] of all tokens but the last."""
         self._rows.clear()
-        self._target.forward(np.array([tokens[0] ^ 1], dtype=np.int32))  # so that nothing of it is in the cache
+        self._target.forward(np.array([tokens[0] ^ 1], dtype=np.int32))  # clears the cache of the text
         self._rows.clear()
         for end in [*range(STATES, len(tokens) - 1, STATES), len(tokens) - 1]:
             self._target.forward(tokens[:end])
@@ -98,7 +98,7 @@ class Shown:
 
 
 def in_window(head: EagleBackend, window: Window, states: Rows) -> Iterator[int]:
-    """For each of the model's own tokens: how many of the head's guesses from there on are those that stand there."""
+    """Yield for each of the model's own tokens the number of the head's draft tokens from there on that match."""
     tokens, heard = window.tokens, 0
     for at in range(max(2, window.begin), len(tokens) - DEPTH):
         head.hear(tokens[: at - 1], heard, states[heard : at - 1])
@@ -107,7 +107,7 @@ def in_window(head: EagleBackend, window: Window, states: Rows) -> Iterator[int]
 
 
 def n_right(head: EagleBackend, tokens: Tokens, at: int) -> int:
-    """How many tokens from that one on the head guesses, one after the other."""
+    """Return the number of consecutive tokens from `at` on that the head predicts correctly, at most DEPTH."""
     for n in range(DEPTH):
         if int(head.forward(tokens[: at + n])[0].argmax()) != tokens[at + n]:
             return n

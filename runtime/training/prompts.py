@@ -1,6 +1,6 @@
-"""What a target is asked, so that a draft can learn from its replies: a person's prompts, texts, or a neutral set.
+"""Prompts for a target whose replies a draft learns from: a person's prompts, texts, or a neutral set.
 
-Knows texts and files; what chats hold is told by the caller.
+Knows texts and files; the caller supplies the text of chats.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from pathlib import Path
 from runtime.training.extra import TrainingError
 
 NEUTRAL = Path(__file__).with_name("neutral.txt")  # a prompt per line
-APART = 8  # one prompt of so many is held out
+APART = 8  # 1/n of the prompts is held out
 LONGEST, SHORTEST = 1200, 8  # characters of a prompt
 KINDS = (".txt", ".md", ".rst", ".py")
-LARGEST = 2**24  # bytes of a file that are read
+LARGEST = 2**24  # bytes read from a file, at most
 
 
 def neutral() -> list[str]:
-    """Prompts that nobody wrote in a chat."""
+    """Return prompts that come from no chat."""
     return [line for line in NEUTRAL.read_text(encoding="utf8").splitlines() if line]
 
 
 def from_path(path: Path) -> list[str]:
-    """The prompts in a file, or in the text files of a folder: paragraphs. Raises TrainingError."""
+    """Return the paragraphs of a file, or of the text files in a folder, as prompts. Raises TrainingError."""
     files = sorted(each for each in path.rglob("*") if each.suffix in KINDS) if path.is_dir() else [path]
     found = distinct(prompt for file in files for prompt in paragraphs(text_of(file)))
     if not found:
@@ -33,7 +33,7 @@ def from_path(path: Path) -> list[str]:
 
 
 def from_chats(questions: Iterable[str]) -> list[str]:
-    """The beginnings of what a person asked. Raises TrainingError where that is nothing."""
+    """Return the beginnings of a person's questions. Raises TrainingError if there are none."""
     found = distinct(question.strip()[:LONGEST] for question in questions)
     if not found:
         raise TrainingError("There are no chats to learn from yet. Leave out `--from`, or name a text file or folder.")
@@ -41,7 +41,7 @@ def from_chats(questions: Iterable[str]) -> list[str]:
 
 
 def text_of(file: Path) -> str:
-    """What a file says, up to LARGEST bytes. Raises TrainingError."""
+    """Return the text of a file, up to LARGEST bytes. Raises TrainingError."""
     try:
         with file.open("rb") as opened:
             return opened.read(LARGEST).decode("utf8", errors="ignore")
@@ -50,24 +50,24 @@ def text_of(file: Path) -> str:
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """What stands between empty lines."""
+    """Yield the paragraphs between empty lines, shortened, without very short ones."""
     for part in text.replace("\r\n", "\n").split("\n\n"):
         if len(found := part.strip()[:LONGEST]) >= SHORTEST:
             yield found
 
 
 def distinct(prompts: Iterable[str]) -> list[str]:
-    """Each once, in order."""
+    """Return the prompts without duplicates, in order."""
     return list(dict.fromkeys(prompt for prompt in prompts if prompt.strip()))
 
 
 def is_apart(prompt: str) -> bool:
-    """Is it held out? The same prompt always is, or never, whatever else is asked."""
+    """Whether the prompt is held out. The same prompt always is, or never, whatever the others are."""
     return sha256(prompt.encode()).digest()[0] % APART == 0
 
 
 def split(prompts: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Those to learn from, and those held out, of which there is one at least where there are two prompts."""
+    """Return the prompts to learn from, and those held out; of two or more prompts, at least one is held out."""
     all_of_them = list(prompts)
     apart = [prompt for prompt in all_of_them if is_apart(prompt)] or all_of_them[-1:]
     return [prompt for prompt in all_of_them if prompt not in apart] or all_of_them, apart

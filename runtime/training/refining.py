@@ -1,6 +1,6 @@
-"""An EAGLE-3 head that exists, trained further on texts that its target wrote.
+"""Trains an existing EAGLE-3 head further on texts that its target generated.
 
-Memory is bounded: what the target says of the texts is on disk meanwhile.
+Memory is bounded: the target's samples of the texts are on disk meanwhile.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from runtime.training.target_words import TargetWords
 from runtime.training.teacher import Teacher
 from runtime.training.trainer import Schedule, Trainer
 
-HELD_OUT = 10  # one text of so many is measured on and not trained on
+HELD_OUT = 10  # one text in n is measured on and not trained on
 
 
 @dataclass(frozen=True, slots=True)
 class Refined:
-    """How the head did on held-out texts: shares of right guesses by step of drafting."""
+    """Shares of correct predictions on held-out texts, by step of drafting."""
 
     before: tuple[float, ...]
     after: tuple[float, ...]
-    n_steps: int  # that were made
+    n_steps: int  # number of training steps
 
 
 def refine(
@@ -42,13 +42,13 @@ def refine(
     threads: int = 1,
     work: Path | None = None,
 ) -> Refined | None:
-    """Trains the head in the file `head` on `texts` and writes the new one to `path`, which may be the same.
+    """Train the head in the file `head` on `texts` and write the new one to `path`, which may be the same.
 
     `schedule` has the steps (`n_steps`, `epochs`), the `seconds` (of training alone), and the highest rate: 3e-4 or
-    less, so that what it knows is not lost. `work` is where the samples are meanwhile (6 bytes for each value of three
-    states of a token). None when it was cancelled before any step or there is no text with a reply; cancelled later,
-    what was learned so far is written. The same input gives the same bytes, where no `seconds` are set, on a processor
-    with as many threads. Raises ModelError, TrainingError.
+    less, so that earlier skill is not lost. `work` is the folder for the samples (6 bytes for each value of three
+    states of a token). Returns None if it was cancelled before any step or there is no text with a reply; if cancelled
+    later, the partly trained head is written. The same input gives the same bytes on a processor with as many threads,
+    if no `seconds` are set. Raises ModelError, TrainingError.
     """
     file = read_head(head)
     torch.set_num_threads(threads)
@@ -74,7 +74,7 @@ def refine(
 
 
 def read(texts: Sequence[Text], teacher: Teacher, samples: Samples, is_cancelled: Callable[[], bool]) -> bool:
-    """Has the target say its chances in the texts; False when cancelled. Raises TrainingError."""
+    """Compute and store the target's samples of the texts; return False when cancelled. Raises TrainingError."""
     for number, text in enumerate(texts):
         if is_cancelled():
             return False

@@ -1,6 +1,6 @@
-"""A training, from what was collected to the draft's file; it goes on where it was ended.
+"""Runs a training from the collected samples to the draft's file; it can be resumed.
 
-Knows samples and learners. Whether the draft is kept is measured by pairing.py.
+Knows samples and learners. pairing.py measures whether the draft is kept.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ CHECKPOINT, DRAFT = "checkpoint", "draft.gguf"
 
 
 def require_device(name: str) -> None:
-    """Raises TrainingError where there is no such device."""
+    """Raise TrainingError if there is no such device."""
     is_there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not is_there.get(name):
         raise TrainingError(f"PyTorch finds no device {name!r} here. Leave out `--device` to train on the processor.")
 
 
 def trainer_of(job: Job, work: Path) -> tuple[Trainer, Callable[[Path], None]]:
-    """What trains the draft, and what writes it to a file."""
+    """Return the trainer of the draft, and the function that writes the draft to a file."""
     torch.set_num_threads(job.threads)
     torch.manual_seed(job.seed)
     facts, words, samples = (
@@ -67,7 +67,7 @@ def trainer_of(job: Job, work: Path) -> tuple[Trainer, Callable[[Path], None]]:
 
 
 def shape(width: int) -> LayerShape:
-    """A draft's layer of that width."""
+    """Return the shape of a draft's layer of that width."""
     heads = width // HEAD_DIM
     return LayerShape(
         width, heads, next(n for n in (heads // 3, heads // 4, heads // 2, heads) if n and heads % n == 0), 2 * width
@@ -77,14 +77,14 @@ def shape(width: int) -> LayerShape:
 def train(
     job: Job, work: Path, report: Report, is_cancelled: Cancel
 ) -> tuple[Path, tuple[float, ...], tuple[float, ...]]:
-    """Trains on what was collected and read, and writes the draft, a file in `work`.
+    """Train on the collected samples, and write the draft to a file in `work`.
 
-    Returns that, and the shares of right guesses on held-out texts before and after. Raises StoppedError when
-    cancelled, with a checkpoint behind; TrainingError; ModelError where the target was changed.
+    Returns its path, and the shares of correct predictions on held-out texts before and after. Raises StoppedError when
+    cancelled, after a checkpoint; TrainingError; ModelError if the target was changed.
     """
     try:
         return trained(job, work, report, is_cancelled)
-    except RuntimeError as error:  # of PyTorch, which says so too where memory runs out
+    except RuntimeError as error:  # from PyTorch, also when memory runs out
         raise TrainingError(
             f"PyTorch could not go on ({str(error).strip().splitlines()[0]}). Close other programs and give the same "
             "command again: it goes on where it was."
@@ -94,7 +94,7 @@ def train(
 def trained(
     job: Job, work: Path, report: Report, is_cancelled: Cancel
 ) -> tuple[Path, tuple[float, ...], tuple[float, ...]]:
-    """The same, where what PyTorch raises is the caller's."""
+    """Train as `train` does, with PyTorch's errors left to the caller."""
     trainer, write = trainer_of(job, work)
     apart = samples_in(job, work, APART)
     judge = Trainer(trainer.learner, apart, apart.numbers(), Schedule(), job.seed)

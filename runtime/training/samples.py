@@ -1,8 +1,8 @@
-"""Texts that a target wrote, and what it says of them, kept on disk: token ids, its likeliest tokens at each place, and
-the states that a head reads. One file for each text, whole or not there.
+"""Stores a target's texts and samples on disk: token ids, its most likely tokens at each position, and the states that
+a head reads. One file per text, complete or absent.
 
-Files are read without trust: their size has to be what their first numbers say, and every number has to be possible.
-Knows arrays and files; loads no model and no torch.
+Files are read without trust: their size must match their first numbers, and every number must be possible. Knows arrays
+and files; loads no model and no torch.
 """
 
 from __future__ import annotations
@@ -19,60 +19,60 @@ from runtime.core.draft import Tokens
 from runtime.models.plain_file import read_plain
 from runtime.training.extra import TrainingError
 
-LONGEST = 512  # tokens of a text that are read
-N_LIKELY = 32  # of the target's tokens at a place, whose chances are kept
-PLACE = N_LIKELY * (4 + 2)  # bytes
+LONGEST = 512  # tokens of a text that are read, at most
+N_LIKELY = 32  # of the target's tokens at a position, whose probabilities are stored
+PLACE = N_LIKELY * (4 + 2)  # bytes per position
 ID, HALF = np.dtype("<i4"), np.dtype("<f2")  # on disk
 
 
 class Text(NamedTuple):
-    """Token ids that a target read and wrote."""
+    """Token ids of a prompt and the target's reply."""
 
     tokens: Tokens  # [n] int32
     start: int  # where the reply begins, at least 1
 
     @property
     def is_readable(self) -> bool:
-        """Has it a reply that a draft can learn from?"""
+        """Whether it has a reply long enough to learn from."""
         return 1 <= self.start <= min(len(self.tokens), LONGEST) - 8
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A text and what the target says of it. Row i of `ids` and `chances` is for the token at `start` + i."""
+    """A text and the target's results for it. Row i of `ids` and `chances` is for the token at `start` + i."""
 
     tokens: Tokens  # [n]
     start: int
-    ids: NDArray[np.int32]  # [n - start, N_LIKELY or all words], the likeliest first
-    chances: NDArray[np.float16]  # their logarithms
-    states: NDArray[np.float16] | None  # [n, values], where a head is to read them
+    ids: NDArray[np.int32]  # [n - start, N_LIKELY or the whole vocabulary], the most likely first
+    chances: NDArray[np.float16]  # log probabilities
+    states: NDArray[np.float16] | None  # [n, values], if a head reads them
 
 
 def bytes_per_token(n_values: int) -> int:
-    """Bytes on disk that a token takes, in its text and its sample with so many values of states."""
+    """Return the bytes on disk per token, in its text and its sample with `n_values` values of states."""
     return 4 + 4 + PLACE + 2 * n_values
 
 
 class Texts:
-    """The texts in a folder, by name, of a target with so many words."""
+    """The texts in a folder, by name, of a target with `n_vocab` tokens."""
 
     def __init__(self, folder: Path, n_vocab: int) -> None:
         self.folder, self.n_vocab = folder, n_vocab
 
     def path(self, name: str) -> Path:
-        """Where a text is, or would be."""
+        """Return the path of a text, which need not exist."""
         return self.folder / f"{name}.text"
 
     def names(self) -> list[str]:
-        """Those that are there, in order."""
+        """Return the names of the stored texts, in order."""
         return sorted(path.stem for path in self.folder.glob("*.text"))
 
     def write(self, name: str, text: Text) -> None:
-        """Keeps a text. Raises TrainingError where it cannot be written."""
+        """Store a text. Raises TrainingError if it cannot be written."""
         write_whole(self.path(name), np.array([text.start, *text.tokens], dtype=ID).tobytes())
 
     def read(self, name: str) -> Text | None:
-        """One of them; None where there is none that is sound."""
+        """Return a text, or None if it is missing or invalid."""
         with suppress(OSError, ValueError):
             start, *tokens = np.frombuffer(read_plain(self.path(name)), dtype=ID).tolist()
             text = Text(np.array(tokens, dtype=np.int32), start)
@@ -82,28 +82,28 @@ class Texts:
 
 
 class Samples:
-    """The samples in a folder, by number, of a target with so many words; `n_values` of a state, 0 for none."""
+    """The samples in a folder, by number, of a target with `n_vocab` tokens; `n_values` per state, 0 for none."""
 
     def __init__(self, folder: Path, n_vocab: int, n_values: int) -> None:
         self.folder, self.n_vocab, self.n_values = folder, n_vocab, n_values
 
     def path(self, number: int) -> Path:
-        """Where a sample is, or would be."""
+        """Return the path of a sample, which need not exist."""
         return self.folder / f"{number:06}.sample"
 
     def numbers(self) -> list[int]:
-        """Those that are there, ascending."""
+        """Return the numbers of the stored samples, ascending."""
         return sorted(int(path.stem) for path in self.folder.glob("*.sample") if path.stem.isdecimal())
 
     def write(self, number: int, sample: Sample) -> None:
-        """Keeps a sample. Raises TrainingError where it cannot be written."""
+        """Store a sample. Raises TrainingError if it cannot be written."""
         head = np.array([len(sample.tokens), sample.start], dtype=ID)
         data = b"".join(each.astype(ID).tobytes() for each in (head, sample.tokens, sample.ids))
         halves = [sample.chances] if sample.states is None else [sample.chances, sample.states]
         write_whole(self.path(number), data + b"".join(each.astype(HALF).tobytes() for each in halves))
 
     def read(self, number: int) -> Sample:
-        """One of them. Raises TrainingError where it was damaged."""
+        """Return a sample. Raises TrainingError if it is damaged."""
         path = self.path(number)
         try:
             return self._parsed(read_plain(path))
@@ -111,7 +111,7 @@ class Samples:
             raise damaged(path) from error
 
     def _parsed(self, data: bytes) -> Sample:
-        """Raises ValueError for what was not written here."""
+        """Return the sample in `data`. Raises ValueError if it is invalid."""
         n, start = np.frombuffer(data[: 2 * ID.itemsize], dtype=ID).tolist()
         n_likely, n_values = min(N_LIKELY, self.n_vocab), self.n_values
         if not 1 <= start < n <= LONGEST:
@@ -130,12 +130,12 @@ class Samples:
 
 
 def are_words(ids: NDArray[np.int32], n_vocab: int) -> bool:
-    """Does the target have all of these tokens?"""
+    """Whether all ids are in the target's vocabulary."""
     return bool(((ids >= 0) & (ids < n_vocab)).all())
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file for the user alone, whole or not at all. Raises TrainingError where that is not possible."""
+    """Write a file for the user alone, completely or not at all. Raises TrainingError on failure."""
     new = path.with_suffix(".new")
     try:
         new.touch(0o600)
@@ -147,13 +147,13 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def discard(path: Path) -> None:
-    """Removes a file, if that is possible."""
+    """Remove a file, if possible."""
     with suppress(OSError):
         path.unlink()
 
 
 def not_written(folder: Path, error: OSError) -> TrainingError:
-    """What to say where a file of a training cannot be written."""
+    """Return the error for a training's file that cannot be written."""
     if not folder.is_dir():
         return TrainingError("What was learned so far was wiped meanwhile, so nothing is kept.")
     return TrainingError(
@@ -163,7 +163,7 @@ def not_written(folder: Path, error: OSError) -> TrainingError:
 
 
 def damaged(path: Path) -> TrainingError:
-    """What to say of a file that is not as it was written, which is removed so that it is made anew."""
+    """Remove a damaged file so that it is created again, and return the error about it."""
     discard(path)
     return TrainingError(
         f"{path.name} of the training in {path.parent} was damaged and is removed. Give the same command again: what "

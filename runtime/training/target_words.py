@@ -1,6 +1,6 @@
-"""The target's own vectors of words, read from its file as they are needed: a whole table would take gigabytes.
+"""Reads the target's token embeddings and output rows from its file on demand: a whole table would take gigabytes.
 
-Knows GGUF's quantized rows; knows no models that run.
+Knows GGUF's quantized rows; knows no running models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INPUT, OUTPUT = "token_embd.weight", "output.weight"
 
 
 class OutputRows(NamedTuple):
-    """The rows of a head's output, as bytes: those of some of the target's words."""
+    """The rows of a head's output, as bytes: those of some of the target's tokens."""
 
     kept: NDArray[np.int64]  # [n] the target's ids
     rows: NDArray[Any]  # [n, bytes]
@@ -29,7 +29,7 @@ class OutputRows(NamedTuple):
 
 
 class TargetWords:
-    """Both tables of words of one target; they may be one. Raises ModelError."""
+    """The input and output tables of one target, which may be the same. Raises ModelError."""
 
     def __init__(self, target: Path) -> None:
         paths = [target.with_name(name) for name in shard_names(target.name)]
@@ -40,17 +40,17 @@ class TargetWords:
         self.n_vocab = len(self._input.data)
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """Of what the target reads: ids [...] -> [..., width]."""
+        """Return the target's input embeddings: ids [...] -> [..., width]."""
         unique, places = np.unique(ids.cpu().numpy(), return_inverse=True)
         rows = torch.from_numpy(floats(self._input.data[unique], self._input.tensor_type))
         return rows[torch.from_numpy(places.reshape(ids.shape))].to(ids.device)
 
     def output(self, kept: NDArray[np.int64]) -> OutputRows:
-        """The rows of these words in what the target says."""
+        """Return the rows of these tokens in the output table."""
         return OutputRows(kept, np.array(self._output.data[kept]), self._output.tensor_type)
 
     def pieces(self, n: int) -> Any:
-        """The whole input table, `n` rows [n, width] at a time."""
+        """Yield the whole input table, `n` rows [n, width] at a time."""
         for at in range(0, self.n_vocab, n):
             yield floats(self._input.data[at : at + n], self._input.tensor_type)
 
@@ -59,5 +59,5 @@ TABLES = INPUT, OUTPUT
 
 
 def floats(rows: NDArray[Any], kind: Any) -> NDArray[np.float32]:
-    """Quantized rows in single precision."""
+    """Return quantized rows in single precision."""
     return np.array(quants.dequantize(np.ascontiguousarray(rows), kind), dtype=np.float32)

@@ -1,6 +1,7 @@
-"""The quantized target, reading texts that it wrote: its chances at each place, and the states that a head reads.
+"""Runs the quantized target on texts that it generated: its probabilities at each position, and the states that a head
+reads.
 
-Knows backends; knows no torch. What it says of a text does not depend on what it read before.
+Knows backends; knows no torch. The result for a text does not depend on earlier texts.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from runtime.loading import layout
 from runtime.models.heads import STATES
 from runtime.training.samples import LONGEST, N_LIKELY, Sample, Text
 
-ROWS = 32  # of logits at once: they take megabytes where there are many words
+ROWS = 32  # rows of logits per pass: they take megabytes with a large vocabulary
 
 
 class Teacher:
-    """A target that shows the inputs of `layers`; () for none. Raises ModelError; close it, or use it in `with`."""
+    """A target that exposes the inputs of `layers`; () for none. Raises ModelError; close it, or use it in `with`."""
 
     def __init__(self, target: Path, layers: tuple[int, ...], threads: int = 1) -> None:
         self._stack, self.layers = ExitStack(), layers
@@ -50,14 +51,14 @@ class Teacher:
         self.close()
 
     def close(self) -> None:
-        """Frees the target."""
+        """Free the target."""
         self._stack.close()
 
     def _hear(self, tokens: Tokens, start: int, states: Rows) -> None:
         self._states[start : len(tokens)] = states
 
     def read(self, text: Text) -> Sample:
-        """What it says of the first LONGEST tokens of a text whose reply begins before that."""
+        """Return the sample of the first LONGEST tokens of a text whose reply begins before that."""
         tokens = np.array(text.tokens[:LONGEST], dtype=np.int32)
         self._forget(int(tokens[0]))
         pieces = []
@@ -65,17 +66,17 @@ class Teacher:
             draft = Draft(tuple(tokens[at : min(at + ROWS, len(tokens)) - 1].tolist()))
             pieces.append(likely(self.backend.forward(tokens[:at], draft)))
         ids, chances = (np.concatenate(each) for each in zip(*pieces, strict=True))
-        self._states[len(tokens) - 1] = 0  # that token is read by nobody
+        self._states[len(tokens) - 1] = 0  # no head reads this token's state
         states = self._states[: len(tokens)].copy() if self.layers else None
         return Sample(tokens, text.start, ids, chances, states)
 
     def _forget(self, first: int) -> None:
-        """Nothing that was read before is used for a text that begins with that token."""
+        """Clear the cache, so that nothing read before is reused for a text that begins with that token."""
         self.backend.forward(np.array([1 if first == 0 else 0], dtype=np.int32))
 
 
 def likely(logits: Logits) -> tuple[NDArray[np.int32], NDArray[np.float16]]:
-    """Of rows [n, n_vocab]: the likeliest tokens, and the logarithms of their chances [n, N_LIKELY]."""
+    """Return the most likely tokens and their log probabilities [n, N_LIKELY], for rows [n, n_vocab]."""
     n = min(N_LIKELY, logits.shape[1])
     found = np.argpartition(-logits, n - 1, axis=1)[:, :n]
     values = np.take_along_axis(logits, found, axis=1)

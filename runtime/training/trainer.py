@@ -1,6 +1,6 @@
-"""Steps of training, and checkpoints from which they go on bit for bit, on a processor with as many threads.
+"""Runs training steps, and writes checkpoints from which they resume bit for bit, on a processor with as many threads.
 
-Each step is decided by its number alone: the batch, the rate. Knows torch's optimizer; what is learned is a learner's.
+Each step is determined by its number alone: the batch, the rate. Knows torch's optimizer; the learner computes losses.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ import torch
 from runtime.training.learners import Learner
 from runtime.training.samples import Samples, damaged, discard, not_written
 
-DECAY = 0.8  # what a step of drafting counts for, of the one before
+DECAY = 0.8  # weight of a drafting step's loss, relative to the step before
 BATCH_TOKENS = 2048
-POOL = 8  # batches whose texts are sorted by length, so that little is padded
+POOL = 8  # batches whose texts are sorted by length together, so that little is padded
 CHECKPOINT = 60.0  # seconds between two of them
-LATELY = 50  # steps that a report is the mean of
+LATELY = 50  # steps that a report averages
 WARM_UP, LEAST = 0.03, 0.05  # shares of all steps, and of the highest rate
-# What is raised over files that are no checkpoints of this training
+# Errors from files that are no checkpoints of this training
 UNREADABLE = (
     OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, MemoryError, UnpicklingError,
     BadZipFile, struct.error, zlib.error,
@@ -41,29 +41,30 @@ UNREADABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long and how fast is learned. With `seconds`, time may end it early, and its share is that of time: then two
-    runs differ.
+    """The length and the rate of a training.
+
+    With `seconds`, time may end it early, and the rate follows the share of time: then two runs differ.
     """
 
     epochs: int = 8
     rate: float = 1e-3
-    n_steps: int | None = None  # at most, whatever the epochs
+    n_steps: int | None = None  # at most, whatever the number of epochs
     seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """How training goes."""
+    """The progress of a training."""
 
     step: int
     n_steps: int
     loss: float
-    right: tuple[float, ...]  # shares of right guesses lately, by step of drafting
+    right: tuple[float, ...]  # recent shares of correct predictions, by step of drafting
     seconds_left: float
 
 
 class Trainer:
-    """Trains on the samples of these numbers. A seed gives an order of texts."""
+    """Trains on the samples with these numbers. A seed determines the order of texts."""
 
     def __init__(
         self, learner: Learner, samples: Samples, numbers: Sequence[int], schedule: Schedule, seed: int
@@ -78,7 +79,7 @@ class Trainer:
         return {int(number): len(self.samples.read(int(number)).tokens) for number in self.numbers}
 
     def _epoch(self, epoch: int) -> list[list[int]]:
-        """The batches of an epoch, as numbers of samples."""
+        """Return the batches of an epoch, as numbers of samples."""
         rng = np.random.default_rng((self.seed, epoch))
         mixed = rng.permutation(self.numbers).tolist()
         pool = POOL * BATCH_TOKENS // max(1, int(np.mean([*self._lengths.values()])))
@@ -94,9 +95,10 @@ class Trainer:
         return steps[: self.schedule.n_steps]
 
     def run(self, is_cancelled: Callable[[], bool], checkpoint: Path | None = None) -> Iterator[TrainingProgress]:
-        """Goes on from `checkpoint` if there is one; tells of every step. Ends early when cancelled, with a checkpoint.
+        """Resume from `checkpoint` if it exists, and yield the progress of every step. If cancelled, end after a
+        checkpoint.
 
-        Raises TrainingError where that cannot be written.
+        Raises TrainingError if that cannot be written.
         """
         if checkpoint is not None and checkpoint.exists():
             self.resume(checkpoint)
@@ -119,11 +121,13 @@ class Trainer:
 
     @property
     def is_done(self) -> bool:
-        """Were all steps made?"""
+        """Whether all steps are finished."""
         return self.step >= len(self.order)
 
     def _learn(self, share: float) -> list[float]:
-        """One step, after that share of all: its loss, and the shares of right guesses by step of drafting."""
+        """Run one step at that share of the training; return its loss, and the shares of correct predictions by
+        drafting step.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.rate * slowed(share)
         lessons = self.learner.lessons([self.samples.read(number) for number in self.order[self.step]])
@@ -137,7 +141,7 @@ class Trainer:
         return [lessons[0].loss.item(), *(lesson.right.item() for lesson in lessons)]
 
     def held_out(self, numbers: Sequence[int]) -> tuple[float, ...]:
-        """Shares of right guesses on samples that are not trained on, by step of drafting."""
+        """Return the shares of correct predictions on samples that are not trained on, by step of drafting."""
         found = []
         with torch.no_grad():
             for batch in packed(sorted(numbers), {number: len(self.samples.read(number).tokens) for number in numbers}):
@@ -146,7 +150,7 @@ class Trainer:
         return tuple(np.nanmean(found, axis=0).tolist()) if found else ()
 
     def save(self, path: Path) -> None:
-        """Writes a checkpoint, whole or not at all. Raises TrainingError where it cannot."""
+        """Write a checkpoint, completely or not at all. Raises TrainingError on failure."""
         state = {
             "step": self.step,
             "module": self.learner.module.state_dict(),
@@ -166,10 +170,10 @@ class Trainer:
             ) from error
 
     def resume(self, path: Path) -> None:
-        """Goes on from a checkpoint. Raises TrainingError where it was damaged."""
+        """Resume from a checkpoint. Raises TrainingError if it is damaged."""
         try:
             with ZipFile(path) as archive:
-                if archive.testzip():  # torch does not look at the sums that it writes
+                if archive.testzip():  # torch does not check the checksums that it writes
                     raise BadZipFile
             state = torch.load(path, weights_only=True)
             self.learner.module.load_state_dict(state["module"])
@@ -180,7 +184,7 @@ class Trainer:
 
 
 def packed(numbers: Sequence[int], lengths: dict[int, int]) -> list[list[int]]:
-    """Batches of neighbours with BATCH_TOKENS tokens at most, what is padded included."""
+    """Return batches of consecutive numbers with BATCH_TOKENS tokens at most, padding included."""
     batches: list[list[int]] = []
     longest = 0
     for number in numbers:
@@ -193,6 +197,6 @@ def packed(numbers: Sequence[int], lengths: dict[int, int]) -> list[list[int]]:
 
 
 def slowed(share: float) -> float:
-    """The rate after that share of all steps, of the highest: a linear warm-up, then a cosine."""
+    """Return the rate at that share of all steps, relative to the highest: a linear warm-up, then a cosine."""
     warm = (share + 1e-3) / WARM_UP
     return min(warm, LEAST + (1 - LEAST) * 0.5 * (1 + math.cos(math.pi * min(1.0, share))))

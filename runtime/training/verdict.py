@@ -1,21 +1,21 @@
-"""Does a draft pay with what passes cost here? From which share of accepted guesses on, in numbers.
+"""Decides whether a draft pays with the costs of passes here, and from which share of accepted draft tokens on.
 
-Pure arithmetic by the controller's own measure: tokens of a step over its seconds.
+Pure arithmetic by the controller's own measure: tokens of a step per second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-GAIN = 1.03  # times the speed of plain decode, from which a draft is kept
+GAIN = 1.03  # minimum speed relative to plain decode for keeping a draft
 HALVINGS = 30
 
 
 def gain(shares: Sequence[float], drafted: float, passes: Sequence[float]) -> float:
-    """Times the speed of plain decode with the best number of draft tokens; 1 where none pays.
+    """Return the speed relative to plain decode with the best number of draft tokens; 1 if none pays.
 
-    `shares` are the chances of each draft token, given those before it; `drafted` the seconds of one; `passes` the
-    seconds of target passes over 1, 2, ... rows.
+    `shares` are the acceptance probabilities of each draft token, given those before it; `drafted` the seconds of one;
+    `passes` the seconds of target passes over 1, 2, ... rows.
     """
     best, expected, survives = 1.0, 1.0, 1.0
     for k, (share, seconds) in enumerate(zip(shares, passes[1:], strict=False), 1):
@@ -26,7 +26,7 @@ def gain(shares: Sequence[float], drafted: float, passes: Sequence[float]) -> fl
 
 
 def break_even(drafted: float, passes: Sequence[float], wanted: float = GAIN) -> float:
-    """The chance of each draft token from which a draft brings that gain; more than 1 where no chance does."""
+    """Return the acceptance probability per draft token from which a draft reaches that gain; above 1 if none does."""
     n = len(passes) - 1
     if gain([1.0] * n, drafted, passes) < wanted:
         return 1.01
@@ -38,13 +38,15 @@ def break_even(drafted: float, passes: Sequence[float], wanted: float = GAIN) ->
 
 
 def extended(right: Sequence[float], n: int) -> list[float]:
-    """Chances of `n` draft tokens, of which the first were measured; the last measured one holds for those behind."""
+    """Return acceptance probabilities of `n` draft tokens: the measured ones, with the last one repeated."""
     return [*right, *[right[-1] if right else 0.0] * n][:n]
 
 
 def why_not(drafted: float, passes: Sequence[float], right: float, n: int, measured: float) -> str:
-    """Why a draft is not kept, in a sentence: `right` of the `n` guesses that were compared in decoding were accepted,
-    or where `n` is 0, of its first guesses on held-out texts; it was `measured` times as fast as without it.
+    """Return the reason why a draft is not kept, in a sentence.
+
+    `right` is the accepted share of the `n` draft tokens verified in decoding, or if `n` is 0, of its first ones on
+    held-out texts. `measured` is the speed relative to no draft.
     """
     needed = break_even(drafted, passes)
     must = f"{needed:.0%} of its guesses must be accepted" if needed <= 1 else "no share of accepted guesses would do"

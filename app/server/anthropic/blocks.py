@@ -1,4 +1,4 @@
-"""The content blocks of a conversation, and the chat's messages that they stand for."""
+"""The content blocks of a conversation, and their translation to chat messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 
 
 def check_kind(value: object) -> object:
-    """Raises PydanticCustomError for a block that cannot be read."""
+    """Raises PydanticCustomError for a block of an unsupported type."""
     refuse_media(value)
     kind = value.get("type") if isinstance(value, dict) else None
     if kind not in KINDS:
@@ -55,7 +55,7 @@ class ToolUseBlock(RequestModel):
     input: Arguments
 
     def call(self) -> PastToolCall:
-        """As a chat has it."""
+        """Return the call in OpenAI's format."""
         return PastToolCall(id=self.id, function=CalledFunction(name=self.name, arguments=self.input))
 
 
@@ -72,7 +72,7 @@ ResultContent = Annotated[
 
 
 def text_of(blocks: list[TextBlock] | None, between: str = "") -> str:
-    """The text of several blocks."""
+    """Return the text of several blocks, joined with `between`."""
     return between.join(block.text for block in blocks or ())
 
 
@@ -85,7 +85,7 @@ class ToolResultBlock(RequestModel):
     is_error: bool | None = None
 
     def message(self) -> ChatMessage:
-        """As a chat has it."""
+        """Return the result as a chat message."""
         text = "Error: " * bool(self.is_error) + text_of(self.content)
         return chat_message("tool", text, tool_call_id=self.tool_use_id)
 
@@ -100,7 +100,7 @@ Content = Annotated[
 
 
 def chat_message(role: Any, text: str, **more: Any) -> ChatMessage:
-    """A chat's message of one text."""
+    """Return a chat message with one text."""
     return ChatMessage.model_validate({"role": role, "content": text, **more})
 
 
@@ -111,7 +111,7 @@ class AnthropicMessage(RequestModel):
     content: Content
 
     def chat_messages(self) -> Iterator[ChatMessage]:
-        """The chat's messages in its place: a tool's result is one of its own there."""
+        """Yield the chat messages that this one translates to. A tool result becomes a message of its own."""
         blocks: list[Any] = []
         for block in self.content:
             if isinstance(block, ToolResultBlock):
@@ -124,7 +124,7 @@ class AnthropicMessage(RequestModel):
             yield from self._said(blocks or [TextBlock(type="text", text="")])
 
     def _said(self, blocks: list[Any]) -> Iterator[ChatMessage]:
-        """Text, thoughts and calls as one message, if there are any."""
+        """Yield text, reasoning and calls as one message, if there are any."""
         if blocks:
             text = joined([block.text for block in blocks if isinstance(block, TextBlock)])
             thought = "\n".join(block.thinking for block in blocks if isinstance(block, ThinkingBlock))

@@ -1,4 +1,4 @@
-"""What both endpoints are asked about: a conversation with its system prompt and its tools, as a chat has them."""
+"""The conversation that both endpoints share, with its system prompt and tools, and its translation to a chat."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.server.openai.common import JsonSchema, ResponseFormat
 from app.server.openai.conversation import ChatMessage
 from app.server.openai.tools import FunctionDefinition, FunctionName, FunctionNameInput, ToolChoice, ToolDefinition
 
-# Claude Code begins the system prompt with a line that is another in each request; the cache would be of no use.
+# First line of Claude Code's system prompt. It is removed, because it changes with each request and defeats the cache.
 BILLING = "x-anthropic-billing-header:"
 USUAL_BUDGET = 10_000
 CHOICES: dict[str, Any] = {"auto": "auto", "any": "required", "tool": "function", "none": "none"}
@@ -29,7 +29,7 @@ class ClientTool(RequestModel):
     input_schema: dict[str, Any]
 
     def definition(self) -> ToolDefinition:
-        """As a chat has it."""
+        """Return the tool in OpenAI's format."""
         function = FunctionDefinition(name=self.name, description=self.description, parameters=self.input_schema)
         return ToolDefinition(type="function", function=function)
 
@@ -42,7 +42,7 @@ class ToolUseChoice(RequestModel):
     disable_parallel_tool_use: bool | None = None
 
     def choice(self) -> ToolChoice:
-        """As a chat has it."""
+        """Return the choice in OpenAI's format."""
         return ToolChoice(type=CHOICES[self.type], function=FunctionName(name=self.name) if self.name else None)
 
 
@@ -59,7 +59,7 @@ class OutputConfig(RequestModel):
     format: OutputFormat | None = None
 
     def response_format(self) -> ResponseFormat | None:
-        """As a chat has it."""
+        """Return the format in OpenAI's terms."""
         schema = JsonSchema(schema=self.format.json_schema) if self.format else None
         return ResponseFormat(type="json_schema", json_schema=schema) if schema else None
 
@@ -72,7 +72,7 @@ class Thinking(RequestModel):
 
     @property
     def budget(self) -> int | None:
-        """Tokens that the reasoning may have; as with llama-server, some where a client only asks for it."""
+        """The most tokens of reasoning. As in llama-server, there is a default if a client only enables reasoning."""
         return USUAL_BUDGET if self.type == "enabled" and self.budget_tokens is None else self.budget_tokens
 
 
@@ -88,7 +88,7 @@ class AnthropicConversation(RequestModel):
     chat_template_kwargs: dict[str, Any] | None = None
 
     def chat(self, **more: Any) -> ChatRequest:
-        """The same as a chat, with `more` of its fields."""
+        """Return the conversation as a chat request, with `more` of its fields."""
         return ChatRequest(
             messages=[*self._system(), *(chat for message in self.messages for chat in message.chat_messages())],
             tools=[tool.definition() for tool in self.tools or ()],
@@ -102,7 +102,7 @@ class AnthropicConversation(RequestModel):
         )
 
     def _system(self) -> list[ChatMessage]:
-        """The system prompt as the chat's first message, if there is one."""
+        """Return the system prompt as the chat's first message, if there is one."""
         blocks = [block for block in self.system or () if not block.text.startswith(BILLING)]
         text = text_of(blocks, "\n\n")
         return [chat_message("system", text)] if text else []

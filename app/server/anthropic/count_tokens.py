@@ -1,4 +1,4 @@
-"""/messages/count_tokens: how many tokens a conversation has."""
+"""/messages/count_tokens: the number of tokens of a conversation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TokenCount(BaseModel):
 
 
 def count_tokens(request: CountTokensRequest, engine: Engine) -> Event:
-    """The body of TokenCount. Raises ApiError and TemplateError."""
+    """Return the body of TokenCount. Raises ApiError and TemplateError."""
     return {"input_tokens": len(request.chat().task(engine).tokenized(engine).prompt_ids)}
 
 

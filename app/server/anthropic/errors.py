@@ -1,4 +1,4 @@
-"""A refusal as Anthropic's clients read it."""
+"""Errors as Anthropic's clients read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TYPES = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
     429: "overloaded_error", 500: "api_error", 503: "overloaded_error",
 }  # fmt: skip
-TOO_LONG = "Prompt is too long"  # the words by which Claude Code knows that it must shorten the conversation
+TOO_LONG = "Prompt is too long"  # by these words, Claude Code recognizes that it must shorten the conversation
 
 
 class AnthropicErrorDetail(BaseModel):
@@ -31,6 +31,6 @@ class AnthropicErrorBody(BaseModel):
 
 
 def anthropic_body(error: ApiError) -> Event:
-    """The body of AnthropicErrorBody."""
+    """Return the body of AnthropicErrorBody."""
     message = f"{TOO_LONG}. {error}" if error.code == "context_length_exceeded" else str(error)
     return {"type": "error", "error": {"type": TYPES.get(error.status, "invalid_request_error"), "message": message}}

@@ -1,6 +1,6 @@
-"""/messages as Anthropic's clients ask for it: a chat in other words.
+"""/messages: Anthropic's format for a chat.
 
-Any name of a model is good, as these clients ask for Claude; the reply tells whose it is.
+Any model name is accepted, because these clients ask for Claude. The reply has the real name.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class MessagesRequest(AnthropicConversation, GenerationRequest):
 
     @cached_property
     def as_chat(self) -> ChatRequest:
-        """The same as a chat."""
+        """The request as a chat request."""
         shared = {name: getattr(self, name) for name in GenerationRequest.model_fields}
         stops = [*(self.stop_sequences or ()), *(self.stop or ())]
         return self.chat(max_tokens=self.max_tokens, **shared | {"stop": stops})
 
     def task(self, engine: Engine) -> CompletionTask:
-        """Raises SettingsError and ApiError."""
+        """Return the task for the engine. Raises SettingsError and ApiError."""
         return self.as_chat.task(engine)
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> MessageFormatter:
-        """How the reply is written."""
+        """Return the formatter for the reply."""
         return MessageFormatter(engine.pair.name, self.as_chat.formatter(engine, prompts), len(prompts[0]))
 
 

@@ -1,4 +1,4 @@
-"""A reply's content blocks as they grow, from a chat's deltas: whole, and as the events of a stream."""
+"""Builds a reply's content blocks from a chat's deltas, whole and as the events of a stream."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from app.server.wire import Event
 
-# What a chat's delta is called here, and the block's field that it adds to.
+# Delta of a chat to the type of block, which is also the field that the delta adds to.
 KINDS = {"reasoning_content": "thinking", "content": "text"}
-UNSIGNED = {"signature": ""}  # there is nobody to check it
+UNSIGNED = {"signature": ""}  # nothing checks it
 
 
 class ReplyBlocks:
-    """The blocks so far. Each event is about the last of them."""
+    """The blocks so far. Each event is about the last one."""
 
     def __init__(self) -> None:
         self.blocks: list[dict[str, Any]] = []
         self._json = ""  # of the input of the last tool call
 
     def feed(self, delta: Event) -> Iterator[Event]:
-        """The events for a delta of reasoning, text or tool calls."""
+        """Yield the events for a delta of reasoning, text or tool calls."""
         for name, kind in KINDS.items():
             if text := delta.get(name):
                 yield from self._write(kind, str(text))
@@ -30,7 +30,7 @@ class ReplyBlocks:
             yield from self._call(piece)
 
     def finish(self) -> Iterator[Event]:
-        """The end of the last block."""
+        """Yield the end of the last block."""
         if not self.blocks:
             return
         block = self.blocks[-1]
@@ -47,7 +47,7 @@ class ReplyBlocks:
         yield self._delta(f"{kind}_delta", **{kind: text})
 
     def _call(self, piece: dict[str, Any]) -> Iterator[Event]:
-        """A call begins, or its arguments go on."""
+        """Yield the events for the start of a call, or for more of its arguments."""
         function = piece["function"]
         if "id" in piece:
             tool_id = "toolu_" + piece["id"].removeprefix("call_")
@@ -72,7 +72,7 @@ class ReplyBlocks:
 
 
 def as_object(text: str) -> dict[str, Any]:
-    """A call's arguments; none where the reply ended before they were whole."""
+    """Return a call's arguments as an object, empty if the reply ended before they were complete."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Messages as Anthropic's clients read them: one body, or a stream of events."""
+"""Replies in Anthropic's Messages format: one body, or a stream of events."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MessageBody(BaseModel):
 
 
 class MessageFormatter(Formatter):
-    """Writes messages: the chat tells text, reasoning and calls apart."""
+    """Writes messages from a chat's formatter, which separates text, reasoning and calls."""
 
     done = b""
 
@@ -66,28 +66,28 @@ class MessageFormatter(Formatter):
         self.head: Event = {"id": name, "type": "message", "role": "assistant", "model": model}
 
     def first_events(self) -> Iterator[Event]:
-        """The message begins; what the cache held of the prompt is known at its end."""
+        """Yield the start of the message. The number of cached tokens follows at its end."""
         nothing: Event = {"content": [], "stop_reason": None, "stop_sequence": None}
         yield {"type": "message_start", "message": self.head | nothing | {"usage": usage(self.n_prompt)}}
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
-        """What the chunk adds to the blocks."""
+        """Yield the events of the blocks for this chunk."""
         for delta in self.chat.reply.read(chunk):
             yield from self._blocks.feed(delta)
         if chunk.finish_reason:
             yield from self._blocks.finish()
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
-        """Why the reply ended, and the numbers."""
+        """Yield the finish reason and the numbers."""
         yield {"type": "message_delta", "delta": self._ending(last), "usage": self._usage(last)}
         yield {"type": "message_stop"}
 
     def error_events(self, error: ApiError) -> list[Event]:
-        """In Anthropic's words."""
+        """Return the error in Anthropic's format."""
         return [anthropic_body(error)]
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
-        """The body of MessageBody."""
+        """Return the body of MessageBody."""
         for chunk in chunks:
             deque(self.chunk_events(chunk), maxlen=0)
         last = chunks[-1]
@@ -103,7 +103,7 @@ class MessageFormatter(Formatter):
 
 
 def usage(n_prompt: int, n_cached: int = 0, n_reply: int = 0) -> Event:
-    """The body of MessageUsage."""
+    """Return the body of MessageUsage."""
     return {
         "input_tokens": n_prompt - n_cached,
         "cache_creation_input_tokens": 0,

@@ -1,4 +1,4 @@
-"""/completion as llama.cpp's clients ask for it, and what /infill shares with it."""
+"""/completion of llama.cpp, and the parts that /infill shares."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.server.task import CompletionTask, LineLimits, fixed
 from app.server.wire import Event
 from runtime.engine import Engine, Prompt, Sampling
 
-SHORT_SECONDS = 5  # of generating: who sets a lower limit is typing
+SHORT_SECONDS = 5  # of generating; a request with a lower limit comes from somebody typing
 MAX_MS = 2**53  # whole numbers up to here are exact as floats
 NO_PENALTIES = {"repetition_penalty": None, "presence_penalty": None, "frequency_penalty": None}
 
@@ -47,7 +47,7 @@ class LlamaCppRequest(GenerationRequest):
     )
     n_probs: Annotated[Whole, Field(ge=0)] | None = None
     post_sampling_probs: bool | None = None
-    t_max_predict_ms: Annotated[Whole, Field(le=MAX_MS)] | None = None  # 0 or less: no limit; a line is made whole
+    t_max_predict_ms: Annotated[Whole, Field(le=MAX_MS)] | None = None  # 0 or less: no limit; needs one whole line
     n_indent: Annotated[Whole, Field(ge=0)] | None = None  # spaces or tabs that each line after the first begins with
     return_tokens: bool | None = None
     return_progress: bool | None = None
@@ -57,24 +57,26 @@ class LlamaCppRequest(GenerationRequest):
 
     @property
     def n_choices(self) -> int:
-        """Replies to each prompt."""
+        """The number of replies to each prompt."""
         return self.n_cmpl or 1
 
     @property
     def token_limit(self) -> int | None:
-        """The most tokens to generate. 0: the prompt is only read; None: no limit."""
+        """The most tokens to generate. 0: prefill only; None: no limit."""
         limit = self.max_tokens if self.n_predict is None else self.n_predict
         return None if limit == UNLIMITED else limit
 
     def sampling(self, engine: Engine) -> Sampling:
-        """In llama.cpp any negative top_k is off, no last tokens are no penalty, and -1 of them are all."""
+        """Return the sampling settings in llama.cpp's terms: a negative top_k is off, a penalty_last_n of 0 disables
+        penalties, and one of -1 counts all tokens.
+        """
         update: dict[str, Any] = {"top_k": None if self.top_k is None else max(-1, self.top_k)}
         if self.penalty_last_n is not None and self.penalty_last_n <= 0:
             update |= {"penalty_last_n": 0} | (NO_PENALTIES if self.penalty_last_n == 0 else {})
         return GenerationRequest.sampling(self.model_copy(update=update), engine)
 
     def task_for(self, prompt: Callable[[Engine], Prompt], engine: Engine, is_short: bool) -> CompletionTask:
-        """The task for a prompt. Raises SettingsError and ApiError."""
+        """Return the task for a prompt. Raises SettingsError and ApiError."""
         limit = self.token_limit
         seconds = self.t_max_predict_ms / 1e3 if self.t_max_predict_ms and self.t_max_predict_ms > 0 else None
         is_brief = (limit is not None and limit <= SHORT) or (seconds or math.inf) <= SHORT_SECONDS
@@ -91,7 +93,7 @@ class LlamaCppRequest(GenerationRequest):
         )
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> LlamaCppFormatter:
-        """How the replies are written."""
+        """Return the formatter for the replies."""
         wanted = LlamaCppExtras(
             bool(self.return_tokens), bool(self.post_sampling_probs), tuple(self.response_fields or ()), self._progress
         )
@@ -101,7 +103,7 @@ class LlamaCppRequest(GenerationRequest):
         return ReplyProgress(bool(self.return_progress), bool(self.timings_per_token))
 
     def _settings(self, sampling: Sampling) -> Event:
-        """The body's `generation_settings`."""
+        """Return the body's `generation_settings`."""
         limit = UNLIMITED if self.token_limit is None else self.token_limit
         return sampling_settings(sampling) | {
             "n_predict": limit,
@@ -123,11 +125,11 @@ class RawCompletionRequest(LlamaCppRequest):
     prompt: Prompts
 
     def task(self, engine: Engine) -> CompletionTask:
-        """For the first prompt. Raises SettingsError and ApiError."""
+        """Return the task for the first prompt. Raises SettingsError and ApiError."""
         return self.tasks(engine)[0]
 
     def tasks(self, engine: Engine) -> list[CompletionTask]:
-        """One for each prompt. Raises SettingsError and ApiError."""
+        """Return one task for each prompt. Raises SettingsError and ApiError."""
         return [self.task_for(partial(prompt_ids, prompt), engine, is_short=False) for prompt in self.prompt]
 
 

@@ -1,4 +1,4 @@
-"""/completion and /infill as llama.cpp's clients read them: a body for each reply, or a stream of their pieces."""
+"""Replies in the format of llama.cpp's /completion and /infill: a body for each reply, or a stream of pieces."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class LlamaCppBody(RootModel[LlamaCppCompletion | list[LlamaCppCompletion]]):
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppExtras:
-    """What a client wants to know besides the text."""
+    """The requested fields besides the text."""
 
-    tokens: bool  # in a body; events have them anyway
-    after_sampling: bool  # probabilities, not their logarithms
-    fields: tuple[str, ...]  # the only ones of a body; none: all
-    progress: Callable[[], ReplyProgress]  # made anew for each reply
+    tokens: bool  # in a body; events always have them
+    after_sampling: bool  # whether to send probabilities instead of their logarithms
+    fields: tuple[str, ...]  # the only fields of a body; empty: all
+    progress: Callable[[], ReplyProgress]  # called for each reply
 
 
 class LlamaCppFormatter(Formatter):
@@ -64,11 +64,11 @@ class LlamaCppFormatter(Formatter):
         self._index, self._has_new_line, self._progress = 0, False, wanted.progress()
 
     def first_events(self) -> Iterable[Event]:
-        """Nothing comes before the text."""
+        """Return nothing: the text comes first."""
         return ()
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
-        """Text and its tokens; how much of the prompt has been read, where that is asked."""
+        """Yield the text and its tokens, and the progress of the prefill if requested."""
         self._progress.see(chunk)
         self._has_new_line |= "\n" in chunk.text
         head: Event = {"index": self._index, "content": "", "tokens": [], "stop": False}
@@ -79,12 +79,12 @@ class LlamaCppFormatter(Formatter):
             yield head | said | self._progress.time() | self._probabilities([chunk])
 
     def last_events(self, last: Chunk) -> Iterable[Event]:
-        """The numbers; the text has come before. What follows is the next reply."""
+        """Yield the numbers, without the text already sent, and advance to the next reply."""
         yield self._with_fields(self._final(last, "", []))
         self._index, self._has_new_line, self._progress = self._index + 1, False, self.wanted.progress()
 
     def body(self, chunks: Sequence[Chunk]) -> Event | list[Event]:
-        """The body of LlamaCppBody."""
+        """Return the body of LlamaCppBody."""
         bodies = [self._reply_body(reply) for reply in by_reply(chunks)]
         return bodies[0] if len(self.prompts) == 1 else bodies
 
@@ -97,7 +97,9 @@ class LlamaCppFormatter(Formatter):
         return body
 
     def _final(self, last: Chunk, text: str, tokens: list[int]) -> Event:
-        """`content` comes first: llama.vim looks for it before it reads the JSON."""
+        """Return a reply's last event or body. `content` comes first, because llama.vim looks for it before it parses
+        the JSON.
+        """
         body: Event = {"content": text, "index": self._index, "tokens": tokens, "id_slot": 0, "stop": True}
         body |= {"stop_type": stop_type(last), "stopping_word": last.stop, "model": self.engine.pair.name}
         body |= {"has_new_line": self._has_new_line, "generation_settings": self.settings}
@@ -118,7 +120,7 @@ class LlamaCppFormatter(Formatter):
         return {"completion_probabilities": found} if found else {}
 
     def _with_fields(self, body: Event) -> Event:
-        """Only the fields that were asked for; `a/b` picks b out of a and keeps that name."""
+        """Return only the requested fields. `a/b` picks b out of a and keeps that name."""
         if not self.wanted.fields:
             return body
         found = ((path, value_at(body, path)) for path in self.wanted.fields)
@@ -126,14 +128,14 @@ class LlamaCppFormatter(Formatter):
 
 
 def stop_type(last: Chunk) -> str:
-    """Why a reply ended: a stop string, the model's own end, or a limit."""
+    """Return why a reply ended: a stop string, an end-of-turn token, or a limit."""
     if last.finish_reason != "stop":
         return "limit"
     return "word" if last.stop else "eos"
 
 
 def value_at(body: object, path: str) -> object:
-    """The value at a path of names; None where there is none."""
+    """Return the value at a path of names, or None."""
     for name in path.split("/"):
         body = body.get(name) if isinstance(body, Mapping) else None
     return body

@@ -1,4 +1,4 @@
-"""The settings that a reply was made with, by llama.cpp's names. What it has and we have not is told to be off."""
+"""A reply's sampling settings under llama.cpp's names. Settings that only llama.cpp has are reported as off."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNLIMITED = -1
 
 
 def sampling_settings(sampling: Sampling) -> Event:
-    """How tokens are chosen; a seed of -1 is none."""
+    """Return the sampling settings. A seed of -1 means none."""
     return OFF | {
         "seed": -1 if sampling.seed is None else sampling.seed,
         "temperature": sampling.temperature,
@@ -34,5 +34,5 @@ def sampling_settings(sampling: Sampling) -> Event:
 
 
 def biases(sampling: Sampling) -> list[Event]:
-    """What is added to which logits; null is minus infinity, for which JSON has no number."""
+    """Return the biases of logits by token. null is minus infinity, which JSON cannot write."""
     return [{"token": token, "bias": None if bias == -math.inf else bias} for token, bias in sampling.logit_bias]

@@ -1,4 +1,4 @@
-"""/infill as editors ask for it: the text at the cursor, given what stands before and after it."""
+"""/infill for editors: the text at the cursor, given the text before and after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class InfillRequest(LlamaCppRequest):
     prompt: str | None = None
 
     def task(self, engine: Engine) -> CompletionTask:
-        """Raises SettingsError and ApiError."""
+        """Return the task for the engine. Raises SettingsError and ApiError."""
         files = tuple((extra.filename or "", extra.text) for extra in self.input_extra or ())
         prompt = Infill(self.input_prefix + (self.prompt or ""), self.input_suffix, files)
         return self.task_for(lambda engine: prompt, engine, is_short=True)

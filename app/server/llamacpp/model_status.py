@@ -1,4 +1,4 @@
-"""/models/sse: the model's status as events, for as long as somebody listens."""
+"""/models/sse: the model's status as a stream of events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from app.server.endpoint import Endpoint
 from app.server.wire import COMMENT, PING, SSE, EventStreamResponse, sse
 from app.server.worker import Worker
 
-INTERVAL = 0.2  # seconds between two looks at the status
+INTERVAL = 0.2  # seconds between checks of the status
 
 
 async def statuses(worker: Worker) -> AsyncIterator[bytes]:
-    """An event for the status as it is and for each change, until the server stops."""
+    """Yield an event for the current status and for each change, until the server stops."""
     sent, silence = "", 0.0
     while not worker.is_stopping:
         if (status := "loaded" if worker.is_loaded else "loading") != sent:
@@ -30,7 +30,7 @@ async def statuses(worker: Worker) -> AsyncIterator[bytes]:
 
 
 async def stream_status(worker: Worker, request: Request) -> Response:
-    """Streams the statuses; who asks for the head alone is not kept waiting for their end."""
+    """Stream the statuses. A HEAD request returns immediately."""
     stream = EventStreamResponse(statuses(worker))
     return Response(headers=stream.headers) if request.method == "HEAD" else stream
 

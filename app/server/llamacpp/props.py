@@ -34,9 +34,9 @@ class PropsResponse(BaseModel):
 
 
 def props(worker: Worker) -> Event:
-    """The body of PropsResponse. Raises ApiError while the model is being loaded.
+    """Return the body of PropsResponse. Raises ApiError while the model is being loaded.
 
-    Tools work with any chat template: one that does not support them has them described in the system prompt.
+    Tools work with any chat template: where it does not support them, they are described in the system prompt.
     """
     engine, pair = worker.engine, worker.engine.pair
     params = sampling_settings(Sampling(**pair.sampling_defaults))

@@ -1,4 +1,4 @@
-"""/rerank: which texts answer a query best. Refused, as that takes models of a kind that is not run here."""
+"""/rerank: ranking of texts by a query. Refused, because it requires a kind of model that does not run here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST /slots/{id}: save, restore or erase a held conversation, where the server was given a folder for that."""
+"""POST /slots/{id}: save, restore or erase a cached conversation, if the server has a folder for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SlotAnswer(BaseModel):
 
 
 class SlotTask:
-    """An action as the engine's thread does it between replies. Implements EngineTask."""
+    """An action on the engine's thread between replies. Implements EngineTask."""
 
     prompt_field, max_tokens, max_decode_seconds = "filename", None, None
     is_short, n_prompt = True, 0
@@ -45,7 +45,7 @@ class SlotTask:
         self.asked, self.done, self.seconds = (action, number, path), (0, 0), 0.0
 
     def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
-        """Do it in one step."""
+        """Run the action in one step."""
         began = time.perf_counter()
         self.done = engine.conversation(*self.asked)
         self.seconds = time.perf_counter() - began
@@ -53,14 +53,14 @@ class SlotTask:
 
 
 def path_of(folder: Path, name: str) -> str:
-    """Return where a file of that name is. Raises ApiError for a name that leads elsewhere."""
+    """Return the path of the file with that name. Raises ApiError for a name that leads out of the folder."""
     if not name or name in (".", "..") or Path(name).name != name or "\\" in name or "\0" in name or len(name) > 200:
         raise ApiError(400, "filename must be the name of a file, without a folder.", "filename")
     return str(folder / name)
 
 
 async def act(worker: Worker, request: Request) -> ASGIApp:
-    """Do what the query's `action` says. Raises ApiError."""
+    """Run the query's `action`. Raises ApiError."""
     folder, action = request.app.state.slot_folder, request.query_params.get("action", "")
     if folder is None:
         raise ApiError(501, "Slots are not saved. Start the server with `--slot-save-path FOLDER`.", code="unsupported")
@@ -81,7 +81,7 @@ async def act(worker: Worker, request: Request) -> ASGIApp:
 
 
 def told(task: SlotTask, filename: str) -> Event:
-    """The answer in llama.cpp's words."""
+    """Return the answer in llama.cpp's format."""
     action, (n_tokens, n_bytes) = task.asked[0], task.done
     if action == "erase":
         return {"n_erased": n_tokens}

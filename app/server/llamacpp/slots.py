@@ -1,4 +1,4 @@
-"""/slots: what is being done now, without a word of it. Off unless the server was started with it."""
+"""/slots: the running tasks, without their text. Disabled unless the server was started with `--slots`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Slots(RootModel[list[Slot]]):
 
 
 async def show(worker: Worker, request: Request) -> ASGIApp:
-    """The body of Slots. Raises ApiError where nobody is to see it."""
+    """Answer with the body of Slots. Raises ApiError if slots are hidden."""
     if not worker.policy.shows_slots:
         raise ApiError(501, "Slots are not shown. Start the server with `slipstream serve --slots` to see them.")
     engine, active = worker.engine, worker.active
@@ -52,7 +52,7 @@ async def show(worker: Worker, request: Request) -> ASGIApp:
 
 
 def state(task: ScheduledTask | None) -> Event:
-    """What is done in a place."""
+    """Return the state of a slot."""
     if task is None:
         idle = {"has_next_token": False, "n_remain": UNLIMITED, "n_decoded": 0}
         return {"id_task": -1, "is_processing": False, "params": {}, "next_token": [idle]}

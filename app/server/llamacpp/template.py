@@ -1,4 +1,4 @@
-"""/apply-template: a conversation as the text that the model reads."""
+"""/apply-template: a conversation as the prompt text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TemplateResponse(BaseModel):
 
 
 def apply_template(request: TemplateRequest, engine: Engine) -> Event:
-    """The body of TemplateResponse. Raises ApiError, TemplateError."""
+    """Return the body of TemplateResponse. Raises ApiError and TemplateError."""
     return {"prompt": request.written(engine).text}
 
 

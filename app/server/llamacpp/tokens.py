@@ -36,13 +36,13 @@ class TokenizeResponse(BaseModel):
 
 
 def tokenize(request: TokenizeRequest, engine: Engine) -> Event:
-    """The body of TokenizeResponse."""
+    """Return the body of TokenizeResponse."""
     ids = engine.tokenize(request.content, special=request.parse_special is not False, bos=bool(request.add_special))
     return {"tokens": [{"id": token, "piece": piece(engine, token)} for token in ids] if request.with_pieces else ids}
 
 
 def piece(engine: Engine, token: int) -> str | list[int]:
-    """The token's text; its bytes where they are part of a character."""
+    """Return the token's text, or its bytes where they are part of a character."""
     try:
         return engine.token_bytes(token).decode("utf8") or engine.token_text(token)
     except UnicodeDecodeError:
@@ -62,7 +62,7 @@ class DetokenizeResponse(BaseModel):
 
 
 def detokenize(request: DetokenizeRequest, engine: Engine) -> Event:
-    """The body of DetokenizeResponse. Raises ApiError for a token that the vocabulary has not."""
+    """Return the body of DetokenizeResponse. Raises ApiError for a token outside the vocabulary."""
     if any(token >= engine.facts.n_vocab for token in request.tokens):
         raise ApiError(400, f"tokens: the model has {engine.facts.n_vocab} tokens. Use ids below that.", "tokens")
     return {"content": b"".join(map(engine.token_bytes, request.tokens)).decode("utf8", "replace")}

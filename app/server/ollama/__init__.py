@@ -1,4 +1,4 @@
-"""Ollama's interface, as its clients use it: chats, texts, embeddings and what is served.
+"""Ollama's interface: chats, completions, embeddings and the served model.
 
-Thin over the tasks of the other interfaces. Nothing is pulled, made or unloaded through it.
+A thin layer over the tasks of the other interfaces. It does not pull, create or unload models.
 """

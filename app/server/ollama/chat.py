@@ -1,4 +1,4 @@
-"""/api/chat as Ollama's clients ask for it: a chat in other words. Any name of a model is good."""
+"""/api/chat: Ollama's format for a chat. Any model name is accepted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OllamaMessage(RequestModel):
     tool_call_id: str | None = None
 
     def message(self) -> ChatMessage:
-        """As a chat has it."""
+        """Return the message in OpenAI's format."""
         same = self.model_dump(include={"role", "content", "tool_call_id"})
         more = {"reasoning_content": self.thinking, "tool_calls": self.tool_calls, "name": self.tool_name}
         return ChatMessage.model_validate(same | more)
@@ -46,13 +46,13 @@ class OllamaChatRequest(OllamaRequest):
     tools: list[ToolDefinition] | None = None
 
     def as_chat(self) -> ChatRequest:
-        """The same as a chat of OpenAI's."""
+        """Return the request as an OpenAI chat request."""
         messages = [each.message() for each in self.messages or ()]
         return ChatRequest(messages=messages, tools=self.tools, **self.settings(), **self.thoughts())
 
 
 async def chat(worker: Worker, request: Request) -> ASGIApp:
-    """Has the model answer."""
+    """Answer with the model's reply."""
     engine = worker.engine
     body = await read_body(request, OllamaChatRequest, engine.facts.n_ctx)
     name = body.model or engine.pair.name

@@ -1,4 +1,4 @@
-"""/api/embed and the older /api/embeddings as Ollama's clients ask for them: texts as vectors."""
+"""/api/embed and the older /api/embeddings of Ollama: texts as vectors."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class EmbedRequest(RequestModel):
 
     model: str = ""
     input: Texts
-    truncate: bool | None = None  # to what the context holds; absent: yes
+    truncate: bool | None = None  # to the context; absent: yes
     dimensions: Annotated[Whole, Field(ge=1)] | None = None
 
     def asked(self, engine: Engine) -> EmbeddingsRequest:
-        """The same as a request of OpenAI's."""
+        """Return the request as an OpenAI embeddings request."""
         texts: list[str | list[int]] = [each if self.truncate is False else cut(each, engine) for each in self.input]
         return EmbeddingsRequest(input=texts, dimensions=self.dimensions)
 
@@ -50,7 +50,7 @@ class OldEmbedRequest(RequestModel):
     prompt: str
 
     def asked(self, engine: Engine) -> EmbeddingsRequest:
-        """The same as a request of OpenAI's."""
+        """Return the request as an OpenAI embeddings request."""
         return EmbeddingsRequest(input=[cut(self.prompt, engine)])
 
 
@@ -71,7 +71,7 @@ class OldEmbedResponse(BaseModel):
 
 
 def cut(text: str, engine: Engine) -> list[int]:
-    """Return as many of a text's first tokens as the context holds."""
+    """Return a text's first tokens, up to the size of the context."""
     return engine.tokenize(text, special=False, bos=True)[: engine.facts.n_ctx]
 
 
@@ -81,7 +81,9 @@ def embed_endpoint(
     response: type[BaseModel],
     written: Callable[[EmbeddingTask, str, float], Event],
 ) -> Endpoint:
-    """An endpoint that has texts made into vectors; `written` is given them, the model's name and when it began."""
+    """Return an endpoint that embeds texts. `written` turns the finished task, the model's name and the start time into
+    the body.
+    """
 
     async def embed(worker: Worker, request: Request) -> ASGIApp:
         engine, began = worker.engine, time.perf_counter()
@@ -97,7 +99,7 @@ def embed_endpoint(
 
 
 def all_vectors(task: EmbeddingTask, model: str, began: float) -> Event:
-    """The body of EmbedResponse."""
+    """Return the body of EmbedResponse."""
     return {
         "model": model, "embeddings": task.vectors, "total_duration": int(NANO * (time.perf_counter() - began)),
         "load_duration": 0, "prompt_eval_count": task.n_prompt,
@@ -105,7 +107,7 @@ def all_vectors(task: EmbeddingTask, model: str, began: float) -> Event:
 
 
 def one_vector(task: EmbeddingTask, model: str, began: float) -> Event:
-    """The body of OldEmbedResponse."""
+    """Return the body of OldEmbedResponse."""
     return {"embedding": task.vectors[0]}
 
 

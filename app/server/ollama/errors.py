@@ -1,4 +1,4 @@
-"""A refusal as Ollama's clients read it."""
+"""Errors as Ollama's clients read them."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ class OllamaErrorBody(BaseModel):
 
 
 def ollama_error(error: ApiError) -> Event:
-    """The body of OllamaErrorBody."""
+    """Return the body of OllamaErrorBody."""
     return {"error": str(error)}

@@ -1,4 +1,4 @@
-"""/api/generate as Ollama's clients ask for it: a question, the place between two texts, or a text to go on with."""
+"""/api/generate of Ollama: a question, the gap between two texts, or a text to continue."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class GenerateRequest(OllamaRequest):
 
     @property
     def is_chat(self) -> bool:
-        """Does the chat template come into it?"""
+        """Whether the chat template is applied."""
         return not self.raw and not self.suffix
 
     def asked(self) -> ChatRequest | CompletionRequest:
-        """The same as a request of OpenAI's. Raises ApiError."""
+        """Return the request as an OpenAI request. Raises ApiError."""
         if self.template:
             message = "template cannot be changed here. Leave it out, or send the whole prompt with raw."
             raise ApiError(400, message, "template")
@@ -47,7 +47,7 @@ class GenerateRequest(OllamaRequest):
 
 
 async def generate(worker: Worker, request: Request) -> ASGIApp:
-    """Has the model go on."""
+    """Answer with the model's completion."""
     engine = worker.engine
     body = await read_body(request, GenerateRequest, engine.facts.n_ctx)
     name = body.model or engine.pair.name

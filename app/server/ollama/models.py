@@ -1,4 +1,4 @@
-"""What Ollama's clients are told of the model that is served, and LM Studio's, which only look."""
+"""Information on the served model for clients of Ollama and of LM Studio."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.file_types import quantization
 from runtime.models.header import read_model_header
 
-VERSION = "0.12.6"  # of Ollama's interface; Copilot wants 0.6.4 at the least, as three bare numbers
+VERSION = "0.12.6"  # of Ollama's interface; Copilot requires at least 0.6.4, as three plain numbers
 TAG = ":latest"
 NEVER = "9999-12-31T23:59:59Z"  # when the model is unloaded
 
@@ -62,27 +62,27 @@ class ShowRequest(RequestModel):
 
 @cache
 def facts_of(path: Path) -> ModelFacts:
-    """Return what the header of a file says, which takes a while to read."""
+    """Return the facts in a file's header, which is slow to read."""
     return ModelFacts(read_model_header(path))
 
 
 def served(engine: Engine) -> ModelFacts | None:
-    """Return the facts of the model; None where another server has it."""
+    """Return the facts of the served model, or None if a remote server has it."""
     return None if engine.facts.upstream else facts_of(engine.pair.target)
 
 
 def tagged(name: str) -> str:
-    """Return a model's name as Ollama has it."""
+    """Return a model's name with a tag, as Ollama writes it."""
     return name if ":" in name else name + TAG
 
 
 def large(n: int) -> str:
-    """Return a number of parameters in billions or millions."""
+    """Return a number of parameters as text, in billions or millions."""
     return f"{n / 1e9:.1f}B" if n >= 1e9 else f"{n / 1e6:.2f}M"
 
 
 def details(facts: ModelFacts | None) -> Event:
-    """What kind of model it is."""
+    """Return the details of a model's kind."""
     if facts is None:
         family, size, bits = "", "", ""
     else:
@@ -94,31 +94,31 @@ def details(facts: ModelFacts | None) -> Event:
 
 
 def entry(engine: Engine, facts: ModelFacts | None) -> Event:
-    """The model in a list."""
+    """Return the model's entry in a list."""
     name, size = tagged(engine.pair.name), engine.facts.n_bytes
-    digest = hashlib.sha256(f"{name} {size}".encode()).hexdigest()  # of no file: reading it all takes long
+    digest = hashlib.sha256(f"{name} {size}".encode()).hexdigest()  # not of the file, which is slow to read
     return {"name": name, "model": name, "size": size, "digest": digest, "details": details(facts)}
 
 
 def changed(engine: Engine, facts: ModelFacts | None) -> str:
-    """Return when the model's file was written; where there is none, the beginning of 1970."""
+    """Return the modification time of the model's file, or the start of 1970 if there is none."""
     return moment(engine.pair.target.stat().st_mtime if facts else 0)
 
 
 def version(worker: Worker) -> Event:
-    """The body of OllamaVersion."""
+    """Return the body of OllamaVersion."""
     return {"version": VERSION}
 
 
 def tags(worker: Worker) -> Event:
-    """The model that can be used. Raises ApiError while it is being loaded."""
+    """Return the model that can be used. Raises ApiError while it is being loaded."""
     engine = worker.engine
     facts = served(engine)
     return {"models": [entry(engine, facts) | {"modified_at": changed(engine, facts)}]}
 
 
 def loaded(worker: Worker) -> Event:
-    """The model that is in memory. Raises ApiError while it is being loaded."""
+    """Return the model in memory. Raises ApiError while it is being loaded."""
     engine = worker.engine
     in_gpu = engine.facts.n_bytes if engine.facts.has_gpu else 0
     more = {"expires_at": NEVER, "size_vram": in_gpu, "context_length": engine.facts.n_ctx}
@@ -126,7 +126,7 @@ def loaded(worker: Worker) -> Event:
 
 
 def information(engine: Engine, facts: ModelFacts | None) -> Event:
-    """What clients look for in the header; the context is the one that can be used here."""
+    """Return the header fields that clients read. The context is the one in use here."""
     kind = facts.architecture if facts else "unknown"
     return {
         "general.architecture": kind,
@@ -139,13 +139,15 @@ def information(engine: Engine, facts: ModelFacts | None) -> Event:
 
 
 def abilities(engine: Engine) -> list[str]:
-    """Return what the model can do. Tools are described to one whose template does not know them."""
+    """Return the model's capabilities. Tools always work: a model whose template lacks them has them described in its
+    prompt.
+    """
     can_infill, thinks = engine.facts.can_infill, BEGIN in engine.facts.template
     return ["completion", "tools", *["insert"] * can_infill, *["thinking"] * thinks]
 
 
 async def show(worker: Worker, request: Request) -> ASGIApp:
-    """The body of OllamaModel. Raises ApiError where another model is asked for."""
+    """Answer with the body of OllamaModel. Raises ApiError for another model."""
     engine = worker.engine
     body = await read_body(request, ShowRequest, engine.facts.n_ctx)
     name = body.model or body.name or ""

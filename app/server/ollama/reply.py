@@ -1,4 +1,4 @@
-"""Replies as Ollama's clients read them: a line of JSON for each piece, or one for all."""
+"""Replies in Ollama's format: a line of JSON for each piece, or one for the whole reply."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class OllamaReply(BaseModel):
 
 
 def moment(seconds: float | None = None) -> str:
-    """Return a time since 1970, by default now, in the words of RFC 3339."""
+    """Return a time in seconds since 1970, by default now, in RFC 3339 format."""
     at = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return at.isoformat().replace("+00:00", "Z")
 
 
 class OllamaFormatter(Formatter):
-    """Writes the lines of one reply; `is_chat`: as messages."""
+    """Writes the lines of one reply. `is_chat`: as messages."""
 
     framing, done, asks_at_end = NDJSON, b"", False
 
@@ -56,11 +56,13 @@ class OllamaFormatter(Formatter):
         self._began = time.perf_counter()
 
     def first_events(self) -> Iterable[Event]:
-        """No line: the first has text."""
+        """Return nothing: the first line has text."""
         return ()
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
-        """A line for each piece of text or thought; tool calls, which are whole here, come with the last chunk."""
+        """Yield a line for each piece of text or reasoning. Tool calls come with the last chunk, because Ollama sends
+        them whole.
+        """
         for delta in self._reply.read(chunk):
             if "tool_calls" in delta:
                 self._calls.append(delta)
@@ -70,21 +72,21 @@ class OllamaFormatter(Formatter):
             yield self._line(calls=self._calls)
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
-        """Why the reply ended, and the numbers."""
+        """Yield the line with the finish reason and the numbers."""
         yield self._line() | self._ending(last)
 
     def error_events(self, error: ApiError) -> list[Event]:
-        """In Ollama's words."""
+        """Return the error in Ollama's format."""
         return [ollama_error(error)]
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
-        """All of the reply as one line."""
+        """Return the whole reply as one line."""
         deltas = [delta for chunk in chunks for delta in self._reply.read(chunk)]
         text, thought = ("".join(delta.get(key, "") for delta in deltas) for key in ("content", "reasoning_content"))
         return self._line(text, thought, deltas) | self._ending(chunks[-1])
 
     def loaded(self) -> Event:
-        """The line that answers a request without a prompt."""
+        """Return the line that answers a request without a prompt."""
         return self._line() | {"done": True, "done_reason": "load"}
 
     def _line(self, text: str = "", thought: str = "", calls: Iterable[Event] = ()) -> Event:
@@ -107,7 +109,7 @@ class OllamaFormatter(Formatter):
 
 
 def called(call: dict[str, Any]) -> Event:
-    """Return a whole call with its arguments as an object; those of a call that was cut are none."""
+    """Return a complete call with its arguments as an object. Those of a truncated call are left out."""
     function = call["function"]
     try:
         arguments = json.loads(function["arguments"] or "{}")

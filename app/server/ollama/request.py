@@ -1,4 +1,4 @@
-"""What Ollama's clients ask for: options, formats and thoughts in their words, as the other interfaces have them."""
+"""The fields that Ollama's requests share: options, formats and thinking, translated to the other interfaces."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OllamaOptions(RequestModel):
 
 
 def none_for_empty(value: object) -> object:
-    """Some clients send "" for a format that there is not."""
+    """Return None for "", which some clients send for no format."""
     return None if value == "" else value
 
 
@@ -45,11 +45,11 @@ class OllamaRequest(RequestModel):
     stream: bool | None = None  # absent: yes
     format: Annotated[Literal["json"] | dict[str, Any] | None, BeforeValidator(none_for_empty)] = None
     options: OllamaOptions | None = None
-    think: bool | str | None = None  # or how hard: low, medium, high
+    think: bool | str | None = None  # or an effort: low, medium, high
     images: NoImages = None
 
     def settings(self) -> dict[str, Any]:
-        """The fields that requests for text have in OpenAI's interface."""
+        """Return the fields that requests for text share in OpenAI's interface."""
         options = self.options or OllamaOptions()
         shared = {name: value for name in SHARED if (value := getattr(options, name)) is not None}
         limit = options.num_predict
@@ -60,7 +60,7 @@ class OllamaRequest(RequestModel):
         }
 
     def thoughts(self) -> dict[str, Any]:
-        """The fields of a chat about thinking."""
+        """Return the fields of a chat about thinking."""
         effort = self.think if isinstance(self.think, str) else None
         return {"enable_thinking": True if effort else self.think, "reasoning_effort": effort}
 

@@ -1,4 +1,4 @@
-"""Chat completions as OpenAI's clients ask for them."""
+"""/v1/chat/completions: requests, and the task and reader for them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_LOGPROBS = 20  # as with OpenAI
 
 
 def refuse_functions(value: object) -> object:
-    """Raises PydanticCustomError for functions in OpenAI's old field, whose calls would be read in another form."""
+    """Raises PydanticCustomError for functions in OpenAI's old field, whose calls have another response format."""
     if value:
         raise PydanticCustomError("unsupported", "Input should be sent as tools, and function_call as tool_choice")
     return value
@@ -56,13 +56,13 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
 
     @property
     def token_limit(self) -> int | None:
-        """The most tokens to generate, by the newest of its names."""
+        """The most tokens to generate, by the newest of the field's names."""
         if self.max_completion_tokens is None:
             return super().token_limit
         return None if self.max_completion_tokens == -1 else self.max_completion_tokens
 
     def task(self, engine: Engine) -> CompletionTask:
-        """Raises SettingsError and ApiError."""
+        """Return the task for the engine. Raises SettingsError and ApiError."""
         if self.top_logprobs is not None and not self.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs. Set logprobs to true as well.", "top_logprobs")
         return CompletionTask(
@@ -80,7 +80,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         )
 
     def _grammar(self, engine: Engine) -> Grammar | None:
-        """What the reply must look like. Raises ApiError, SettingsError, TemplateError."""
+        """Return the grammar that the reply must follow. Raises ApiError, SettingsError and TemplateError."""
         tools, answer = self.tool_set(), self.format_grammar()
         if self._has_channels(engine):
             functions = tools.called() if tools else []
@@ -88,12 +88,12 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         return tools.grammar(answer, form_for(engine) or DESCRIBED, self._thought(engine)) if tools else answer
 
     def _has_channels(self, engine: Engine) -> bool:
-        """Does the reply begin with a channel? A grammar of the client's own knows of none."""
+        """Return whether the reply begins with a channel (Harmony). A grammar of the client's own excludes channels."""
         is_own = self.grammar or self.json_schema is not None
         return is_harmony(engine.facts.template) and not is_own and not self.written(engine).is_answering
 
     def _thought(self, engine: Engine) -> str:
-        """Whether a thought comes before text that may end in calls."""
+        """Return which reasoning may come before text that may end in calls."""
         if not self._has_room_for_reasoning(engine) or self.written(engine).is_answering:
             return NO_THOUGHT
         return OPEN_THOUGHT if self.written(engine).is_thinking else MAY_THINK
@@ -102,7 +102,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         return Ids(tuple(engine.encode(self.written(engine).rendered)))
 
     def _thoughts(self, engine: Engine) -> ThoughtBudget | None:
-        """How long the model may reason, where that is limited. Raises ApiError, TemplateError."""
+        """Return the limit on reasoning, if there is one. Raises ApiError and TemplateError."""
         most = self.reasoning_budget
         if most is None or most < 0 or not self._has_room_for_reasoning(engine):
             return None
@@ -110,7 +110,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         return None if prompt.is_answering else ThoughtBudget(most, BEGIN, END, prompt.is_thinking)
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> ChatFormatter:
-        """How the replies are written."""
+        """Return the formatter for the replies."""
         first, *more = [self.reply_reader(engine) for _ in prompts]
         return ChatFormatter(engine, bool(self.logprobs), self.include_usage, first, more, self._progress)
 
@@ -118,11 +118,11 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         return ReplyProgress(bool(self.return_progress), bool(self.timings_per_token))
 
     def reply_reader(self, engine: Engine) -> ReplyReader:
-        """How the reply is read."""
+        """Return the reader that separates reasoning, content and calls."""
         return ReplyReader(self._tool_calls(engine), self._reasoning_reader(engine))
 
     def _tool_calls(self, engine: Engine) -> ToolCallParser | None:
-        """How calls are found in the reply, where there can be any."""
+        """Return the parser for tool calls, or None if the reply cannot have any."""
         tools = self.tool_set()
         if self._has_channels(engine):
             return ToolCallParser(harmony=HarmonyParser())
@@ -133,19 +133,19 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         return ToolCallParser(tools.called(), form, bare)
 
     def _reasoning_reader(self, engine: Engine) -> ReasoningReader | None:
-        """For a model that reasons."""
+        """Return the reader for reasoning, or None if the reply has none."""
         if not self._has_room_for_reasoning(engine):
             return None
         prompt = self.written(engine)
         return None if prompt.is_answering else ReasoningReader(prompt.is_thinking)
 
     def _has_room_for_reasoning(self, engine: Engine) -> bool:
-        """Does the model reason, and does no grammar demand the answer at once?"""
+        """Return whether the model reasons and no grammar forces an immediate answer."""
         return BEGIN in engine.facts.template and not self.answers_at_once
 
     @property
     def answers_at_once(self) -> bool:
-        """Must the reply begin with what is asked for, without a thought?"""
+        """Whether the reply must begin with the requested form, without reasoning."""
         return super().answers_at_once or self.format_grammar() is not None
 
 

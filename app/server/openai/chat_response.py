@@ -1,4 +1,4 @@
-"""Chat completions as OpenAI's clients read them: one body, or a stream of deltas."""
+"""Replies in the format of /v1/chat/completions: one body, or a stream of deltas."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ChatCompletion(BaseModel):
 
 
 class ChatFormatter(Formatter):
-    """Writes chat completions: a reply to each reader, one after the other; `reply` reads the current one."""
+    """Writes chat completions, one reply after the other. Each has a reader; `reply` is the current one."""
 
     done, asks_at_end = DONE, False
 
@@ -90,11 +90,11 @@ class ChatFormatter(Formatter):
         }
 
     def first_events(self) -> Iterable[Event]:
-        """The role."""
+        """Yield the role."""
         yield self._event({"role": "assistant", "content": ""})
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
-        """A delta of text, reasoning or tool calls each; the log probabilities come with the first."""
+        """Yield a delta for each piece of text, reasoning or tool calls. Log probabilities come with the first one."""
         self._progress.see(chunk)
         if reading := self._progress.reading(chunk):
             yield self._event({}) | reading | self._progress.time(chunk.n_read)
@@ -105,7 +105,7 @@ class ChatFormatter(Formatter):
             yield self._event(delta, () if i else [chunk]) | self._progress.time()
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
-        """The finish reason; then the next reply's role, or the numbers with the last event."""
+        """Yield the finish reason, then the next reply's role, or the numbers in the last event."""
         finish = self._event({}, finish_reason=self.finish_reason(last))
         self._advance(last)
         if not self._tally.is_complete:
@@ -118,7 +118,7 @@ class ChatFormatter(Formatter):
             yield finish | self._tally.timings()
 
     def _advance(self, last: Chunk) -> None:
-        """To the next reply."""
+        """Advance to the next reply."""
         self._tally.add(last)
         if not self._tally.is_complete:
             self.reply, self._progress = self._readers[self._tally.n_ended], self._new_progress()
@@ -130,7 +130,7 @@ class ChatFormatter(Formatter):
         return event | {"usage": None} if self.include_usage else event
 
     def finish_reason(self, last: Chunk) -> str | None:
-        """Why the reply ended, once its chunks have been read."""
+        """Return why the reply ended. To be called after its chunks have been read."""
         return "tool_calls" if self.reply.n_calls and last.finish_reason == "stop" else last.finish_reason
 
     def _usage(self) -> Event:
@@ -140,13 +140,13 @@ class ChatFormatter(Formatter):
         return chat_logprobs(self.engine, chunks) if self.logprobs and chunks else None
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
-        """The body of ChatCompletion."""
+        """Return the body of ChatCompletion."""
         choices = [self._choice(reply) for reply in by_reply(chunks)]
         numbers = self._usage() | self._tally.timings()
         return self.head | {"object": "chat.completion", "choices": choices} | numbers
 
     def _choice(self, chunks: Sequence[Chunk]) -> Event:
-        """The body of ChatChoice for the next reply."""
+        """Return the body of ChatChoice for the next reply."""
         choice: Event = {
             "index": self._tally.n_ended,
             "message": self._message([delta for chunk in chunks for delta in self.reply.read(chunk)]),
@@ -157,7 +157,7 @@ class ChatFormatter(Formatter):
         return choice
 
     def _message(self, deltas: Sequence[Event]) -> Event:
-        """The body of AssistantMessage that the deltas add up to."""
+        """Return the body of AssistantMessage, assembled from the deltas."""
 
         def text(key: str) -> str:
             return "".join(str(delta.get(key, "")) for delta in deltas)

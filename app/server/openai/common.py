@@ -1,4 +1,4 @@
-"""What several of OpenAI's interfaces have in common: fields of their requests, the heads of their bodies."""
+"""Parts that several of OpenAI's interfaces share: request fields, and helpers for response bodies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ResponseFormat(RequestModel):
     object_schema: dict[str, Any] | None = Field(default=None, validation_alias="schema")
 
     def grammar(self) -> Grammar | None:
-        """As the engine takes it; None: any text. Raises ApiError where the schema is missing."""
+        """Return the grammar for the engine, or None for any text. Raises ApiError if the schema is missing."""
         if self.type == "text":
             return None
         if self.object_schema is not None:
@@ -69,31 +69,31 @@ class OpenAIRequest(GenerationRequest):
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
 
-    post_sampling_probs: bool | None = None  # log probabilities as they are after all sampling settings
+    post_sampling_probs: bool | None = None  # log probabilities after all sampling settings
 
     @property
     def n_choices(self) -> int:
-        """Replies to each prompt."""
+        """The number of replies to each prompt."""
         return self.n or 1
 
     @property
     def token_limit(self) -> int | None:
-        """The most tokens to generate. 0: the prompt is only read; None: no limit."""
+        """The most tokens to generate. 0: prefill only; None: no limit."""
         limit = self.n_predict if self.max_tokens is None else self.max_tokens
         return None if limit == -1 else limit
 
     @property
     def include_usage(self) -> bool:
-        """Is a stream to end with the usage?"""
+        """Whether a stream ends with the usage."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
     @property
     def predicted_text(self) -> str:
-        """The text that the reply will mostly repeat; "" where none is given."""
+        """The text that the reply will mostly repeat. "" if there is none."""
         return text_of(self.prediction.content) if self.prediction else ""
 
     def format_grammar(self) -> Grammar | None:
-        """What the reply must look like, as the engine takes it. Raises ApiError."""
+        """Return the grammar that the reply must follow. Raises ApiError."""
         found = self.response_format.grammar() if self.response_format else None
         if found and (self.grammar or self.json_schema is not None):
             message = "response_format excludes grammar and json_schema. Leave one of them out."
@@ -102,10 +102,10 @@ class OpenAIRequest(GenerationRequest):
 
 
 def new_id(prefix: str) -> str:
-    """An identifier for a reply or a part of one."""
+    """Return an identifier for a reply or a part of one."""
     return prefix + secrets.token_hex(12)
 
 
 def now() -> int:
-    """Seconds since 1970, as `created` has them."""
+    """Return the seconds since 1970, for `created`."""
     return int(time.time())

@@ -1,4 +1,4 @@
-"""Text completions as OpenAI's clients ask for them; with `suffix`, the place between two texts is filled in."""
+"""/v1/completions: text completions. With `suffix`, the model fills the gap between two texts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from app.server.prompts import AnyPrompt, Prompts, prompt_ids, text_of_ids
 from app.server.task import CompletionTask, fixed
 from runtime.engine import Engine, Infill, Prompt
 
-SHORT = 256  # tokens up to which a completion goes before chats that wait
+SHORT = 256  # tokens; shorter completions go before waiting chats
 MAX_LOGPROBS = 20
 
 
 def none_for_false(value: object) -> object:
-    """Some clients send false for a text that there is not."""
+    """Return None for false, which some clients send for no text."""
     return None if value is False else value
 
 
@@ -38,25 +38,25 @@ class CompletionRequest(OpenAIRequest):
 
     @property
     def n_choices(self) -> int:
-        """Replies that are made to each prompt, of which the best are sent."""
+        """The number of replies generated for each prompt. The best of them are sent."""
         return max(self.n_wanted, self.best_of or 1)
 
     @property
     def n_wanted(self) -> int:
-        """Replies that are sent to each prompt."""
+        """The number of replies sent for each prompt."""
         return self.n or 1
 
     def task(self, engine: Engine) -> CompletionTask:
-        """For the first prompt. Raises SettingsError and ApiError."""
+        """Return the task for the first prompt. Raises SettingsError and ApiError."""
         return self.tasks(engine)[0]
 
     def tasks(self, engine: Engine) -> list[CompletionTask]:
-        """One for each prompt. Raises SettingsError and ApiError."""
+        """Return one task for each prompt. Raises SettingsError and ApiError."""
         self._check()
         return [self._task(prompt, engine) for prompt in self.prompt]
 
     def _check(self) -> None:
-        """Raises ApiError for fields that do not go together."""
+        """Raises ApiError for contradicting fields."""
         if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompt):
             message = "prompt must be text where there is a suffix. Send the text before the place."
             raise ApiError(400, message, "prompt")
@@ -89,12 +89,12 @@ class CompletionRequest(OpenAIRequest):
         return prompt_ids(prompt, engine)
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> CompletionFormatter:
-        """How the replies are written."""
+        """Return the formatter for the replies."""
         wanted = CompletionExtras(self.logprobs is not None, self.include_usage, self.n_wanted, self.n_choices)
         return CompletionFormatter(engine, wanted, self._echoes(engine))
 
     def _echoes(self, engine: Engine) -> list[str]:
-        """What is put before the replies to each prompt."""
+        """Return the text to put before the replies to each prompt."""
         if not self.echo:
             return [""] * len(self.prompt)
         return [

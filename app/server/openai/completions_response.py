@@ -1,4 +1,4 @@
-"""Text completions as OpenAI's clients read them: one body, or a stream of pieces."""
+"""Replies in the format of /v1/completions: one body, or a stream of pieces."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TextCompletion(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class CompletionExtras:
-    """What a client wants to know besides the text, and how many texts for a prompt, out of how many."""
+    """The requested fields besides the text, and how many of the generated texts to send for each prompt."""
 
     logprobs: bool
     usage: bool  # in a stream
@@ -54,7 +54,7 @@ class CompletionExtras:
 
 
 class CompletionFormatter(Formatter):
-    """Writes text completions, each after the text that is to be echoed with it."""
+    """Writes text completions, each after its echo."""
 
     done = DONE
 
@@ -71,7 +71,7 @@ class CompletionFormatter(Formatter):
         self._offsets = Offsets()  # of the current text
 
     def first_events(self) -> Iterable[Event]:
-        """The echo of the first text."""
+        """Return the echo of the first text."""
         return self._echo_events(0)
 
     def _echo_events(self, index: int) -> Iterator[Event]:
@@ -79,12 +79,12 @@ class CompletionFormatter(Formatter):
             yield self._event(index, echo)
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
-        """Text, and the log probabilities of its tokens."""
+        """Yield text and the log probabilities of its tokens."""
         if chunk.text or (self.wanted.logprobs and chunk.logprobs):
             yield self._event(self._tally.n_ended, chunk.text, [chunk])
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
-        """The finish reason; then the next text's beginning, or the numbers with the last event."""
+        """Yield the finish reason, then the next text's echo, or the numbers in the last event."""
         finish = self._event(self._tally.n_ended, "", finish_reason=last.finish_reason)
         self._offsets = Offsets()
         self._tally.add(last)
@@ -107,7 +107,7 @@ class CompletionFormatter(Formatter):
         return {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": logprobs}
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
-        """The body of TextCompletion."""
+        """Return the body of TextCompletion."""
         replies, n_made, choices = by_reply(chunks), self.wanted.n_made, list[Event]()
         for reply in replies:
             self._tally.add(reply[-1])
@@ -120,11 +120,13 @@ class CompletionFormatter(Formatter):
 
 
 def best(replies: Sequence[Reply], n: int) -> Sequence[Reply]:
-    """The `n` replies of which a token is likeliest on average, best first; all as they are where none is too many."""
+    """Return the `n` replies with the highest mean log probability, best first. Exactly `n` replies are returned
+    unsorted.
+    """
     return replies if len(replies) == n else sorted(replies, key=mean_logprob, reverse=True)[:n]
 
 
 def mean_logprob(reply: Reply) -> float:
-    """Of a token; no text at all is the last choice."""
+    """Return the mean log probability of a reply's tokens. An empty reply ranks last."""
     found = [entry.logprob for chunk in reply for entry in chunk.logprobs]
     return sum(found) / len(found) if found else -math.inf

@@ -1,6 +1,6 @@
-"""A conversation as the model reads it: messages, tools, what the template is told, a reply that was begun.
+"""Turns a conversation into a prompt: messages, tools, template variables, and a reply to continue.
 
-Knows chat templates by what they render; must not know how a reply is made or sent.
+Knows chat templates by their output; must not know how a reply is generated or sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from runtime.conversation.calls import DESCRIBED, CallForm, past_turns, plain_to
 from runtime.core.errors import TemplateError, TemplateLimitError
 from runtime.engine import Engine, Message, Rendered, TemplateForm
 
-WANT_PLAIN_TOOLS: WeakSet[Engine] = WeakSet()  # those whose templates refused tools as clients send them
+WANT_PLAIN_TOOLS: WeakSet[Engine] = WeakSet()  # engines whose templates refused tools as clients send them
 FILLED_UP = "tools filled up with what the template reads"
 ROLES = {"developer": "system", "function": "tool"}  # newer and older names
 
@@ -48,11 +48,11 @@ class ChatMessage(RequestModel):
 
     @property
     def text(self) -> str:
-        """The parts of the content, a line for each as with llama-server."""
+        """The parts of the content, one line for each as in llama-server."""
         return joined([part.text for part in self.content or ()])
 
     def message(self) -> Message:
-        """As the engine takes it."""
+        """Return the message for the engine."""
         more = {
             "name": self.name,
             "tool_call_id": self.tool_call_id,
@@ -63,7 +63,7 @@ class ChatMessage(RequestModel):
 
 
 def joined(parts: Sequence[str]) -> str:
-    """The text of several parts, a line for each; empty ones before the first do not count."""
+    """Return the parts joined by line breaks, without leading empty ones."""
     return "\n".join(dropwhile(not_, parts))
 
 
@@ -72,9 +72,9 @@ Messages = Annotated[list[ChatMessage], Field(min_length=1), BeforeValidator(wit
 
 @dataclass(frozen=True, slots=True)
 class WrittenPrompt:
-    """What the model reads; `is_thinking`: its reasoning has begun. `is_answering`: its answer has.
+    """A rendered prompt. `is_thinking`: it ends within the reasoning; `is_answering`: it ends within the answer.
 
-    `changes` says what was changed in the conversation, so that the template takes it.
+    `changes` lists the changes to the conversation that the template required.
     """
 
     rendered: Rendered
@@ -84,7 +84,7 @@ class WrittenPrompt:
 
     @property
     def text(self) -> str:
-        """All of it as text."""
+        """The whole prompt as text."""
         return self.rendered.text
 
 
@@ -109,24 +109,24 @@ class ConversationRequest(RequestModel):
     _written: WrittenPrompt | None = None
 
     def tool_set(self) -> ToolSet | None:
-        """The tools that may be called, if any. Raises ApiError."""
+        """Return the tools that may be called, or None. Raises ApiError."""
         return allowed_tools(self.tools or (), self.tool_choice, self.parallel_tool_calls is not False)
 
     @property
     def answers_at_once(self) -> bool:
-        """Must the reply begin with what is asked for, without a thought?"""
+        """Whether the reply must begin with the requested form, without reasoning."""
         tools = self.tool_set()
         return bool(tools and tools.required)
 
     def written(self, engine: Engine) -> WrittenPrompt:
-        """The conversation as the model reads it, which a template is asked once. Raises ApiError, TemplateError."""
+        """Return the rendered prompt. It is rendered only once. Raises ApiError and TemplateError."""
         if self._written is None:
             written = self._write(engine)
             self._written = replace(written, changes=(*self._changes(), *written.rendered.changes))
         return self._written
 
     def _changes(self) -> Iterator[str]:
-        """What was changed in the messages before any template saw them."""
+        """Yield the changes to the messages that were made before any template rendered them."""
         if any(NOTED.search(message.text) for message in self.messages):
             yield "a note put in place of what is no text"
         if not all(call.has_arguments() for message in self.messages for call in message.tool_calls or ()):
@@ -141,20 +141,20 @@ class ConversationRequest(RequestModel):
         return continued(prompt, self.messages[-1], part, BEGIN in engine.facts.template)
 
     def _render(self, engine: Engine, messages: Sequence[ChatMessage], begins_reply: bool) -> Rendered:
-        """The messages, and the tools where the model finds them."""
+        """Return the prompt from the messages and the tools."""
         tools = self.tool_set()
         has_tools = tools or any(message.tool_calls or message.tool_call_id for message in messages)
-        form = form_for(engine) if has_tools else None  # finding it takes a while
+        form = form_for(engine) if has_tools else None  # slow to find
         turns = past_turns([message.message() for message in messages], form)
         written = TemplateForm(self._variables(engine), begins_reply)
         prompt = rendered(engine, turns, tools, written, form or DESCRIBED)
         prompt = changed(prompt, "calls written as text" * writes_calls_as_text(messages, form))
-        # Where the template always begins to think, it is the prompt that ends it
+        # A template that always opens the reasoning: the prompt must close it
         is_open = opens_reasoning(prompt.text) and not written.variables["enable_thinking"]
         return prompt.plus(END) if is_open else prompt
 
     def _variables(self, engine: Engine) -> dict[str, Any]:
-        """What the template may ask for by name. Raises ApiError."""
+        """Return the variables for the template. Raises ApiError."""
         thinks = engine.pair.thinking if self.enable_thinking is None else self.enable_thinking
         is_off = self.reasoning_effort == "none" or self.reasoning_budget == 0
         found: dict[str, Any] = {"enable_thinking": thinks and not is_off and not self.answers_at_once}
@@ -169,7 +169,7 @@ class ConversationRequest(RequestModel):
         return found
 
     def _continues(self) -> bool:
-        """Does the reply go on with the last message? Raises ApiError where that contradicts the rest."""
+        """Return whether the reply continues the last message. Raises ApiError if that contradicts other fields."""
         asked, last = self.continue_final_message, self.messages[-1]
         if asked and self.add_generation_prompt:
             message = "add_generation_prompt and continue_final_message exclude each other. Set one of them to false."
@@ -186,14 +186,14 @@ class ConversationRequest(RequestModel):
 
 
 def writes_calls_as_text(messages: Sequence[ChatMessage], form: CallForm | None) -> bool:
-    """Does a template that offers tools take earlier calls as text, and are there some?"""
+    """Return whether there are earlier calls and the template, which supports tools, renders calls only as text."""
     return form is not None and form.past is None and any(message.tool_calls for message in messages)
 
 
 def rendered(
     engine: Engine, turns: Sequence[Message], tools: ToolSet | None, written: TemplateForm, form: CallForm
 ) -> Rendered:
-    """The conversation with tools as the chat template takes them, or described in words where it does not.
+    """Return the prompt with tools in the form of the chat template, or described in words if it does not support them.
 
     Raises TemplateError.
     """
@@ -214,14 +214,14 @@ def rendered(
 
 
 def changed(prompt: Rendered, what: str) -> Rendered:
-    """Return a prompt that tells one more change, if there is one."""
+    """Return the prompt with one more recorded change, unless `what` is empty."""
     return replace(prompt, changes=(*prompt.changes, what)) if what else prompt
 
 
 def continued(prompt: Rendered, last: ChatMessage, part: str, thinks: bool) -> WrittenPrompt:
-    """The prompt of a reply with what the `last` message has of it: it goes on in that `part` of the message.
+    """Return the prompt with the beginning of the reply from the `last` message, whose `part` is continued.
 
-    Parts of its text are paragraphs, as with llama-server.
+    Parts of its text are paragraphs, as in llama-server.
     """
     thought, text = last.reasoning_content or "", "\n\n".join(part.text for part in last.content or ())
     if thinks and not thought:

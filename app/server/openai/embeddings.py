@@ -1,4 +1,4 @@
-"""Embeddings as OpenAI's clients ask for them and read them."""
+"""/v1/embeddings: requests, the task that embeds texts, and the response."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_INPUTS = 2048  # as with OpenAI
 
 
 def as_inputs(value: object) -> object:
-    """One text, or one list of ids, as a list of one."""
+    """Return a single text or a single list of ids as a list of one."""
     is_ids = isinstance(value, list) and bool(value) and all(isinstance(each, int) for each in value)
     return [value] if isinstance(value, str) or is_ids else require_list(value)
 
@@ -48,7 +48,7 @@ class EmbeddingsRequest(RequestModel):
     dimensions: Annotated[Whole, Field(ge=1)] | None = None
 
     def tokens(self, engine: Engine) -> list[list[int]]:
-        """The ids of each input. Raises ApiError for what cannot be embedded."""
+        """Return the token ids of each input. Raises ApiError if it cannot be embedded."""
         found = [
             engine.tokenize(each, special=False, bos=True) if isinstance(each, str) else list(each)
             for each in self.input
@@ -66,7 +66,7 @@ class EmbeddingsRequest(RequestModel):
 
 
 class EmbeddingTask:
-    """Texts to embed, and their vectors as they are made. Implements EngineTask."""
+    """Texts to embed, and the vectors so far. Implements EngineTask."""
 
     prompt_field, max_tokens, max_decode_seconds = "input", None, None
     changes: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class EmbeddingTask:
         self.vectors: list[list[float]] = []
 
     def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
-        """Yield an empty chunk for each vector, so that replies go on in between."""
+        """Yield an empty chunk for each vector, so that other replies continue in between."""
         stats = Stats()
         for ids in self.tokens:
             if should_stop():
@@ -116,7 +116,7 @@ class EmbeddingsResponse(BaseModel):
 
 
 class VectorFormatter(Formatter):
-    """Writes embeddings, which do not stream, as `written` has them once all are made."""
+    """Writes embeddings, which do not stream, with `written` once all are computed."""
 
     done = b""
 
@@ -124,24 +124,24 @@ class VectorFormatter(Formatter):
         self._written = written
 
     def first_events(self) -> Iterable[Event]:
-        """No events."""
+        """Return no events."""
         return ()
 
     def chunk_events(self, chunk: Chunk) -> Iterable[Event]:
-        """No events."""
+        """Return no events."""
         return ()
 
     def last_events(self, last: Chunk) -> Iterable[Event]:
-        """No events."""
+        """Return no events."""
         return ()
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
-        """All vectors."""
+        """Return all vectors."""
         return self._written()
 
 
 def embeddings(task: EmbeddingTask, model: str, as_base64: bool) -> Event:
-    """The body of EmbeddingsResponse."""
+    """Return the body of EmbeddingsResponse."""
     n = task.n_prompt
     data = [
         {"object": "embedding", "index": i, "embedding": packed(vector) if as_base64 else vector}
@@ -156,7 +156,7 @@ def packed(vector: list[float]) -> str:
 
 
 async def embed(worker: Worker, request: Request) -> TaskResponse:
-    """Has texts made into vectors."""
+    """Answer with the vectors of texts."""
     engine = worker.engine
     require_tokens(engine)
     body = await read_body(request, EmbeddingsRequest, engine.facts.n_ctx)

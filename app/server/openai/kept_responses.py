@@ -1,4 +1,4 @@
-"""Responses kept in memory, so that a client may go on from one by its id.
+"""Stores responses in memory, so that a client can continue a conversation by id.
 
 Must not know a model.
 """
@@ -16,13 +16,13 @@ from app.server.openai.responses_input import InputItem, ItemReference
 from app.server.wire import Event
 
 MAX_NUMBER = 256
-MAX_BYTES = 64 * 2**20  # of their conversations as JSON, each counted whole
+MAX_BYTES = 64 * 2**20  # of their conversations as JSON, each counted in full
 MAX_AGE = 24 * 3600.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
-    """A response's body, and the conversation up to its end."""
+    """A response's body and the conversation up to its end."""
 
     body: Event
     items: tuple[InputItem, ...]
@@ -31,7 +31,7 @@ class KeptResponse:
 
 
 class KeptResponses:
-    """The latest responses, bounded by number, size and age."""
+    """The latest responses, limited by number, size and age."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class KeptResponses:
         self._n_bytes, self._lock = 0, threading.RLock()  # responses end on any thread
 
     def keep(self, response_id: str, body: Event, items: Iterable[InputItem]) -> None:
-        """Forgets the oldest where there are too many."""
+        """Store a response, and remove the oldest ones beyond the limits."""
         conversation = tuple(items)
         n_bytes = sum(len(item.model_dump_json()) for item in conversation)
         with self._lock:
@@ -49,14 +49,14 @@ class KeptResponses:
                 self._forget_oldest()
 
     def find(self, response_id: str) -> KeptResponse | None:
-        """None for one that was never kept, or not for long enough."""
+        """Return a response, or None if it was never stored or has been removed."""
         with self._lock:
             while self._kept and next(iter(self._kept.values())).kept_at < self._clock() - MAX_AGE:
                 self._forget_oldest()
             return self._kept.get(response_id)
 
     def resolved(self, item: InputItem) -> InputItem:
-        """The item that a reference means; any other as it is. Raises ApiError."""
+        """Return the item that a reference points to, or the item itself if it is no reference. Raises ApiError."""
         if not isinstance(item, ItemReference):
             return item
         with self._lock:

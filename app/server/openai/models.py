@@ -1,4 +1,4 @@
-"""The model that is served, in OpenAI's list and with what llama.cpp's clients look for in it."""
+"""The served model in OpenAI's list, with the fields that llama.cpp's clients read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ModelList(BaseModel):
 
 
 def model_card(worker: Worker) -> Event:
-    """The body of ModelCard for the loaded pair; Zed reads `meta.n_ctx` and `status.value`."""
+    """Return the body of ModelCard for the loaded pair. Zed reads `meta.n_ctx` and `status.value`."""
     engine = worker.engine
     meta = {
         "n_ctx": engine.facts.n_ctx,
@@ -65,12 +65,12 @@ def model_card(worker: Worker) -> Event:
 
 
 def models(worker: Worker) -> Event:
-    """The body of ModelList: the only model. Raises ApiError while it is being loaded."""
+    """Return the body of ModelList with the only model. Raises ApiError while it is being loaded."""
     return {"object": "list", "data": [model_card(worker)]}
 
 
 async def one_model(worker: Worker, request: Request) -> ASGIApp:
-    """The body of ModelCard for the name that is asked for. Raises ApiError where that is not served."""
+    """Answer with the body of ModelCard for the requested name. Raises ApiError if that is not served."""
     card, name = model_card(worker), request.path_params["name"]
     if name not in {card["id"], *worker.policy.aliases}:
         raise ApiError(404, f"There is no model '{name}' here. Served: {card['id']}.", "model", "model_not_found")

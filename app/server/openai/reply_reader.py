@@ -1,4 +1,4 @@
-"""A reply's chunks as deltas of OpenAI's chat interface: reasoning, content and tool calls told apart.
+"""Reads a reply's chunks as deltas of OpenAI's chat format, with reasoning, content and tool calls separated.
 
 Must not know how deltas are sent.
 """
@@ -13,23 +13,23 @@ from runtime.engine import Chunk
 
 
 class ReplyReader:
-    """Reads a reply chunk by chunk; without a parser or a reader, calls or reasoning are content like the rest."""
+    """Reads a reply chunk by chunk. Without a parser or a reader, calls or reasoning stay part of the content."""
 
     def __init__(self, tool_calls: ToolCallParser | None = None, reasoning: ReasoningReader | None = None) -> None:
         self._tool_calls, self._reasoning = tool_calls, reasoning
 
     @property
     def n_calls(self) -> int:
-        """Tool calls so far."""
+        """The number of tool calls so far."""
         return self._tool_calls.n_calls if self._tool_calls else 0
 
     @property
     def n_reasoning(self) -> int:
-        """Reasoning tokens so far."""
+        """The number of reasoning tokens so far."""
         return self._reasoning.n_tokens if self._reasoning else 0
 
     def read(self, chunk: Chunk) -> Iterator[Delta]:
-        """Deltas that became certain with the chunk: each has `reasoning_content`, `content` or `tool_calls`."""
+        """Yield the deltas that are certain after this chunk: `reasoning_content`, `content` or `tool_calls`."""
         for delta in self._reasoning_and_content(chunk):
             if self._tool_calls and "content" in delta:
                 yield from self._tool_calls.feed(delta["content"])

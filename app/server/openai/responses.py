@@ -1,4 +1,4 @@
-"""OpenAI's newer interface, /v1/responses: a chat in other words, from which a client may go on by its id."""
+"""OpenAI's Responses API, /v1/responses: translated to a chat, with conversations that a client can continue by id."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from app.server.wire import SSE, Event, JSONBody
 from app.server.worker import Worker
 from runtime.engine import Engine
 
-OUTPUT = TypeAdapter(list[InputItem])  # what a response says, as the next one's input
+OUTPUT = TypeAdapter(list[InputItem])  # a response's output as the next one's input
 ONE_DAY_AT_MOST = "Responses are kept for a day at most, and not with store: false. Send the whole conversation."
 
 
 def as_items(value: object) -> object:
-    """A text as the user's message."""
+    """Return a text as a user message."""
     return [{"role": "user", "content": value}] if isinstance(value, str) else value
 
 
@@ -48,7 +48,7 @@ class TextFormat(RequestModel):
     strict: bool | None = None
 
     def response_format(self) -> ResponseFormat:
-        """As chat completions have it. Raises ApiError."""
+        """Return the format in the terms of chat completions. Raises ApiError."""
         if self.type == "json_schema" and self.json_schema is None:
             raise ApiError(400, "text.format.schema is missing. Give a JSON schema.", "text.format.schema")
         schema = None if self.json_schema is None else JsonSchema(schema=self.json_schema)
@@ -89,7 +89,7 @@ class ResponsesRequest(GenerationRequest):
     chat_template_kwargs: dict[str, Any] | None = None
 
     def with_conversation(self, kept: KeptResponses) -> ResponsesRequest:
-        """The same with all that was said before. Raises ApiError where that is not known."""
+        """Return the request with the previous conversation. Raises ApiError if that is unknown."""
         items = list(map(kept.resolved, self.input))
         if self.previous_response_id:
             before = kept.find(self.previous_response_id)
@@ -101,7 +101,7 @@ class ResponsesRequest(GenerationRequest):
 
     @cached_property
     def chat(self) -> ChatRequest:
-        """The same as a chat. Raises ApiError."""
+        """The request as a chat request. Raises ApiError."""
         messages = chat_messages(self.instructions, self.input)
         if not messages:
             raise ApiError(400, "input has nothing that the model can read. Send a message.", "input")
@@ -122,17 +122,17 @@ class ResponsesRequest(GenerationRequest):
         return (self.text and self.text.format) or TextFormat(schema=None)
 
     def task(self, engine: Engine) -> CompletionTask:
-        """Raises SettingsError and ApiError."""
+        """Return the task for the engine. Raises SettingsError and ApiError."""
         return replace(self.chat.task(engine), prompt_field="input")
 
     def formatter(
         self, engine: Engine, prompts: Sequence[PromptIds], keep: Callable[[Event], None] = lambda body: None
     ) -> ResponsesFormatter:
-        """How the reply is written; `keep` is given the finished response."""
+        """Return the formatter for the reply. `keep` is called with the finished response."""
         return ResponsesFormatter(self.chat.reply_reader(engine), self._head(engine), keep)
 
     def _head(self, engine: Engine) -> Event:
-        """What the response says of its request."""
+        """Return the response fields that repeat the request."""
         sampling, tools = self.sampling(engine), responses_tools.functions(self.tools)
         choice = self.tool_choice or ResponsesToolChoice(type="auto")
         is_word = choice.type in ("none", "auto", "required")
@@ -156,7 +156,7 @@ class InputTokens(BaseModel):
 
 
 def kept_responses(request: Request) -> KeptResponses:
-    """Those of the server that is asked."""
+    """Return the stored responses of this server."""
     state = request.app.state
     if not hasattr(state, "kept_responses"):
         state.kept_responses = KeptResponses()
@@ -165,7 +165,7 @@ def kept_responses(request: Request) -> KeptResponses:
 
 
 async def create(worker: Worker, request: Request) -> ASGIApp:
-    """Has the model go on with a conversation."""
+    """Answer with the model's response to a conversation."""
     engine, kept = worker.engine, kept_responses(request)
     asked = (await read_body(request, ResponsesRequest, engine.facts.n_ctx)).with_conversation(kept)
 
@@ -177,7 +177,7 @@ async def create(worker: Worker, request: Request) -> ASGIApp:
 
 
 async def retrieve(worker: Worker, request: Request) -> ASGIApp:
-    """A response that was made before."""
+    """Answer with a stored response."""
     found = kept_responses(request).find(request.path_params["response_id"])
     if found is None:
         raise ApiError(404, f"There is no response of that id. {ONE_DAY_AT_MOST}", "response_id")
@@ -185,7 +185,7 @@ async def retrieve(worker: Worker, request: Request) -> ASGIApp:
 
 
 async def count(worker: Worker, request: Request) -> ASGIApp:
-    """How many tokens a request would have the model read."""
+    """Answer with the number of prompt tokens of a request."""
     engine, kept = worker.engine, kept_responses(request)
     asked = (await read_body(request, ResponsesRequest, engine.facts.n_ctx)).with_conversation(kept)
 

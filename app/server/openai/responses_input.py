@@ -1,4 +1,4 @@
-"""The input of /v1/responses: messages, reasoning, calls and their outputs, and the chat that they amount to.
+"""The input of /v1/responses: messages, reasoning, calls and their outputs, translated to chat messages.
 
 Must not know tokens.
 """
@@ -14,7 +14,7 @@ from app.server.fields import ChatContent, RequestModel, TextPart, refuse_media,
 from app.server.openai.conversation import ChatMessage
 from app.server.openai.tools import Arguments, CalledFunction, PastToolCall
 
-# What OpenAI's own server or other kinds of tools have left in a conversation: nothing of it can be shown to the model.
+# Items from OpenAI's own server or from other kinds of tools, which the model cannot read.
 FOREIGN = Literal[
     "apply_patch_call", "apply_patch_call_output", "code_interpreter_call", "compaction", "computer_call",
     "computer_call_output", "custom_tool_call", "custom_tool_call_output", "file_search_call", "image_generation_call",
@@ -32,7 +32,9 @@ class InputMessage(RequestModel):
     content: ChatContent
 
     def add_to(self, turns: list[ChatMessage]) -> None:
-        """The model's message goes on from its reasoning; system messages at the start are one."""
+        """Add the message. An assistant message joins the reasoning before it, and system messages at the start are
+        merged.
+        """
         last = turns[-1] if turns else None
         if last and self.role == "assistant" == last.role and last.content is None and not last.tool_calls:
             last.content = self.content
@@ -58,7 +60,7 @@ class PastReasoning(RequestModel):
     content: list[ReasoningPart] | None = None
 
     def add_to(self, turns: list[ChatMessage]) -> None:
-        """Begins the model's turn."""
+        """Start an assistant message with the reasoning."""
         if text := "".join(part.text for part in self.content or self.summary or ()):
             turns.append(ChatMessage(role="assistant", reasoning_content=text))
 
@@ -73,7 +75,7 @@ class CallItem(RequestModel):
     arguments: Arguments
 
     def add_to(self, turns: list[ChatMessage]) -> None:
-        """Belongs to the model's turn, of which there may be something already."""
+        """Add the call to the current assistant message, or start one."""
         if not turns or turns[-1].role != "assistant":
             turns.append(ChatMessage(role="assistant"))
         call = PastToolCall(id=self.call_id, function=CalledFunction(name=self.name, arguments=self.arguments))
@@ -89,7 +91,7 @@ class CallOutputItem(RequestModel):
     output: ChatContent
 
     def add_to(self, turns: list[ChatMessage]) -> None:
-        """A turn of its own."""
+        """Add the output as a message of its own."""
         turns.append(ChatMessage(role="tool", tool_call_id=self.call_id, content=self.output))
 
 
@@ -100,7 +102,7 @@ class ItemReference(RequestModel):
     id: str
 
     def add_to(self, turns: list[ChatMessage]) -> None:
-        """Nothing."""
+        """Add nothing."""
 
 
 class ForeignItem(RequestModel):
@@ -110,11 +112,11 @@ class ForeignItem(RequestModel):
     id: str | None = None
 
     def add_to(self, turns: list[ChatMessage]) -> None:
-        """Nothing."""
+        """Add nothing."""
 
 
 def kind_of(item: Any) -> str | None:
-    """Which of the models an item is meant to be. The space keeps it out of the names of fields in errors."""
+    """Return the tag of the model that reads this item. The space in it keeps it out of the field names in errors."""
     if not isinstance(item, dict | RequestModel):
         return None
     kind = (item.get("type") or "message") if isinstance(item, dict) else getattr(item, "type", None)
@@ -135,12 +137,12 @@ InputItem = Annotated[AnyItem, BeforeValidator(refuse_media)]
 
 
 def text_parts(text: str) -> list[TextPart]:
-    """A text as a message's content."""
+    """Return a text as a message's content."""
     return [TextPart(type="text", text=text)]
 
 
 def chat_messages(instructions: str | None, items: Iterable[InputItem]) -> list[ChatMessage]:
-    """The chat that items amount to; reasoning that led to nothing is left out."""
+    """Return the chat that the items translate to. Reasoning without a message or call after it is left out."""
     turns = [ChatMessage(role="system", content=text_parts(instructions))] if instructions else []
     for item in items:
         item.add_to(turns)

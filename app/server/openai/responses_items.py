@@ -1,4 +1,4 @@
-"""The items that a response is made of, and the events that tell of them as they come.
+"""The output items of a response, and the events for their progress.
 
 Knows the deltas of a chat; must not know chunks or requests.
 """
@@ -15,7 +15,7 @@ from app.server.wire import Event
 
 
 class OutputItem(ABC):
-    """An item that is being written: its body so far, and its place in the output."""
+    """An item that is being written: its body so far and its position in the output."""
 
     body: Event
 
@@ -24,22 +24,22 @@ class OutputItem(ABC):
 
     @abstractmethod
     def continues_with(self, delta: Delta) -> bool:
-        """Does a delta belong to this item?"""
+        """Return whether a delta belongs to this item."""
 
     @abstractmethod
     def feed(self, delta: Delta) -> Iterator[Event]:
-        """Goes on with a delta."""
+        """Yield the events for a delta."""
 
     @abstractmethod
     def _finish(self) -> Iterator[Event]:
-        """Completes the body."""
+        """Complete the body and yield the events for that."""
 
     def begin(self) -> Iterator[Event]:
-        """The item is there, with nothing in it."""
+        """Yield the start of the item, which is still empty."""
         yield self._whole("added")
 
     def finish(self, status: str) -> Iterator[Event]:
-        """The item once more, whole."""
+        """Yield the end of the item, with its complete body."""
         yield from self._finish()
         self.body = self.body | {"status": status}
         yield self._whole("done")
@@ -60,16 +60,16 @@ class TextItem(OutputItem):
     more: Event  # of its events
 
     def continues_with(self, delta: Delta) -> bool:
-        """It does if it has text of this kind."""
+        """Return whether the delta has text of this kind."""
         return self.key in delta
 
     def begin(self) -> Iterator[Event]:
-        """The item, and its part."""
+        """Yield the start of the item and of its part."""
         yield from super().begin()
         yield self._event("content_part.added", content_index=0, part=self._part())
 
     def feed(self, delta: Delta) -> Iterator[Event]:
-        """More text."""
+        """Yield the event for more text."""
         text = delta[self.key]
         self.text += text
         yield self._event(f"{self.kind}.delta", content_index=0, delta=text, **self.more)
@@ -95,7 +95,7 @@ class MessageItem(TextItem):
 
 
 class ReasoningItem(TextItem):
-    """What the model thinks; it is no summary, so that is empty."""
+    """The model's reasoning. There is no summary of it, so `summary` is empty."""
 
     key, kind, part, more = "reasoning_content", "reasoning_text", {}, {}
 
@@ -115,11 +115,11 @@ class FunctionCallItem(OutputItem):
         self.body = head | {"status": "in_progress", "name": call["function"]["name"], "arguments": ""}
 
     def continues_with(self, delta: Delta) -> bool:
-        """It does if it has more arguments; another call has an id."""
+        """Return whether the delta has more arguments. Another call has an id."""
         return "tool_calls" in delta and "id" not in delta["tool_calls"][0]
 
     def feed(self, delta: Delta) -> Iterator[Event]:
-        """More of the arguments."""
+        """Yield the event for more of the arguments."""
         if text := delta["tool_calls"][0]["function"]["arguments"]:
             self.text += text
             yield self._event("function_call_arguments.delta", delta=text)
@@ -133,14 +133,14 @@ KINDS = {"content": MessageItem, "reasoning_content": ReasoningItem, "tool_calls
 
 
 class OutputWriter:
-    """Writes one item after the other."""
+    """Writes the items one after the other."""
 
     def __init__(self) -> None:
         self.finished: list[Event] = []
         self._open: OutputItem | None = None
 
     def write(self, delta: Delta) -> Iterator[Event]:
-        """Goes on with the item that is open, or begins another."""
+        """Add a delta to the open item, or start another."""
         item = self._open
         if item is None or not item.continues_with(delta):
             yield from self.finish()
@@ -149,7 +149,7 @@ class OutputWriter:
         yield from item.feed(delta)
 
     def finish(self, status: str = "completed") -> Iterator[Event]:
-        """The item that is open is whole, or as whole as it will be."""
+        """End the open item, also if it is incomplete."""
         if self._open:
             yield from self._open.finish(status)
             self.finished.append(self._open.body)

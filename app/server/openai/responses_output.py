@@ -1,4 +1,4 @@
-"""Responses as OpenAI's clients read them: one body, or a stream of events that are numbered.
+"""Replies in the format of /v1/responses: one body, or a stream of numbered events.
 
 Must not know how a request is read.
 """
@@ -74,7 +74,7 @@ class ResponseObject(BaseModel):
 
 
 class ResponsesFormatter(Formatter):
-    """Writes responses. `head`: what they say of their request; `keep` is given the finished one."""
+    """Writes responses. `head`: the fields that repeat the request; `keep` is called with the finished response."""
 
     done = b""
 
@@ -83,27 +83,27 @@ class ResponsesFormatter(Formatter):
         self._head: Event = {"id": new_id("resp_"), "object": "response", "created_at": now()} | head
 
     def first_events(self) -> Iterator[Event]:
-        """The response begins."""
+        """Yield the start of the response."""
         for kind in ("created", "in_progress"):
             yield self._numbered(self._told(kind, self._response("in_progress")))
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
-        """Items begin, go on and end."""
+        """Yield events for items that start, grow and end."""
         for delta in self._reply.read(chunk):
             yield from map(self._numbered, self._output.write(delta))
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
-        """The last item ends, and the response is there once more, whole, with the numbers."""
+        """Yield the end of the last item, and the complete response with the numbers."""
         yield from map(self._numbered, self._output.finish(status_of(last)))
         yield self._numbered(self._told(status_of(last), self._finished(last)))
 
     def error_events(self, error: ApiError) -> Iterable[Event]:
-        """The response as far as it came, and why it went no further."""
+        """Return the response so far, with the error."""
         why = {"code": error.code or "server_error", "message": str(error)}
         return [self._numbered(self._told("failed", self._response("failed") | {"error": why}))]
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
-        """The body of ResponseObject."""
+        """Return the body of ResponseObject."""
         for chunk in chunks:
             list(self.chunk_events(chunk))
         list(self._output.finish(status_of(chunks[-1])))
@@ -134,12 +134,12 @@ class ResponsesFormatter(Formatter):
 
 
 def status_of(last: Chunk) -> str:
-    """Is the reply whole?"""
+    """Return "completed" if the reply is complete, else "incomplete"."""
     return "completed" if last.finish_reason == "stop" else "incomplete"
 
 
 def responses_usage(tokens: Event) -> Event:
-    """Usage as this interface names it."""
+    """Return the usage under this interface's names."""
     prompt: Any = tokens["prompt_tokens_details"]
     reply: Any = tokens["completion_tokens_details"]
     return {

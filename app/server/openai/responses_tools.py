@@ -1,7 +1,7 @@
-"""Tools as /v1/responses takes them, in the terms of a chat.
+"""Tools of /v1/responses, translated to those of a chat.
 
-Functions are offered to the model. Tools that OpenAI's own server runs are left out: agents offer them along with
-theirs, and do without.
+Functions are offered to the model. Tools that OpenAI's own server runs are left out: agents offer them along with their
+own and work without them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HostedTool(RequestModel):
 
 
 def kind_of(tool: Any) -> str | None:
-    """Which of the models a tool is meant to be. The space keeps it out of the names of fields in errors."""
+    """Return the tag of the model that reads this tool. The space in it keeps it out of the field names in errors."""
     if not isinstance(tool, dict | RequestModel):
         return None
     kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
@@ -59,7 +59,7 @@ class ResponsesToolChoice(RequestModel):
     tools: list[FunctionName] | None = None
 
     def for_chat(self) -> ToolChoice:
-        """As chat completions have it."""
+        """Return the choice in the terms of chat completions."""
         function = FunctionName(name=self.name) if self.name is not None else None
         some = [AllowedTool(function=each) for each in self.tools or ()]
         allowed = AllowedTools(mode=self.mode, tools=some) if some else None
@@ -73,12 +73,12 @@ ToolChoiceInput = Annotated[
 
 
 def functions(tools: Iterable[ToolInput] | None) -> list[FunctionTool]:
-    """The tools that can be offered."""
+    """Return the tools that can be offered to the model."""
     return [tool for tool in tools or () if isinstance(tool, FunctionTool)]
 
 
 def for_chat(tools: Iterable[FunctionTool]) -> list[ToolDefinition]:
-    """As chat completions have them."""
+    """Return the tools in the terms of chat completions."""
     fields = FunctionDefinition.model_fields.keys()
     return [
         ToolDefinition(type="function", function=FunctionDefinition(**tool.model_dump(include=set(fields))))

@@ -1,4 +1,4 @@
-"""Tool calls found in a reply as it comes, as pieces of OpenAI's `tool_calls`. Must not know tokens."""
+"""Finds tool calls in a streamed reply, as pieces of OpenAI's `tool_calls`. Must not know tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Delta = dict[str, Any]
 
 
 class ToolCallParser:
-    """Reads a reply piece by piece. Where `bare`, one that is nothing but JSON of calls is read as these."""
+    """Reads a reply piece by piece. With `bare`, a reply that is only JSON of calls is read as calls."""
 
     def __init__(
         self,
@@ -32,15 +32,17 @@ class ToolCallParser:
         bare: BareCalls | None = None,
         harmony: HarmonyParser | None = None,
     ) -> None:
-        self.n_calls = 0  # so far, of which the name is known
+        self.n_calls = 0  # calls so far whose name is known
         self._parser, self._bare = harmony or CallParser(form, functions), bare
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """What became certain with `text`: {"content": ...}, {"reasoning_content": ...} or {"tool_calls": [...]}."""
+        """Yield the deltas that are certain after `text`: {"content": ...}, {"reasoning_content": ...} or
+        {"tool_calls": [...]}.
+        """
         yield from self._deltas(self._parser.feed(self._bare.feed(text) if self._bare else text))
 
     def finish(self, is_cut: bool) -> Iterator[Delta]:
-        """What was held back when the reply ended; where it was cut, the beginning of a mark is no text."""
+        """Yield the text that was held back. If the reply was cut off, an incomplete marker is dropped."""
         calls, text = self._bare.finish(is_cut) if self._bare else ([], "")
         for name, arguments in calls:
             yield from self._deltas([CallBegins(name), ArgumentText(arguments)])
@@ -63,7 +65,7 @@ class ToolCallParser:
 
 
 def merge_tool_calls(deltas: Iterable[Delta]) -> list[Delta]:
-    """The tool calls that the pieces of a stream add up to."""
+    """Return the tool calls, assembled from the pieces of a stream."""
     calls: list[Delta] = []
     for delta in deltas:
         for piece in delta.get("tool_calls", ()):

@@ -1,6 +1,6 @@
-"""Tools that a client offers: how the model is offered them, and the grammar that its calls must follow.
+"""A client's tools: their presentation to the model, and the grammar for its calls.
 
-A model whose chat template knows tools is offered them in its own form; any other has them described in the system
+A model whose chat template supports tools gets them in its own form. Any other gets them described in the system
 prompt, in Hermes' form. Must not know tokens.
 """
 
@@ -81,7 +81,7 @@ class ToolChoice(RequestModel):
     allowed_tools: AllowedTools | None = None
 
     def names(self) -> set[str] | None:
-        """Return the functions that may be called; None: all."""
+        """Return the names of the functions that may be called. None: all."""
         if self.type == "function":
             return {self.function.name} if self.function else set()
         if self.type == "allowed_tools":
@@ -90,14 +90,14 @@ class ToolChoice(RequestModel):
 
     @property
     def mode(self) -> str:
-        """Whether one may be called, must be, or none may."""
+        """Whether calls are allowed ("auto"), required or forbidden ("none")."""
         if self.type == "allowed_tools":
             return self.allowed_tools.mode if self.allowed_tools else "required"
         return "required" if self.type == "function" else self.type
 
 
 def as_choice(value: object) -> object:
-    """A word as an object."""
+    """Return a word as an object."""
     return {"type": value} if isinstance(value, str) else value
 
 
@@ -107,7 +107,7 @@ ToolChoiceInput = Annotated[
 
 
 def as_json_text(value: object) -> object:
-    """A value as JSON text; null as none."""
+    """Return a value as JSON text, and null as ""."""
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
@@ -128,13 +128,15 @@ class PastToolCall(RequestModel):
     function: CalledFunction
 
     def arguments(self) -> dict[str, Any]:
-        """As an object, which templates want: none for an empty text, and one with the text where it is no object."""
+        """Return the arguments as an object, as templates require. An empty text gives {}; any other text that is no
+        object is wrapped in one.
+        """
         text = self.function.arguments
         found = self._object()
         return found if found is not None else {} if text.strip() in ("", "null") else {"arguments": text}
 
     def has_arguments(self) -> bool:
-        """Are the arguments an object?"""
+        """Return whether the arguments are an object."""
         return self._object() is not None
 
     def _object(self) -> dict[str, Any] | None:
@@ -145,31 +147,33 @@ class PastToolCall(RequestModel):
         return found if isinstance(found, dict) else None
 
     def for_template(self) -> dict[str, Any]:
-        """For a chat template that supports tools."""
+        """Return the call for a chat template that supports tools."""
         function = {"name": self.function.name, "arguments": self.arguments()}
         return ({"id": self.id} if self.id else {}) | {"type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
-    """The functions that may be called: one must be if `required`, several at once may be if `parallel`."""
+    """The functions that may be called. `required`: one must be; `parallel`: several may be in one reply."""
 
     functions: tuple[FunctionDefinition, ...]
     required: bool
     parallel: bool
 
     def for_template(self) -> list[dict[str, Any]]:
-        """For a chat template that supports tools."""
+        """Return the functions for a chat template that supports tools."""
         return [{"type": "function", "function": function.model_dump(exclude_none=True)} for function in self.functions]
 
     def system_prompt(self, form: CallForm) -> str:
-        """For a model whose chat template does not offer tools: in words, with a call as the model writes it."""
+        """Return a text that describes the tools and the form of a call, for a model whose chat template does not
+        support tools.
+        """
         functions = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in self.for_template())
         call = f"{form.opening.lstrip()}NAME{form.head}OBJECT{form.closing}".replace('"NAME"', "NAME")
         return SYSTEM_PROMPT.format(functions=functions, call=call)
 
     def called(self) -> list[Function]:
-        """The functions as calls are read and bound."""
+        """Return the functions in the form that the parser and the grammar use."""
         return [Function(function.name, function.parameters) for function in self.functions]
 
     def grammar(self, answer: Grammar | None = None, form: CallForm = HERMES, thoughts: str = NO_THOUGHT) -> Grammar:
@@ -183,7 +187,7 @@ class ToolSet:
 
 
 def allowed_tools(tools: Sequence[ToolDefinition], choice: ToolChoice | None, parallel: bool) -> ToolSet | None:
-    """The tools that may be called, if any. Raises ApiError for a choice that is not offered."""
+    """Return the tools that may be called, or None. Raises ApiError for a choice that is not offered."""
     mode, names = (choice.mode, choice.names()) if choice else ("auto", None)
     functions = tuple(tool.function for tool in tools if names is None or tool.function.name in names)
     known = {function.name for function in functions}
@@ -198,7 +202,7 @@ FORMS: WeakKeyDictionary[Engine, CallForm | None] = WeakKeyDictionary()
 
 
 def form_for(engine: Engine) -> CallForm | None:
-    """Return the form in which an engine's model calls; None where its chat template knows no calls."""
+    """Return the form of an engine's tool calls, or None if its chat template has no calls."""
     if engine not in FORMS:
         found = HERMES if engine.facts.upstream else form_of(engine.facts.template)
         if found is None and "tools" in engine.facts.template:
@@ -208,13 +212,13 @@ def form_for(engine: Engine) -> CallForm | None:
 
 
 def is_end(mark: str, engine: Engine) -> bool:
-    """Is a mark one token, with which the model ends its turn?"""
+    """Return whether a marker is a single end-of-turn token."""
     tokens = [] if engine.facts.upstream else engine.tokenize(mark)
     return len(tokens) == 1 and engine.is_end(tokens[0])
 
 
 def with_tools_described(messages: Sequence[Message], tools: ToolSet, form: CallForm) -> list[Message]:
-    """The conversation with the tools in its system prompt."""
+    """Return the conversation with the tools described in its system prompt."""
     words = tools.system_prompt(form if isinstance(form.arguments, JsonArguments) else DESCRIBED)
     if not messages or messages[0].role != "system":
         return [Message("system", words), *messages]

@@ -1,6 +1,6 @@
-"""What may follow a command: names of models, settings, templates, files.
+"""Completion of command arguments: names of models, settings, templates, files.
 
-Knows the session and the registry; does nothing.
+Knows the session and the registry; changes nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 POLICIES = {ASK: "offers to leave out the oldest turns", LEAVE_OUT: "leaves them out by itself"}
-ANYWHERE = ("/", "~", ".")  # what the path of a file begins with
+ANYWHERE = ("/", "~", ".")  # beginnings of a file path
 
 
 def arguments_in(session: Session, chosen: Callable[[], Values]) -> Arguments:
-    """By a command's name, what may follow it; `chosen` tells what the chat on screen was told."""
+    """Return the completion functions by command name; `chosen` returns the settings of the chat on screen."""
     of: dict[str, Callable[[str], Iterable[Suggestion]]] = {
         "model": models,
         "compare": models,
@@ -41,18 +41,18 @@ def arguments_in(session: Session, chosen: Callable[[], Values]) -> Arguments:
 
 
 def words(known: Iterable[Suggestion], typed: str) -> Iterator[Suggestion]:
-    """Those of some words that begin with what is typed."""
+    """Return the suggestions that begin with the typed letters."""
     return (each for each in known if each.text.startswith(typed))
 
 
 @cache
 def pairs() -> tuple[Pair, ...]:
-    """The pairs of the registry as it was at the first look."""
+    """Return the pairs of the registry, as of the first call."""
     return tuple(load_registry().values())
 
 
 def models(typed: str) -> Iterator[Suggestion]:
-    """Pairs by name, GGUF files by path."""
+    """Yield pairs by name and GGUF files by path."""
     yield from words((Suggestion(each.name, each.description) for each in pairs()), typed)
     if typed.startswith(ANYWHERE) or "/" in typed:
         for path in paths(typed, ".gguf"):
@@ -60,13 +60,13 @@ def models(typed: str) -> Iterator[Suggestion]:
 
 
 def fetchable(typed: str) -> Iterator[Suggestion]:
-    """Pairs that come from the hub."""
+    """Return the pairs that come from the hub."""
     from_hub = (each for each in pairs() if hub_name(each.target))
     return words((Suggestion(each.name, each.description) for each in from_hub), typed)
 
 
 def settings(session: Session, chosen: Callable[[], Values], typed: str) -> Iterator[Suggestion]:
-    """Names of settings, with what holds now; after a name, the word that takes it back."""
+    """Return the names of settings with their current values; after a name, the values that can be completed."""
     everywhere = f"{DEFAULT} " * typed.startswith(f"{DEFAULT} ")
     holds = session.settings.values(session.pair, {} if everywhere else chosen())
     named = [
@@ -81,7 +81,7 @@ def settings(session: Session, chosen: Callable[[], Values], typed: str) -> Iter
 
 
 def prompts(typed: str) -> Iterator[Suggestion]:
-    """Kept texts that can be a system prompt, and the words that are none."""
+    """Return the templates that can be a system prompt, `none` and `--default`."""
     known = [Suggestion(f"@{name}", "a kept text") for name in names()]
     return words(
         [*known, Suggestion("none", "no system prompt"), Suggestion(f"{DEFAULT} ", "for all new chats")], typed
@@ -89,12 +89,12 @@ def prompts(typed: str) -> Iterator[Suggestion]:
 
 
 def templates(typed: str) -> Iterator[Suggestion]:
-    """Kept texts."""
+    """Return the names of the templates."""
     return words((Suggestion(name, "a kept text") for name in names()), typed)
 
 
 def files(typed: str) -> Iterator[Suggestion]:
-    """The word for numbers, and folders to write into."""
+    """Yield `--numbers`, and folders to write into."""
     yield from words([Suggestion("--numbers ", "who wrote each reply, and how fast", goes_on=True)], typed)
     begun = typed.rpartition(" ")[2]
     before = typed[: len(typed) - len(begun)]

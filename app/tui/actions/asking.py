@@ -1,6 +1,6 @@
-"""A question is sent, rewritten or answered anew; a reply begins, goes on, or waits for the engine.
+"""Questions are sent, rewritten or answered again; replies start, continue, or wait for the engine.
 
-Knows the branch and what the engine host must be asked; shows nothing but through the screen's widgets.
+Knows the branch and the engine host; shows everything through the screen's widgets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READING = "Reading the prompt"
 
 
 async def ask(screen: ChatScreen, text: str, replaces: int | None = None) -> None:
-    """Takes what is written as a question, or as one in another's place; it waits where a reply is still to come."""
+    """Send the written text as a question, or in place of the message `replaces`; it waits if a reply is unfinished."""
     question = attach(text)
     if screen.session.engine is None and screen.host.coming is None:
         screen.notify("No model is loaded, so nobody can answer. /model chooses one.", severity="warning")
@@ -41,7 +41,7 @@ async def ask(screen: ChatScreen, text: str, replaces: int | None = None) -> Non
 
 
 async def add(screen: ChatScreen, question: str, replaces: int | None = None) -> None:
-    """Adds a question, or one in another's place, and has it answered."""
+    """Add a question, or replace one, and start the reply to it."""
     if replaces is None:
         screen.branch.ask(question)
     else:
@@ -50,13 +50,13 @@ async def add(screen: ChatScreen, question: str, replaces: int | None = None) ->
 
 
 async def ask_next(screen: ChatScreen) -> None:
-    """Asks what waits longest, if anything does."""
+    """Ask the oldest waiting question, if there is one."""
     if (text := screen.queue.take_next()) is not None:
         await add(screen, attach(text))
 
 
 async def answer(screen: ChatScreen) -> None:
-    """Begins a reply to the last question, as soon as the engine is free."""
+    """Start a reply to the last question as soon as the engine is free."""
     await screen.show_chat()
     if screen.host.is_busy:
         screen.waiting = answer
@@ -67,7 +67,7 @@ async def answer(screen: ChatScreen) -> None:
 
 
 def start_reply(screen: ChatScreen, message: StoredMessage) -> None:
-    """Has the engine write the rest of that message."""
+    """Start generating the rest of that message."""
     settings, pair, chosen = screen.session.settings, screen.session.pair, screen.branch.settings
     sampling, max_tokens = settings.sampling(pair, chosen), settings.max_tokens(pair, chosen)
     expected, leaves_out = expected_in(screen.branch.messages()), settings.leaves_out(pair, chosen)
@@ -79,7 +79,7 @@ def start_reply(screen: ChatScreen, message: StoredMessage) -> None:
 
 
 async def regenerate_message(screen: ChatScreen, message: int) -> None:
-    """Has that question answered once more, or another reply made in that reply's place."""
+    """Answer that question again, or generate another reply in place of that one."""
     if screen.host.is_busy:
         screen.notify("A reply or a model is still to come. Esc stops a reply.")
     elif screen.branch.rewind_for_reply(message):
@@ -90,13 +90,13 @@ async def regenerate_message(screen: ChatScreen, message: int) -> None:
 
 
 async def regenerate(screen: ChatScreen, argument: str) -> None:
-    """Has the last question answered once more."""
+    """Answer the last question again."""
     if messages := screen.branch.messages():
         await regenerate_message(screen, messages[-1].id)
 
 
 def continue_reply(screen: ChatScreen, argument: str) -> None:
-    """Has the last reply go on where it stopped."""
+    """Continue the last reply where it stopped."""
     last = screen.branch.messages()[-1:]
     if screen.host.is_busy or not last or not may_go_on(last[0]):
         screen.notify("There is no reply that could go on now.")
@@ -105,12 +105,12 @@ def continue_reply(screen: ChatScreen, argument: str) -> None:
 
 
 def may_go_on(message: StoredMessage) -> bool:
-    """Is it a reply that has begun, or of which nothing came?"""
+    """Return whether the message is a reply that can be continued: it has text, or ended without any."""
     return message.role == "assistant" and bool(message.content or "end" in message.facts)
 
 
 def room(screen: ChatScreen, argument: str) -> None:
-    """Leaves the oldest turns out from now on, in this chat or in all; a reply that had no room goes on."""
+    """Leave the oldest turns out from now on, in this chat or in all; a reply that had no room continues."""
     settings = screen.session.settings
     changed, _ = settings.change(f"{argument} {WHEN_FULL} {LEAVE_OUT}", screen.session.pair, screen.branch.settings)
     screen.branch.set_settings(changed)
@@ -121,7 +121,7 @@ def room(screen: ChatScreen, argument: str) -> None:
 
 
 def edit(screen: ChatScreen, argument: str) -> None:
-    """Puts the last question into the prompt, to be rewritten."""
+    """Put the last question into the prompt for rewriting."""
     if questions := screen.transcript.views("user"):
         screen.prompt.begin_rewriting(questions[-1].message_id, questions[-1].text)
 

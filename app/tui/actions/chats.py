@@ -1,6 +1,6 @@
-"""Chats are begun, opened, renamed and exported.
+"""Chats are started, opened, renamed and exported.
 
-Knows the store's chats and the dialogs for them; makes no replies.
+Knows the store's chats and the dialogs for them; generates no replies.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from runtime.core.errors import SettingsError
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
-NUMBERS = "--numbers"  # is told who wrote each reply, and how fast?
+NUMBERS = "--numbers"  # also export the model and the speed of each reply
 
 
 async def new(screen: ChatScreen, argument: str) -> None:
-    """Begins an empty chat, with the system prompt that holds for new ones."""
+    """Start an empty chat with the system prompt of new chats."""
     await open_chat(screen, None)
 
 
 async def open_chat(screen: ChatScreen, chat: int | None) -> None:
-    """Shows another chat; a reply that is being made is stopped first, and what waits to be asked comes back."""
+    """Show another chat, after stopping the current reply; waiting messages return to the prompt."""
     if screen.queue.texts:
         screen.composer.take_back()
     if screen.host.is_replying:
@@ -40,7 +40,7 @@ async def open_chat(screen: ChatScreen, chat: int | None) -> None:
 
 
 def chats(screen: ChatScreen, argument: str) -> None:
-    """Lists all chats, and opens the one that is picked."""
+    """List all chats and open the picked one."""
 
     async def opened(chat: int | None) -> None:
         await screen.attempt(open_or_reload, screen, chat)
@@ -49,7 +49,7 @@ def chats(screen: ChatScreen, argument: str) -> None:
 
 
 async def open_or_reload(screen: ChatScreen, chat: int | None) -> None:
-    """Shows the chat that was picked; the one on screen may have another title now."""
+    """Show the picked chat; the title of the current one may have changed."""
     if chat is not None and chat != screen.branch.id:
         await open_chat(screen, chat)
     screen.branch.reload()
@@ -57,7 +57,7 @@ async def open_or_reload(screen: ChatScreen, chat: int | None) -> None:
 
 
 def rename(screen: ChatScreen, argument: str) -> None:
-    """Gives this chat another title."""
+    """Change the title of this chat."""
     if screen.branch.id is None:
         screen.notify("Say something first: an empty chat is not kept.")
     elif argument:
@@ -68,7 +68,7 @@ def rename(screen: ChatScreen, argument: str) -> None:
 
 
 def set_title(screen: ChatScreen, chat: int, title: str | None) -> None:
-    """Keeps and shows a chat's title, if there is a new one."""
+    """Store and show the title of a chat, if a new one is given."""
     if title:
         screen.session.store.rename(chat, title)
         screen.branch.reload()
@@ -76,7 +76,7 @@ def set_title(screen: ChatScreen, chat: int, title: str | None) -> None:
 
 
 def take_title(screen: ChatScreen, chat: int, before: str, title: str) -> None:
-    """Gives a chat another title, if it is still called as `before`."""
+    """Change the title of a chat if it is still `before`."""
     if screen.session.store.chat(chat).title == before:
         screen.session.store.rename(chat, title)
         if screen.branch.id == chat:
@@ -85,7 +85,7 @@ def take_title(screen: ChatScreen, chat: int, before: str, title: str) -> None:
 
 
 def export(screen: ChatScreen, argument: str) -> None:
-    """Writes this chat to a file; with the numbers of its replies, if that is said."""
+    """Write this chat to a file, with the numbers of its replies if requested."""
     if screen.branch.id is None:
         raise SettingsError("There is nothing to export yet. Say something first.")
     screen.host.save()

@@ -1,6 +1,6 @@
-"""Another model is asked the same, beside the one that answers.
+"""Comparison of the chat's model with another one on the same question.
 
-Knows the chat's last question, and how a model is opened beside another; draws nothing.
+Knows the chat's last question, and how to open a second model; draws nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def compare(screen: ChatScreen, argument: str) -> None:
-    """Has another model answer, too: a question that is given, or the last one."""
+    """Compare with another model on the given question, or on the last one."""
     name, _, question = argument.partition(" ")
     question = attach(question.strip())
     if screen.session.engine is None or screen.host.is_busy:
@@ -38,7 +38,7 @@ def compare(screen: ChatScreen, argument: str) -> None:
 
 
 def begin(screen: ChatScreen, question: str, name: str) -> None:
-    """Shows both answers as they come. Raises SettingsError and RegistryError."""
+    """Show both replies as they are generated. Raises SettingsError and RegistryError."""
     pair = find_here(name)
     if pair is None:
         raise SettingsError(f"{name} is not on this machine yet. /pull {name} fetches it.")
@@ -53,7 +53,7 @@ def begin(screen: ChatScreen, question: str, name: str) -> None:
 
 
 def asked(screen: ChatScreen, question: str) -> list[Message]:
-    """What both are asked: the conversation up to a new question, or up to the last one that was asked."""
+    """Return the prompt for both models: the conversation up to the new question, or up to the last one."""
     prompt = screen.branch.prompt()
     if question:
         return [*prompt, Message("user", question)]
@@ -63,14 +63,14 @@ def asked(screen: ChatScreen, question: str) -> list[Message]:
 
 
 def of_chat(screen: ChatScreen, prompt: list[Message]) -> Contestant:
-    """The model that answers in the chat, as it is open."""
+    """Return the chat's open model as a contestant."""
     engine, pair = screen.session.engine, screen.session.pair
     assert engine is not None
     return Contestant(pair.name, lambda report: engine, request(screen, pair, prompt, 0), is_borrowed=True)
 
 
 def of_other(screen: ChatScreen, pair: Pair, prompt: list[Message]) -> Contestant:
-    """A model that is opened for this question."""
+    """Return another model as a contestant, opened only for this comparison."""
     session = screen.session
 
     def opened(report: Report) -> SharedEngine:
@@ -80,13 +80,13 @@ def of_other(screen: ChatScreen, pair: Pair, prompt: list[Message]) -> Contestan
 
 
 def request(screen: ChatScreen, pair: Pair, prompt: list[Message], side: int) -> ReplyRequest:
-    """What a model is asked, with what was set in this chat. Raises SettingsError."""
+    """Return the request to a model, with the settings of this chat. Raises SettingsError."""
     settings, chosen = screen.session.settings, screen.branch.settings
     return ReplyRequest(blank(side), prompt, settings.sampling(pair, chosen), settings.max_tokens(pair, chosen))
 
 
 async def keep(screen: ChatScreen, question: str, reply: KeptReply) -> None:
-    """Adds the reply that was chosen to the chat: to the new question, or as a version of the last one's."""
+    """Add the chosen reply to the chat: to the new question, or as another version of the last reply."""
     branch = screen.branch
     if question:
         branch.ask(question)

@@ -1,6 +1,6 @@
-"""The action for each command of the table.
+"""The action of each command in the table.
 
-Knows which subject has which command; knows nothing of what they do.
+Knows the modules of actions; knows nothing of their effects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a reply changes in a file that was given to it is shown, written, and taken back.
+"""Edits of attached files by a reply are shown, written and undone.
 
-Knows the branch, the dialog and the file; how an edit is found is told in `edits`.
+Knows the branch, the dialog and the file; `edits` finds the edits.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from runtime.core.errors import SettingsError
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
-KEPT, MOST = "edits", 8  # the store's name for what can be taken back, and how many of them
+KEPT, MOST = "edits", 8  # preference name of the edits that can be undone, and their maximal number
 
 
 def diff(screen: ChatScreen, argument: str) -> None:
-    """Shows what the last reply changes in a file. Raises SettingsError."""
+    """Show the edit of a file in the last reply. Raises SettingsError."""
     if screen.host.is_replying:
         raise SettingsError("The reply is still to come. What it changes in a file can be seen when it is there.")
     show(screen, screen.branch.messages())
 
 
 def show_of(screen: ChatScreen, message: int) -> None:
-    """Shows what that reply changes in a file. Raises SettingsError."""
+    """Show the edit of a file in that reply. Raises SettingsError."""
     show(screen, screen.session.store.branch(message))
 
 
 def show(screen: ChatScreen, messages: Sequence[StoredMessage]) -> None:
-    """Shows the first edit of the last of these messages that was not accepted yet. Raises SettingsError."""
+    """Show the first edit of the last message that is not accepted yet. Raises SettingsError."""
     edits = last_edits(messages)
     if not edits:
         raise SettingsError(why_none(messages))
@@ -51,7 +51,7 @@ def show(screen: ChatScreen, messages: Sequence[StoredMessage]) -> None:
 
 
 def why_none(messages: Sequence[StoredMessage]) -> str:
-    """What is lacking to an edit."""
+    """Return the reason why there is no edit."""
     facts = messages[-1].facts if messages else {}
     if facts.get(ACCEPTED):
         return f"{' and '.join(facts[ACCEPTED])} is written already. /undo takes that back."
@@ -61,7 +61,7 @@ def why_none(messages: Sequence[StoredMessage]) -> str:
 
 
 def accept(screen: ChatScreen, message: int, edit: Edit) -> None:
-    """Writes the file, and notes that with the reply. Raises SettingsError."""
+    """Write the file and record that with the reply. Raises SettingsError."""
     store, done = screen.session.store, change_file(Path(edit.path), edit.before, edit.after)
     keep(store, [*kept(store), (message, edit.path, done)])
     set_accepted(screen, message, edit.path, is_accepted=True)
@@ -70,7 +70,7 @@ def accept(screen: ChatScreen, message: int, edit: Edit) -> None:
 
 
 def undo(screen: ChatScreen, argument: str) -> None:
-    """Takes back the edit that was accepted last. Raises SettingsError."""
+    """Undo the edit that was accepted last. Raises SettingsError."""
     store = screen.session.store
     if not (edits := kept(store)):
         raise SettingsError("No edit of a file was accepted, so there is none to take back. /edit changes a question.")
@@ -82,7 +82,7 @@ def undo(screen: ChatScreen, argument: str) -> None:
 
 
 def set_accepted(screen: ChatScreen, message: int, path: str, *, is_accepted: bool) -> None:
-    """Notes with a reply that the file is written as it has it, or is not any more."""
+    """Record with a reply whether the file is written with its edit."""
     store = screen.session.store
     if branch := store.branch(message):
         found = branch[-1]
@@ -94,13 +94,13 @@ def set_accepted(screen: ChatScreen, message: int, path: str, *, is_accepted: bo
 
 
 def kept(store: Store) -> list[tuple[int, str, FileChange]]:
-    """The edits that can be taken back: (reply, file, what was changed), the last one last."""
+    """Return the edits that can be undone, the latest last: (reply, file, change)."""
     told = json.loads(store.preference(KEPT) or "[]")
     return [(message, path, FileChange(**done)) for message, path, done in told]
 
 
 def keep(store: Store, edits: Sequence[tuple[int, str, FileChange]]) -> None:
-    """Keeps the last of them."""
+    """Store the latest of these edits."""
     last = edits[-MOST:]
     store.set_preference(KEPT, json.dumps([(message, path, asdict(done)) for message, path, done in last]))
 

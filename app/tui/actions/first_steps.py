@@ -1,6 +1,6 @@
-"""What the chat offers on a machine that has no model but the bundled pair: questions for it, and models to fetch.
+"""Offers on a machine that has only the bundled pair: questions for it, and models to fetch.
 
-Knows what the pair can do and which models there are; asks and fetches nothing.
+Knows the subject of the bundled pair and the available models; asks and fetches nothing.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ QUESTIONS = (
     "What does functools.lru_cache do?",
     "What does random.shuffle do?",
 )
-SHARES = 0.15, 0.35, 0.75  # of the memory that is free, what a small, a middling and a large model may need
-FOR_COMPLETION = "--raw"  # in the description of what is no model to talk to
+SHARES = 0.15, 0.35, 0.75  # shares of the free memory that a small, a medium and a large model may need
+FOR_COMPLETION = "--raw"  # in the descriptions of models that are not for chats
 
 
 async def offer(screen: ChatScreen) -> None:
-    """Shows the offers in an empty chat with the bundled pair, once they are found; none with another model."""
+    """Show the offers in an empty chat with the bundled pair, once they are found; none with another model."""
     is_bundled = screen.session.pair.name == BUNDLED
     if not is_bundled or screen.branch.id is None:
         await screen.transcript.offer(await asyncio.to_thread(first_steps) if is_bundled else ())
 
 
 def first_steps() -> Sequence[Offer]:
-    """The offers; none where there are other models already. Takes its time."""
+    """Return the offers; none if there are other models already. Slow."""
     from app.models.library import all_models  # slow to import, and most starts need none of it
     from app.models.prospects import free_memory
 
@@ -54,7 +54,7 @@ def first_steps() -> Sequence[Offer]:
 
 
 def by_size(sizes: dict[str, int], free: int) -> list[str]:
-    """A small, a middling and a large one of those that fit, the smallest first."""
+    """Return the largest model within each share of the free memory: a small, a medium and a large one."""
     ordered = sorted(sizes, key=lambda name: sizes[name])
     fitting = [[name for name in ordered if sizes[name] <= share * free] for share in SHARES]
     return list(dict.fromkeys(names[-1] for names in fitting if names))

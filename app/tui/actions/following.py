@@ -1,6 +1,6 @@
-"""What the engine, downloads and editors say becomes what is seen; then what has waited for them is done.
+"""Events of the engine, downloads and editors are shown; then the waiting actions run.
 
-Knows the messages of `background` and the screen's widgets; begins nothing by itself.
+Knows the messages of `background` and the screen's widgets; starts nothing by itself.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
 PLAIN = "This model has no chat template. It gets plain turns (User:, Assistant:) and may answer as it likes."
-NUMBERS = 0.25  # seconds between two looks at the numbers while a reply comes
+NUMBERS = 0.25  # seconds between two updates of the numbers during a reply
 
 
 def show_loading(screen: ChatScreen, event: events.ModelLoading) -> None:
-    """Shows how much of the file is read; what comes after that is measuring."""
+    """Show how much of the file is read; after that the model is measured."""
     if screen.host.coming is None:
         return
     name = screen.host.coming.name
@@ -37,7 +37,7 @@ def show_loading(screen: ChatScreen, event: events.ModelLoading) -> None:
 
 
 async def use_model(screen: ChatScreen) -> None:
-    """A question may be waiting, and editors."""
+    """Show the new model as ready, and start the waiting question and the server for editors."""
     screen.status.end_progress()
     screen.show_title()
     screen.show_numbers()
@@ -49,7 +49,7 @@ async def use_model(screen: ChatScreen) -> None:
 
 
 def say_what_lacks(screen: ChatScreen) -> None:
-    """Says it of a model that was not made for talking, where nothing else must be said."""
+    """Show a note for a model without a chat template, unless there is a more important sentence."""
     engine = screen.session.engine
     if engine is not None and not (engine.facts.template or sentence(views.shown_numbers(screen), engine)):
         screen.session.note(PLAIN)
@@ -57,7 +57,7 @@ def say_what_lacks(screen: ChatScreen) -> None:
 
 
 async def show_failure(screen: ChatScreen, event: events.ModelFailed) -> None:
-    """Says why, and what answers now: the model that was there before, or none."""
+    """Show the reason, and the model that answers now: the one that was open before, or none."""
     screen.status.end_progress()
     screen.show_title()
     if screen.session.engine is None:
@@ -72,7 +72,7 @@ async def show_failure(screen: ChatScreen, event: events.ModelFailed) -> None:
 
 
 async def show_growth(screen: ChatScreen) -> None:
-    """Shows what has come of the reply, and its numbers from time to time."""
+    """Show the new text of the reply, and its numbers from time to time."""
     if (reply := screen.host.reply) is None:
         return
     screen.status.end_progress()
@@ -83,8 +83,8 @@ async def show_growth(screen: ChatScreen) -> None:
 
 
 async def settle_reply(screen: ChatScreen, event: events.ReplyEnded) -> None:
-    """Shows the complete reply with its numbers; something may be waiting, but not for a model that fails or a context
-    that is full.
+    """Show the complete reply with its numbers, then start the waiting action. After a failure or with a full context,
+    waiting messages return to the prompt.
     """
     screen.status.end_progress()
     await screen.transcript.settle(event.message_id, event.pieces, event.facts)
@@ -92,7 +92,7 @@ async def settle_reply(screen: ChatScreen, event: events.ReplyEnded) -> None:
     if event.remark and screen.offered is None:
         screen.status.show_sentence(event.remark)
         if not event.pieces:
-            screen.status.show_numbers([])  # nothing that failed to answer is called ready
+            screen.status.show_numbers([])  # a model that failed to answer is not shown as ready
     if event.has_failed or NO_ROOM in event.facts:
         screen.composer.take_back()
     await go_on(screen)
@@ -101,7 +101,7 @@ async def settle_reply(screen: ChatScreen, event: events.ReplyEnded) -> None:
 
 
 async def go_on(screen: ChatScreen) -> None:
-    """Does what has waited for the engine, if that is free now; then asks what waits to be asked."""
+    """Run the waiting action if the engine is free, then ask the next waiting question."""
     if screen.waiting is not None and not screen.host.is_busy:
         action, screen.waiting = screen.waiting, None
         await screen.attempt(action, screen)

@@ -1,6 +1,6 @@
-"""What the keys on a message do, and what is copied from it.
+"""The keys on a message, and copying from it.
 
-Knows messages on screen and the clipboard; begins no reply itself.
+Knows messages on screen and the clipboard; starts no reply itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def do_requested(screen: ChatScreen, view: MessageView, what: str) -> None:
-    """Does what a key on that message asks for."""
+    """Run the action of a key that was pressed on that message."""
     match what:
         case "copy":
             copy_text(screen, view.text, "message")
@@ -35,21 +35,21 @@ async def do_requested(screen: ChatScreen, view: MessageView, what: str) -> None
 
 
 async def show_version(screen: ChatScreen, message: int, step: int) -> None:
-    """Shows the alternative before or after that message, where there is one."""
+    """Show the previous or next version of that message, if there is one."""
     if (version := screen.branch.switch_version(message, step)) is not None:
         await screen.show_chat(at=version)
 
 
 def copy_text(screen: ChatScreen, text: str, what: str) -> None:
-    """Copies through the terminal, which may be elsewhere, and to this machine's desktop."""
+    """Copy through the terminal, which may run on another machine, and to this machine's desktop."""
     if text:
         screen.app.copy_to_clipboard(text)
-        screen.run_worker(partial(copy_to_desktop, text), thread=True)  # its programs may take their time
+        screen.run_worker(partial(copy_to_desktop, text), thread=True)  # clipboard programs may be slow
     screen.notify(f"Copied the {what}." if text else f"There is no {what}.", markup=False)
 
 
 def copy(screen: ChatScreen, argument: str) -> None:
-    """Copies the last reply, or its last code block."""
+    """Copy the last reply, or its last code block."""
     replies = screen.transcript.views("assistant")
     if argument == "code":
         copy_text(screen, replies[-1].code() if replies else "", "code block")

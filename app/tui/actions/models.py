@@ -1,4 +1,4 @@
-"""Models are chosen, fetched and loaded; editors are let in.
+"""Models are chosen, fetched and loaded; the server for editors is started and stopped.
 
 Knows the registry and the screen's engine, downloads and editors; opens no model itself.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def model(screen: ChatScreen, argument: str) -> None:
-    """Loads another pair, by name or path or from a list."""
+    """Load another pair, by name or path or from a list."""
     if argument:
         load_by_name(screen, argument)
     else:
@@ -29,7 +29,7 @@ def model(screen: ChatScreen, argument: str) -> None:
 
 
 def pick(screen: ChatScreen, title: str, take: Callable[[str], object]) -> None:
-    """Lists all models; `take` is given the name of the one that is picked."""
+    """List all models; call `take` with the name of the picked one."""
 
     async def picked(name: str | None) -> None:
         if name is not None:
@@ -42,7 +42,7 @@ def pick(screen: ChatScreen, title: str, take: Callable[[str], object]) -> None:
 
 
 def load_by_name(screen: ChatScreen, name: str) -> None:
-    """Loads a pair; what is not here is fetched first. Raises RegistryError."""
+    """Load a pair, fetching it first if it is not on this machine. Raises RegistryError."""
     pair = find_here(name)
     if pair is not None:
         load(screen, pair)
@@ -51,7 +51,7 @@ def load_by_name(screen: ChatScreen, name: str) -> None:
 
 
 def load(screen: ChatScreen, pair: Pair) -> None:
-    """Loads a pair; a reply that is being made is stopped first."""
+    """Load a pair, after stopping the current reply."""
     if screen.host.is_replying:
         screen.host.cancel()
         screen.waiting = partial(load, pair=pair)
@@ -65,7 +65,7 @@ def load(screen: ChatScreen, pair: Pair) -> None:
 
 
 def give_up(screen: ChatScreen) -> None:
-    """Leaves the model that is being loaded; the one that is there answers on."""
+    """Cancel the model that is being loaded; the current one stays."""
     screen.host.give_up()
     screen.status.end_progress()
     screen.show_numbers()
@@ -73,20 +73,20 @@ def give_up(screen: ChatScreen) -> None:
 
 
 def pull(screen: ChatScreen, argument: str) -> None:
-    """Fetches a model from the hub."""
+    """Fetch a model from the hub."""
     if not argument:
         raise SettingsError("Name what to fetch, such as: /pull owner/repo:Q4_K_M. /model lists known pairs.")
     fetch(screen, argument)
 
 
 def fetch(screen: ChatScreen, name: str, *, is_to_be_loaded: bool = False) -> None:
-    """Fetches a pair or `owner/repo:file`. Raises SettingsError while another one is being fetched."""
+    """Fetch a pair or `owner/repo:file`. Raises SettingsError during another download."""
     screen.downloads.fetch(name, is_to_be_loaded)
     screen.status.show_download(f"Fetching {name}", 0.0)
 
 
 def take_download(screen: ChatScreen, event: Downloads.Ended) -> None:
-    """Loads what is here, or says how to. Raises RegistryError."""
+    """Load the fetched model, or show how to. Raises RegistryError."""
     screen.session.note(event.reason or "a model was fetched")
     if event.reason:
         screen.notify(event.reason, severity="warning", markup=False)
@@ -97,7 +97,7 @@ def take_download(screen: ChatScreen, event: Downloads.Ended) -> None:
 
 
 def serve(screen: ChatScreen, argument: str) -> None:
-    """Answers editors, or no more."""
+    """Start or stop answering editors."""
     is_wanted = screen.session.serve is not None
     if argument == "off" or (is_wanted and not argument):
         screen.editors.stop()
@@ -106,7 +106,7 @@ def serve(screen: ChatScreen, argument: str) -> None:
 
 
 def find_here(name: str) -> Pair | None:
-    """The pair of that name; None where the hub has to be asked. Raises RegistryError."""
+    """Return the pair of that name, or None if the hub has to be asked. Raises RegistryError."""
     from runtime.models.hub.names import HubError
 
     try:
@@ -117,7 +117,7 @@ def find_here(name: str) -> Pair | None:
 
 
 def checked_name(name: str) -> str:
-    """The name itself, if it can be loaded or fetched. Raises RegistryError."""
+    """Return the name if it can be loaded or fetched. Raises RegistryError."""
     find_here(name)
     return name
 

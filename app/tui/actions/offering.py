@@ -1,7 +1,7 @@
-"""What the line above the prompt offers, and one key takes: to see an edit of a file, to go on in a full context, or
-another model where the bundled one was asked for what it cannot know.
+"""The offer in the line above the prompt: show an edit of a file, continue in a full context, or choose another model
+after a question outside the bundled model's subject. One key accepts it.
 
-Knows the branch on screen; does nothing itself but say which command it is.
+Knows the branch on screen; names the command and runs nothing.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from app.tui.pieces import clean
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
-KEY, ID = "f9", "chat.offer"  # of the binding
+KEY, ID = "f9", "chat.offer"  # key and id of the binding
 NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A sentence, and the command that it speaks of."""
+    """An offer: its sentence and its command."""
 
     sentence: str
     command: str
 
 
 def look(screen: ChatScreen) -> None:
-    """Finds out what may be offered now, and shows it."""
+    """Update the offer and show it."""
     screen.offered = None if screen.host.is_replying else offered(screen)
     views.show_numbers(screen)
 
 
 def offered(screen: ChatScreen) -> Offered | None:
-    """What goes with the last reply on screen."""
+    """Return the offer for the last reply on screen."""
     messages = screen.branch.messages()
     last, key = messages[-1:], shown(screen.session.keymap.get(ID, KEY))
     if last and last[0].facts.get(NO_ROOM):
@@ -66,6 +66,6 @@ def offered(screen: ChatScreen) -> Offered | None:
 
 
 def is_foreign(question: str) -> bool:
-    """Does it name nothing of Python's standard library?"""
+    """Return whether the question names nothing of Python's standard library."""
     known = sys.stdlib_module_names | set(dir(builtins))
     return not any(part in known for word in NAME.findall(question) for part in word.split("."))

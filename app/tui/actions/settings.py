@@ -1,6 +1,6 @@
-"""What holds for replies is changed and shown: sampling, length, the system prompt.
+"""Settings for replies are changed and shown: sampling, length, the system prompt.
 
-Knows the settings and this chat's share of them; makes no replies.
+Knows the settings of all chats and of this chat; generates no replies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NONE = "none"
 
 
 def set_option(screen: ChatScreen, argument: str) -> None:
-    """Changes sampling or length, of this chat or of all."""
+    """Change a sampling setting or the length, of this chat or of all."""
     if not argument:
         show(screen, "")
         return
@@ -35,12 +35,12 @@ def set_option(screen: ChatScreen, argument: str) -> None:
 
 
 def show(screen: ChatScreen, argument: str) -> None:
-    """Shows every setting, and what says so."""
+    """Show every setting and its source."""
     screen.app.push_screen(PageDialog("Settings", page(screen)))
 
 
 def page(screen: ChatScreen) -> Group:
-    """The settings of this chat: a table, then the system prompt."""
+    """Return the settings of this chat: a table, then the system prompt."""
     settings, pair, branch = screen.session.settings, screen.session.pair, screen.branch
     table = Table.grid(padding=(0, 3, 0, 0))
     for name in SETTING_NAMES:
@@ -61,7 +61,7 @@ HOW = f"""
 
 
 def system(screen: ChatScreen, argument: str) -> None:
-    """Changes what the model is told before this chat, or before every new one."""
+    """Change the system prompt of this chat, or of all new ones."""
     word, _, rest = argument.partition(" ")
     if word == DEFAULT:
         set_for_all(screen, text_of(rest.strip()))
@@ -73,14 +73,14 @@ def system(screen: ChatScreen, argument: str) -> None:
 
 
 def text_of(argument: str) -> str:
-    """The system prompt that is meant: none, a kept text, or what is said. Raises SettingsError."""
+    """Return the system prompt for an argument: none, a template, or the text itself. Raises SettingsError."""
     if argument.startswith("@"):
         return read_template(argument[1:])
     return "" if argument == NONE else argument
 
 
 def set_here(screen: ChatScreen, text: str | None) -> None:
-    """Keeps this chat's system prompt, if there is a new one."""
+    """Store this chat's system prompt, if there is a new one."""
     if text is not None:
         screen.branch.set_system(text)
         screen.show_title()
@@ -88,7 +88,7 @@ def set_here(screen: ChatScreen, text: str | None) -> None:
 
 
 def set_for_all(screen: ChatScreen, text: str) -> None:
-    """Keeps a system prompt for new chats; one that is still empty is new."""
+    """Store the system prompt of new chats; an empty chat on screen counts as new."""
     screen.session.settings.keep_system(text)
     if screen.branch.id is None:
         screen.branch.set_system(text)

@@ -1,6 +1,6 @@
-"""What is seen is changed: numbers, colours of tokens, graphs, the theme; pages of reasons, help and log are opened.
+"""The display is changed: numbers, token colors, graphs, the theme. Pages are opened: Why, help, log.
 
-Knows how things look; changes no chat and no model.
+Knows only the display; changes no chat and no model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DARK, LIGHT = "textual-dark", "textual-light"
 
 
 def show_numbers(screen: ChatScreen) -> None:
-    """Shows the numbers of the last reply on screen, and what must not be overlooked."""
+    """Show the numbers of the last reply on screen, and warnings."""
     engine, stats = screen.session.engine, shown_numbers(screen)
     screen.panel.show(stats)
     offered = screen.offered.sentence if screen.offered is not None else ""
@@ -35,31 +35,31 @@ def show_numbers(screen: ChatScreen) -> None:
 
 
 def show_ready(screen: ChatScreen) -> None:
-    """Says which pair answers from now on, if there is one."""
+    """Show the name of the pair that answers, if one is open."""
     name = screen.session.pair.name
     screen.status.show_numbers([f"{name} is ready"] if screen.session.engine is not None else [])
 
 
 def shown_numbers(screen: ChatScreen) -> Stats:
-    """The numbers of the last reply on screen: as they grow, or as they were kept with it."""
-    if screen.host.is_replying:  # always in the chat on screen
+    """Return the numbers of the last reply on screen: the current ones, or those stored with it."""
+    if screen.host.is_replying:  # the reply is always in the chat on screen
         return screen.host.numbers.reply
     replies = screen.transcript.views("assistant")
     return stats_of(replies[-1].facts) if replies else Stats()
 
 
 def tokens(screen: ChatScreen, argument: str) -> None:
-    """Shows replies as Markdown, or their tokens in colours."""
+    """Show replies as Markdown, or their tokens in colors."""
     screen.transcript.toggle_tokens()
 
 
 def panel(screen: ChatScreen, argument: str) -> None:
-    """Shows or hides the live graphs."""
+    """Show or hide the live graphs."""
     screen.toggle_class("-panel")
 
 
 def why(screen: ChatScreen, argument: str) -> None:
-    """Shows whether replies are faster, and why."""
+    """Show whether replies are faster, and why."""
     explanation = screen.host.numbers.explanation
     if explanation is None:
         raise SettingsError("Nothing is measured yet. Wait until the model is loaded.")
@@ -68,7 +68,7 @@ def why(screen: ChatScreen, argument: str) -> None:
 
 
 def whose(screen: ChatScreen) -> str:
-    """The model that answers, and the one that wrote the last reply on screen where that is another."""
+    """Return the name of the answering model, and of the one that wrote the last reply on screen if it is another."""
     answers, replies = screen.session.pair.name, screen.transcript.views("assistant")
     wrote = replies[-1].facts.get("model", answers) if replies else answers
     text = answers if wrote == answers else f"{answers} answers now; the last reply here is by {wrote}"
@@ -76,22 +76,22 @@ def whose(screen: ChatScreen) -> str:
 
 
 def show_help(screen: ChatScreen, argument: str) -> None:
-    """Shows keys and commands."""
+    """Show keys and commands."""
     screen.app.push_screen(PageDialog("Help", help_page(TABLE, screen.session.keymap)))
 
 
 def show_log(screen: ChatScreen, argument: str) -> None:
-    """Shows what happened."""
+    """Show the log of this session."""
     screen.app.push_screen(PageDialog("Log", "\n".join(screen.session.log or ["Nothing happened yet."])))
 
 
 def theme(screen: ChatScreen, argument: str) -> None:
-    """Changes between light and dark."""
+    """Switch between light and dark."""
     screen.app.theme = LIGHT if screen.app.current_theme.dark else DARK
 
 
 def leave(screen: ChatScreen, argument: str) -> None:
-    """Ends the program."""
+    """End the program."""
     screen.app.exit()
 
 

@@ -1,4 +1,4 @@
-"""What is put into the prompt: a template, something from the history, what comes back from an editor.
+"""Texts are put into the prompt: a template, one from the history, the text of an editor.
 
 Knows texts; sends nothing.
 """
@@ -18,7 +18,7 @@ EXCERPT = 200  # characters of a text in a list
 
 
 def template(screen: ChatScreen, argument: str) -> None:
-    """Begins with a template, from a list where none is named; or keeps one."""
+    """Put a template into the prompt, from a list if none is named; or store one."""
     if not (named := TEMPLATE.fullmatch(argument)):
         pick_template(screen)
     elif named[2]:
@@ -28,7 +28,7 @@ def template(screen: ChatScreen, argument: str) -> None:
 
 
 def pick_template(screen: ChatScreen) -> None:
-    """Lists the templates, and begins with the one that is picked."""
+    """List the templates and put the picked one into the prompt."""
     lines = [(f"{name}: {excerpt(read_template(name))}", name) for name in names()]
 
     async def picked(name: str | None) -> None:
@@ -39,12 +39,12 @@ def pick_template(screen: ChatScreen) -> None:
 
 
 def begin_with(screen: ChatScreen, name: str) -> None:
-    """Begins with a template. Raises SettingsError where there is none of that name."""
+    """Put a template into the prompt. Raises SettingsError if there is none of that name."""
     screen.prompt.begin(read_template(name))
 
 
 def history(screen: ChatScreen, argument: str) -> None:
-    """Searches in what was written before, and begins with what is picked."""
+    """Search the texts sent before, and put the picked one into the prompt."""
 
     def find(typed: str) -> list[tuple[str, str]]:
         texts = [text for text in reversed(screen.prompt.past) if typed.lower() in text.lower()]
@@ -58,12 +58,12 @@ def history(screen: ChatScreen, argument: str) -> None:
 
 
 def editor(screen: ChatScreen, argument: str) -> None:
-    """Goes on writing in another program."""
+    """Continue writing in another program."""
     screen.prompt.begin(write_in_editor(screen.app, screen.prompt.unfolded()))
 
 
 def excerpt(text: str) -> str:
-    """The beginning of a text on one line."""
+    """Return the beginning of a text on one line."""
     return " ".join(text.split())[:EXCERPT]
 
 

@@ -1,6 +1,6 @@
-"""A reply that is being made: what was asked, what has come, and whether the rest is still wanted.
+"""A reply that is being generated: its request, the text so far, and whether it was cancelled.
 
-Plain state between the thread that makes the reply and the loop that shows it; knows no widgets and no store.
+Plain state between the thread that generates the reply and the loop that shows it; knows no widgets and no store.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from app.tui.shared_engine import SharedEngine
 from runtime.engine import Chunk, Message, Sampling
 from runtime.speculative.control.explain import Explanation, Pass
 
-EXPLAIN = 0.5  # seconds between two looks at the controller
+EXPLAIN = 0.5  # seconds between two explanations of the controller
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequest:
-    """A prompt, and the kept message that the answer is to be added to."""
+    """A prompt, and the stored message to which the reply is added."""
 
     message: StoredMessage
     prompt: Sequence[Message]
     sampling: Sampling
     max_tokens: int | None
     expected: str = ""  # text that the reply is likely to repeat
-    leaves_out: bool = True  # the oldest turns, where the context is full
+    leaves_out: bool = True  # whether the oldest turns are left out when the context is full
 
 
 @dataclass(slots=True)
 class ReplyNews:
-    """What came of a reply since the last look."""
+    """The new part of a reply since the last update."""
 
     pieces: list[Piece] = field(default_factory=list)
     passes: list[Pass] = field(default_factory=list)
-    explanation: Explanation | None = None  # where it was time for a new one
+    explanation: Explanation | None = None  # every EXPLAIN seconds
 
 
 class ReplyBuffer:
@@ -49,7 +49,7 @@ class ReplyBuffer:
         self._batch, self._lock = ReplyNews(), Lock()
 
     def add(self, chunk: Chunk) -> bool:
-        """Adds a chunk. Was the buffer empty?"""
+        """Add a chunk. Returns whether the buffer was empty."""
         passes, explanation = self._engine.passes(self._n_passes), None
         self._n_passes += len(passes)
         if time.monotonic() - self._explained >= EXPLAIN:
@@ -63,14 +63,14 @@ class ReplyBuffer:
         return was_empty
 
     def take(self) -> ReplyNews:
-        """Empties the buffer."""
+        """Empty the buffer and return its contents."""
         with self._lock:
             batch, self._batch = self._batch, ReplyNews()
         return batch
 
 
 def pieces_of_chunk(chunk: Chunk, drafter: str) -> list[Piece]:
-    """The chunk's text; its accepted draft tokens are the drafter's."""
+    """Return the chunk's text; its accepted draft tokens are marked with the drafter."""
     flags = [*chunk.drafted, *[False] * (len(chunk.pieces) - len(chunk.drafted))]
     return [
         Piece(clean(text), drafter if is_drafted else "")
@@ -80,7 +80,7 @@ def pieces_of_chunk(chunk: Chunk, drafter: str) -> list[Piece]:
 
 
 class ActiveReply:
-    """One reply from its request to its end. Begins with what the message says already."""
+    """One reply from its request to its end. It begins with the text already in the message."""
 
     def __init__(self, engine: SharedEngine, request: ReplyRequest) -> None:
         self.engine, self.request = engine, request
@@ -92,7 +92,7 @@ class ActiveReply:
         self._cancelled = Event()
 
     def collect(self) -> ReplyNews:
-        """Takes what has come into the reply, and returns it."""
+        """Move the new text from the buffer into the reply, and return it."""
         batch = self.buffer.take()
         self.pieces += batch.pieces
         self.is_saved = self.is_saved and not (batch.pieces or batch.passes)
@@ -100,13 +100,13 @@ class ActiveReply:
 
     @property
     def has_only_begun(self) -> bool:
-        """Was there text before, and has none come since?"""
+        """Whether the reply had text before, and got none since."""
         return 0 < self._n_before == len(self.pieces)
 
     def cancel(self) -> None:
-        """Ends the reply at the next token."""
+        """End the reply at the next token."""
         self._cancelled.set()
 
     def is_cancelled(self) -> bool:
-        """Does nobody want the rest? Asked in the thread."""
+        """Return whether the reply was cancelled. Called in the thread."""
         return self._cancelled.is_set()

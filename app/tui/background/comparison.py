@@ -1,4 +1,4 @@
-"""One question is answered by two models, one after the other, so that neither disturbs the other's speed.
+"""Two models answer one question, one after the other so that neither slows the other down.
 
 Runs in a thread and posts messages; knows engines and requests, and no widget.
 """
@@ -22,12 +22,12 @@ Report = Callable[[str, float], bool]
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A model that is to answer: its name, how it is opened, and what it is asked."""
+    """A model of the comparison: its name, a function that opens it, and the request."""
 
     name: str
     open: Callable[[Report], SharedEngine]
     request: ReplyRequest
-    is_borrowed: bool = False  # it is open, and stays so
+    is_borrowed: bool = False  # whether it is the chat's engine, which stays open
 
 
 class ReplyBegan(Message):
@@ -46,12 +46,12 @@ class SideLoading(Message):
         self.side, self.share = side, share
 
     def can_replace(self, message: Message) -> bool:
-        """The latest says it all."""
+        """Only the latest share matters."""
         return isinstance(message, SideLoading)
 
 
 class SideFailed(Message):
-    """The model on that side cannot be opened, for a reason."""
+    """The model on that side cannot be opened; `reason` is for people."""
 
     def __init__(self, side: int, reason: str) -> None:
         super().__init__()
@@ -59,19 +59,19 @@ class SideFailed(Message):
 
 
 def blank(side: int) -> StoredMessage:
-    """A reply that is nowhere kept, with nothing in it."""
+    """Return an empty reply that is not in the store."""
     return StoredMessage(-1 - side, None, "assistant", "", {})
 
 
 def compare(contestants: Sequence[Contestant], is_unwanted: Callable[[], bool], post: Post) -> None:
-    """Has each answer in turn, until nobody wants to know."""
+    """Run the contestants one after the other, until the comparison is cancelled."""
     for side, contestant in enumerate(contestants):
         if not is_unwanted():
             answer(side, contestant, is_unwanted, post)
 
 
 def answer(side: int, contestant: Contestant, is_unwanted: Callable[[], bool], post: Post) -> None:
-    """Opens a model, has it answer, and closes it again."""
+    """Open a model, generate its reply, and close it again."""
 
     def report(part: str, share: float) -> bool:
         post(SideLoading(side, share))
@@ -83,7 +83,7 @@ def answer(side: int, contestant: Contestant, is_unwanted: Callable[[], bool], p
         post(SideFailed(side, f"{error} Both models are in memory at once here."))
     except SlipstreamError as error:
         post(SideFailed(side, str(error)))
-    except KeyboardInterrupt:  # what the loader makes of a `False`
+    except KeyboardInterrupt:  # raised by the loader after `report` returned False
         return
     else:
         try:
@@ -96,7 +96,7 @@ def answer(side: int, contestant: Contestant, is_unwanted: Callable[[], bool], p
 
 
 def opened_whole(opened: Callable[[Report], SharedEngine], report: Report) -> SharedEngine:
-    """An engine for a comparison. Raises NoMemoryError for one that memory leaves less than it would have."""
+    """Return an engine for a comparison. Raises NoMemoryError if memory forces reduced options."""
     engine = opened(report)
     if engine.facts.is_short:
         engine.close()
@@ -105,5 +105,5 @@ def opened_whole(opened: Callable[[Report], SharedEngine], report: Report) -> Sh
 
 
 def letters_per_second(text: str, seconds: float) -> float:
-    """How fast text came; tokens per second say little across vocabularies."""
+    """Return the speed in letters; tokens per second cannot be compared across vocabularies."""
     return len(text) / seconds if seconds else 0.0

@@ -1,6 +1,6 @@
-"""Models are fetched from the hub in a thread, beside whatever the chat does.
+"""Models are fetched from the hub in a thread.
 
-Knows the hub's progress; opens no model, and knows no widget that is seen.
+Knows the hub's progress; opens no model, and knows no visible widget.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from runtime.models.registry import Pair, load_registry
 
 
 class DownloadProgress(Message):
-    """So many bytes are here, or were checked."""
+    """`n_bytes` of all files are downloaded or checked."""
 
     def __init__(self, what: str, n_bytes: int, total: int) -> None:
         super().__init__()
         self.what, self.n_bytes, self.total = what, n_bytes, total
 
     def can_replace(self, message: Message) -> bool:
-        """The latest says it all."""
+        """Only the latest progress matters."""
         return isinstance(message, DownloadProgress)
 
 
 class DownloadFinished(Message):
-    """From the thread: all is here, or not, for a reason."""
+    """From the thread: everything is downloaded, or not, for a reason."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class DownloadFinished(Message):
 
 
 class DownloadPaused(Exception):  # noqa: N818 (no error)
-    """Nobody wants the rest now."""
+    """The download was paused."""
 
 
 class Downloads(Widget):
@@ -49,9 +49,9 @@ class Downloads(Widget):
     DEFAULT_CSS = "Downloads { display: none; }"
 
     class Ended(Message):
-        """A model is here, or not, for a reason.
+        """A model is downloaded, or not, for a reason.
 
-        `loads` is the name that loads it, `is_to_be_loaded` what `fetch` was told.
+        `loads` is the name that loads it, `is_to_be_loaded` the argument of `fetch`.
         """
 
         def __init__(self, name: str, loads: str, is_to_be_loaded: bool, reason: str) -> None:
@@ -60,20 +60,20 @@ class Downloads(Widget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._unwanted: Event | None = None  # of what is being fetched
+        self._unwanted: Event | None = None  # set to pause the current download
         self._ended: Callable[[str], Downloads.Ended]
 
     def on_unmount(self) -> None:
-        """The thread ends at the next block."""
+        """Pause the download; the thread ends at the next block."""
         self.pause()
 
     def pause(self) -> None:
-        """Ends what is being fetched; the same again goes on there."""
+        """Pause the download; fetching the same model again resumes it."""
         if self._unwanted is not None:
             self._unwanted.set()
 
     def fetch(self, name: str, is_to_be_loaded: bool = False) -> None:
-        """Fetches a pair or `owner/repo:file`. Raises SettingsError while another one is being fetched."""
+        """Fetch a pair or `owner/repo:file`. Raises SettingsError during another download."""
         if self._unwanted is not None:
             raise SettingsError("A model is being fetched already. Esc pauses that.")
         pair = load_registry().get(name)
@@ -92,7 +92,7 @@ class Downloads(Widget):
 
 
 def download(names: Sequence[str], is_unwanted: Callable[[], bool], post: Post) -> None:
-    """Fetches models by their names on the hub; what was begun before goes on."""
+    """Fetch models by their names on the hub, resuming partial downloads."""
     from runtime.models.hub.fetch import Hub  # slow to import, and seldom needed
 
     def show(what: str, file: str, n_bytes: int) -> None:
@@ -117,6 +117,6 @@ def download(names: Sequence[str], is_unwanted: Callable[[], bool], post: Post) 
 
 
 def names_of(pair: Pair) -> list[str]:
-    """The pair's files on the hub."""
+    """Return the names of the pair's files on the hub."""
     paths = [path.as_posix() for path in (pair.target, pair.draft) if path is not None]
     return [path.removeprefix(HUB) for path in paths if path.startswith(HUB)]

@@ -1,6 +1,6 @@
-"""Editors are answered beside the chat, if that is wanted, and counted.
+"""The server for editors is started and stopped, and its requests are counted.
 
-Knows the session's server; knows no widget that is seen.
+Knows the session's server; knows no visible widget.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from textual.widget import Widget
 from app.tui.session import Session
 from runtime.core.errors import SettingsError, SlipstreamError
 
-COUNT = 0.5  # seconds between two looks at what editors have asked for
+COUNT = 0.5  # seconds between two counts of the editors' requests
 
 
 class EditorAccess(Widget):
-    """Lets editors in and out. Posts Counted."""
+    """Starts and stops the server for editors. Posts Counted."""
 
     DEFAULT_CSS = "EditorAccess { display: none; }"
 
     class Counted(Message):
-        """What editors have asked for, in words; "" while nobody is let in."""
+        """The number of requests from editors, in words; "" while the server is off."""
 
         def __init__(self, summary: str) -> None:
             super().__init__()
@@ -34,11 +34,11 @@ class EditorAccess(Widget):
         self._summary = ""
 
     def on_mount(self) -> None:
-        """Counts from time to time."""
+        """Start counting requests."""
         self.set_interval(COUNT, self.count)
 
     def start(self) -> None:
-        """Answers editors, if that is wanted and there is an engine."""
+        """Answer editors if that is enabled and there is an engine."""
         try:
             self.session.start_serving()
         except SlipstreamError as error:
@@ -49,7 +49,7 @@ class EditorAccess(Widget):
         self.count()
 
     def start_at(self, argument: str) -> None:
-        """Answers editors at a port or a socket from now on, with every pair. Raises SettingsError."""
+        """Answer editors at a port or a socket from now on, also with other pairs. Raises SettingsError."""
         if self.session.serving is not None:
             raise SettingsError("Editors are answered already. /serve off ends it.")
         from app.server.command import ServerSettings  # slow to import, and seldom needed
@@ -62,7 +62,7 @@ class EditorAccess(Widget):
             self.start()
 
     def stop(self) -> None:
-        """Answers editors no more, and says so when the socket is gone."""
+        """Stop answering editors, and notify once the socket is closed."""
         self.session.serve = None
         self.run_worker(self._stop(), group="serving")
 
@@ -71,7 +71,7 @@ class EditorAccess(Widget):
         self.notify("Editors are answered no more.")
 
     def count(self) -> None:
-        """Says what editors have asked for, when that is new."""
+        """Post the number of requests if it has changed."""
         summary = self.session.serving.summary() if self.session.serving is not None else ""
         if summary != self._summary:
             self._summary = summary

@@ -1,7 +1,7 @@
-"""The engine's life in the chat: a pair is opened, one reply at a time is made and kept.
+"""Owner of the chat's engine: opens pairs, and generates and stores one reply at a time.
 
-Knows the session, and threads that post messages; knows no widget that is seen, and not which chat it answers in.
-It is in one of three states: busy with opening a pair or without any, replying, or idle.
+Knows the session, and threads that post messages; knows no visible widget, and not the chat of a reply. It is in one of
+three states: busy with opening a pair or without any, replying, or idle.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from runtime.engine import Chunk
 from runtime.engine.stats import Stats
 from runtime.models.registry import Pair
 
-SAVE = 0.5  # seconds between two writes while a reply comes
-IDLE = 5.0  # seconds between two looks at the memory while none does
+SAVE = 0.5  # seconds between two writes during a reply
+IDLE = 5.0  # seconds between two checks of memory outside replies
 STOPPED = "stopped"
 
 
 class EngineHost(Widget):
-    """Opens pairs and makes replies in threads.
+    """Opens pairs and generates replies in threads.
 
     Posts ModelLoading, then ModelReady or ModelFailed; PromptRead, ReplyGrew and ReplyEnded; MemoryChanged.
     """
@@ -53,40 +53,40 @@ class EngineHost(Widget):
     def __init__(self, session: Session, gap: TypingGap) -> None:
         super().__init__()
         self.session, self.numbers, self.titles = session, ChatNumbers(), Titles(session)
-        self._gap = gap  # in which what has come is shown
+        self._gap = gap  # in which new text is shown
         self.reply: ActiveReply | None = None
-        self.coming: Pair | None = None  # which takes the place of the session's once it is open
+        self.coming: Pair | None = None  # replaces the session's pair once it is open
         self._pace, self._is_tending = Pace(), False
-        self._left = Event()  # nobody wants another engine now
-        self._opening: Event | None = None  # set when the latest pair is open or was given up
+        self._left = Event()  # set when the chat is left, so that no engine is opened any more
+        self._opening: Event | None = None  # set when the latest pair is open or cancelled
 
     def compose(self) -> ComposeResult:
-        """What asks the engine between replies."""
+        """Yield the widget that uses the engine between replies."""
         yield self.titles
 
     def on_mount(self) -> None:
-        """What has come is written, and memory looked after, from time to time."""
+        """Save new text and check memory from time to time."""
         self.set_interval(SAVE, self.save)
         self.set_interval(IDLE, self.tend_memory)
 
     def on_unmount(self) -> None:
-        """Threads end within a step; what has come is kept."""
+        """Save the reply and cancel everything; threads end within a step."""
         self.save()
         self.cancel()
         self._left.set()
 
     @property
     def is_replying(self) -> bool:
-        """Is a reply being made?"""
+        """Whether a reply is being generated."""
         return self.reply is not None
 
     @property
     def is_busy(self) -> bool:
-        """Is there no engine, or another one to come, or is it replying?"""
+        """Whether there is no engine, another one is being opened, or a reply is being generated."""
         return self.session.engine is None or self.coming is not None or self.is_replying
 
     def load(self, pair: Pair) -> None:
-        """Opens a pair; the one that is open stays until then. Not while replying."""
+        """Open a pair; the current one stays open until then. Not to be called during a reply."""
         before, self.coming = self._opening, pair
         self.titles.cancel()
 
@@ -95,7 +95,7 @@ class EngineHost(Widget):
 
         def work() -> None:
             if before is not None:
-                before.wait()  # it gives up at the next look at whether it is wanted
+                before.wait()  # it ends at its next check of is_unwanted
             try:
                 if not is_unwanted():
                     open_pair(self.session, pair, is_unwanted, self.post_message)
@@ -106,7 +106,7 @@ class EngineHost(Widget):
         self.run_worker(work, thread=True, group="engine")
 
     def give_up(self) -> None:
-        """Opens no other pair after all; the one that is open stays."""
+        """Cancel opening the other pair; the current one stays."""
         self.coming = None
 
     @on(ModelReady)
@@ -134,7 +134,7 @@ class EngineHost(Widget):
         self.session.note(event.reason)
 
     def tend_memory(self) -> None:
-        """Between replies: an idle chat gives up what memory asks for, too."""
+        """Check memory between replies, so that an idle chat also frees memory when it is short."""
         engine = self.session.engine
         if engine is None or self.is_replying or self._is_tending:
             return
@@ -149,7 +149,7 @@ class EngineHost(Widget):
         self.run_worker(tend, thread=True, group="engine")
 
     def start(self, request: ReplyRequest) -> None:
-        """Makes a reply. Only while idle."""
+        """Start a reply. To be called only while idle."""
         assert self.session.engine is not None
         assert self.reply is None
         self.titles.cancel()
@@ -160,14 +160,14 @@ class EngineHost(Widget):
         self.call_after_refresh(self.run_worker, work, thread=True, group="engine")
 
     def cancel(self) -> None:
-        """Ends the reply now, whatever its thread still does; ReplyEnded follows."""
+        """End the reply immediately, whatever its thread still does; ReplyEnded follows."""
         if self.reply is not None:
             self.reply.cancel()
             self._end(self.reply, {"end": STOPPED})
 
     @on(PromptRead)
     def _count_prompt(self, event: PromptRead) -> None:
-        self.numbers.reply.prompt_n = event.total and event.total + 1  # 0: another server does not tell
+        self.numbers.reply.prompt_n = event.total and event.total + 1  # 0: another server does not report it
 
     @on(TextGathered)
     def _plan_to_show(self, event: TextGathered) -> None:
@@ -176,7 +176,7 @@ class EngineHost(Widget):
         self.set_timer(self._pace.pause(), partial(self._gap.wait, show, self.set_timer))
 
     def collect(self) -> list[Piece]:
-        """What has come of the reply since it was asked last, counted."""
+        """Return the new text of the reply, and add its passes to the numbers."""
         if self.reply is None:
             return []
         batch = self.reply.collect()
@@ -186,7 +186,7 @@ class EngineHost(Widget):
     @on(ReplyFinished)
     def _take_end(self, event: ReplyFinished) -> None:
         event.stop()
-        if event.reply is not self.reply:  # it was stopped, and nobody waited for this
+        if event.reply is not self.reply:  # it was stopped before
             return
         self.collect()
         self.numbers.explanation = event.explanation or self.numbers.explanation
@@ -199,23 +199,23 @@ class EngineHost(Widget):
             self._end(event.reply, end_of(event.last, event.reply), event.last.notice if event.last else "")
 
     def _end(self, reply: ActiveReply, end: dict[str, Any], remark: str = "", has_failed: bool = False) -> None:
-        """The reply is kept, and is no more one that is being made."""
+        """Store the reply, and leave the replying state."""
         self.collect()
         self.reply, stats = None, self.numbers.reply
         told = line(stats)
         numbers = {"line": told, "numbers": kept(stats), **measured(self.session.pair.name, stats)}
         facts = {**numbers, "marks": marks_of(reply.pieces), **end}
-        if end.pop("end", "") and reply.has_only_begun:  # it says what it said before, and so do its numbers
+        if end.pop("end", "") and reply.has_only_begun:  # no new text, so the old numbers stay
             facts = end | reply.request.message.facts
         self._write(reply, facts)
         self.session.note(remark or f"reply: {told}")
         self.post_message(ReplyEnded(reply.message_id, reply.pieces, facts, remark, has_failed))
 
     def save(self) -> None:
-        """Writes what has come of the reply."""
+        """Write the reply so far to the store."""
         if self.reply is not None and not self.reply.is_saved:
             marks = marks_of(self.reply.pieces)
-            self._write(self.reply, {"marks": marks, "end": INTERRUPTED})  # if this is the last that is heard of it
+            self._write(self.reply, {"marks": marks, "end": INTERRUPTED})  # in case the chat crashes now
 
     def _write(self, reply: ActiveReply, facts: dict[str, Any]) -> None:
         self.session.store.update_message(reply.message_id, text_of(reply.pieces), facts)
@@ -223,7 +223,7 @@ class EngineHost(Widget):
 
 
 def end_of(last: Chunk | None, reply: ActiveReply) -> dict[str, Any]:
-    """What is said of a reply that did not end by itself."""
+    """Return the facts of a reply that did not end by itself."""
     reason, most = last.finish_reason if last is not None else None, reply.request.max_tokens
     if reason == "cancelled":
         return {"end": STOPPED}
@@ -234,7 +234,7 @@ def end_of(last: Chunk | None, reply: ActiveReply) -> dict[str, Any]:
 
 
 def out_of_room(reply: ActiveReply) -> dict[str, Any]:
-    """Facts of a reply that the context has no more room for."""
+    """Return the facts of a reply for which the context has no more room."""
     n_questions = sum(each.role == "user" for each in reply.request.prompt)
     may_leave_out = n_questions > 1 and not reply.request.leaves_out
     return {"end": "cut off: the context is full" if reply.pieces else "no room: the context is full"} | (
@@ -243,13 +243,13 @@ def out_of_room(reply: ActiveReply) -> dict[str, Any]:
 
 
 def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, Any], str]:
-    """Facts of a reply that failed, and a sentence for people."""
+    """Return the facts of a reply that failed, and a sentence for people."""
     n_prompt = error.n_prompt if isinstance(error, ContextError) else 0
     if not n_prompt:
         return {"end": "broken off" + GOES_ON if reply.pieces else "no reply came"}, str(error)
     n_ctx, facts = reply.engine.facts.n_ctx, out_of_room(reply)
     letters = [len(each.content) for each in reply.request.prompt]
-    if NO_ROOM in facts and letters[-1] / sum(letters) * n_prompt < n_ctx:  # the question has room without the turns
+    if NO_ROOM in facts and letters[-1] / sum(letters) * n_prompt < n_ctx:  # the question alone fits into the context
         return facts, f"The context is full: the chat has {n_prompt} tokens or more, and it holds {n_ctx}."
     if reply.pieces:
         return {"end": facts["end"]}, (
@@ -263,7 +263,7 @@ def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, An
 
 
 def measured(model: str, stats: Stats | None) -> dict[str, Any]:
-    """Who wrote a reply, and its numbers, to be kept with it."""
+    """Return the model and the numbers of a reply, to be stored with it."""
     if stats is None:
         return {"model": model}
     found = {

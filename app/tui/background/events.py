@@ -1,6 +1,6 @@
-"""What the engine's threads and EngineHost have to say.
+"""Messages from the engine's threads and EngineHost.
 
-Messages only: each tells what happened and does nothing. Knows no widgets.
+Each reports an event and does nothing. Knows no widgets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ModelLoading(Message):
         self.part, self.share = part, share
 
     def can_replace(self, message: Message) -> bool:
-        """The latest says it all."""
+        """Only the latest share matters."""
         return isinstance(message, ModelLoading)
 
 
@@ -50,35 +50,35 @@ class ModelFailed(Message):
 
 
 class MemoryChanged(Message):
-    """For want of memory the engine gave something up, or has it back."""
+    """The engine dropped something for lack of memory, or restored it."""
 
 
 class PromptRead(Message):
-    """So many of the prompt's tokens are read."""
+    """`done` of the prompt's `total` tokens are read."""
 
     def __init__(self, done: int, total: int) -> None:
         super().__init__()
         self.done, self.total = done, total
 
     def can_replace(self, message: Message) -> bool:
-        """The latest says it all."""
+        """Only the latest progress matters."""
         return isinstance(message, PromptRead)
 
 
 class TextGathered(Message):
-    """From the thread: the reply's buffer is empty no more."""
+    """From the thread: the reply's buffer is no longer empty."""
 
 
 class ReplyGrew(Message):
-    """It is time to show what has come of the reply: EngineHost.collect gives it."""
+    """It is time to show the new text of the reply, which EngineHost.collect returns."""
 
     def can_replace(self, message: Message) -> bool:
-        """Whoever collects has everything."""
+        """One message is enough, as collecting returns everything."""
         return isinstance(message, ReplyGrew)
 
 
 class ReplyFinished(Message):
-    """From the thread: the reply is complete, was stopped, or failed; what decides about speculation after it."""
+    """From the thread: the reply is complete, was stopped, or failed, with the controller's explanation after it."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ReplyFinished(Message):
 
 
 class ReplyEnded(Message):
-    """The reply is complete, or has failed, and is kept; a remark is for people."""
+    """The reply is complete, was stopped or has failed, and is stored; a remark is for people."""
 
     def __init__(
         self, message_id: int, pieces: Sequence[Piece], facts: dict[str, Any], remark: str, has_failed: bool

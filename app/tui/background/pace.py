@@ -1,4 +1,4 @@
-"""When to draw again, so that drawing leaves the interpreter to the thread that decodes.
+"""Limits how often the screen is drawn, so that drawing leaves the interpreter to the decoding thread.
 
 Knows clocks; knows no widgets.
 """
@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import time
 
-FIRST = 0.1  # seconds until a reply is shown first: a fast model has said most of it by then
-PAUSE = 0.04  # seconds in which text is gathered before it is shown
-LONGEST = 0.5  # seconds after which there is something new to see, whatever it costs
-SHARE = 0.08  # of the time may go into drawing
-SWITCH = (
-    1e-4  # seconds for which one thread may keep the interpreter from another: a pass asks for it some thirty times
-)
+FIRST = 0.1  # seconds until a reply is first shown: a fast model has generated most of it by then
+PAUSE = 0.04  # minimal seconds for which text is gathered before it is shown
+LONGEST = 0.5  # maximal seconds between two updates, whatever drawing costs
+SHARE = 0.08  # maximal share of the time spent on drawing
+SWITCH = 1e-4  # seconds for which a thread may hold the interpreter: a pass requires it about thirty times
 
 
 class Pace:
-    """The pauses between two looks at one reply. Asked in the thread that draws."""
+    """The pauses between two updates of one reply. Used in the drawing thread."""
 
     def __init__(self) -> None:
-        self._worked: float | None = None  # seconds that this thread had worked when it was asked last
+        self._worked: float | None = None  # CPU seconds of this thread at the last call
 
     def pause(self) -> float:
-        """Seconds to gather, long enough that the work since the last look is a small share of the time."""
+        """Return the seconds to gather text, long enough that the work since the last call is a small share of the
+        time.
+        """
         now = time.thread_time()
         before, self._worked = self._worked, now
         return FIRST if before is None else min(LONGEST, max(PAUSE, (now - before) / SHARE))

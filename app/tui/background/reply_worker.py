@@ -1,4 +1,4 @@
-"""What runs in the engine's threads: a pair is opened, a reply is made.
+"""The work of the engine's threads: opens a pair, generates a reply.
 
 Posts messages; touches no widget and keeps no state.
 """
@@ -28,8 +28,8 @@ from runtime.models.registry import Pair
 
 
 def open_pair(session: Session, pair: Pair, is_unwanted: Callable[[], bool], post: Post) -> None:
-    """Opens a pair, with progress, beside the one that is open; where memory does not suffice for both, that is closed
-    first, and opened again if the other one fails all the same.
+    """Open a pair, with progress, while the current one stays open. If memory does not suffice for both, the current
+    one is closed first, and opened again if the other one still fails.
     """
 
     def opened(wanted: Pair) -> SharedEngine:
@@ -52,7 +52,7 @@ def open_pair(session: Session, pair: Pair, is_unwanted: Callable[[], bool], pos
                 raise
     except SlipstreamError as error:
         post(ModelFailed(pair, str(error)))
-    except KeyboardInterrupt:  # what the loader makes of a `False`
+    except KeyboardInterrupt:  # raised by the loader after `report` returned False
         return
     else:
         session.stop_serving()
@@ -60,7 +60,7 @@ def open_pair(session: Session, pair: Pair, is_unwanted: Callable[[], bool], pos
 
 
 def opened_beside(session: Session, opened: Callable[[], SharedEngine]) -> SharedEngine | None:
-    """An engine beside the one that is there; None where memory does not suffice for both."""
+    """Return a second engine with the current one open; None if memory does not suffice for both."""
     try:
         engine = opened()
     except NoMemoryError:
@@ -74,11 +74,11 @@ def opened_beside(session: Session, opened: Callable[[], SharedEngine]) -> Share
 
 
 def tend_engine(engine: SharedEngine, session: Session, post: Post) -> None:
-    """Looks after memory between replies; what changes by that is told."""
+    """Check memory between replies, and report the changes."""
     before = engine.given_up
     try:
         engine.tend()
-    except SlipstreamError:  # it is being closed, or was lost: whoever asks for a reply hears of it
+    except SlipstreamError:  # it is being closed, or was lost: the next reply reports that
         return
     if engine.given_up != before:
         session.note(engine.given_up or "what was given up for want of memory is back")
@@ -86,7 +86,7 @@ def tend_engine(engine: SharedEngine, session: Session, post: Post) -> None:
 
 
 def make_reply(reply: ActiveReply, post: Post) -> None:
-    """Makes a reply until it ends, is cancelled or fails."""
+    """Generate a reply until it ends, is cancelled or fails."""
     last: Chunk | None = None
     try:
         for last in chunks_of(reply, post):
@@ -98,7 +98,7 @@ def make_reply(reply: ActiveReply, post: Post) -> None:
 
 
 def chunks_of(reply: ActiveReply, post: Post) -> Iterator[Chunk]:
-    """What the engine says to the request. Raises SlipstreamError."""
+    """Return the engine's reply to the request. Raises SlipstreamError."""
     request = reply.request
 
     def on_prefill(done: int, total: int) -> None:
@@ -119,7 +119,7 @@ def chunks_of(reply: ActiveReply, post: Post) -> Iterator[Chunk]:
 
 
 def talk_of(prompt: Sequence[Message]) -> Talk:
-    """The conversation; where it ends with the model's own words, the reply goes on there."""
+    """Return the conversation; a last message of the model becomes the beginning of its reply."""
     if prompt[-1].role != "assistant":
         return Talk(tuple(prompt), plain=True)
     return Talk(tuple(prompt[:-1]), prompt[-1].content, plain=True)

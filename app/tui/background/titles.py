@@ -1,6 +1,6 @@
-"""Chats get a title from the model that answered, in a moment in which nobody asks it for anything.
+"""Generates chat titles with the model that answered, while the engine is idle.
 
-Knows engines and when to give way to whoever asks; renames nothing itself.
+Knows engines and gives way to other requests; renames nothing itself.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Sampling
 
-QUIET = 4.0  # seconds in which nobody has asked for anything
-LONGEST = 24  # tokens of a title
+QUIET = 4.0  # seconds after a reply before a title is generated
+LONGEST = 24  # maximal tokens of a title
 
 
 @dataclass(frozen=True, slots=True)
 class TitleRequest:
-    """A chat that is called after the first line of its question."""
+    """A chat that is titled by the first line of its question."""
 
     chat: int
     title: str
@@ -32,12 +32,12 @@ class TitleRequest:
 
 
 class Titles(Widget):
-    """Finds a title for one chat at a time; `cancel` gives way. Posts Found."""
+    """Generates a title for one chat at a time; `cancel` gives way. Posts Found."""
 
     DEFAULT_CSS = "Titles { display: none; }"
 
     class Found(Event):
-        """The model has a title for a chat that was called otherwise."""
+        """The model's title for a chat that had the title `before`."""
 
         def __init__(self, chat: int, before: str, title: str) -> None:
             super().__init__()
@@ -49,7 +49,7 @@ class Titles(Widget):
         self._request: TitleRequest | None = None
 
     def plan(self, branch: ChatBranch) -> None:
-        """Has a chat that has just begun named, if nobody asks for anything in the next few seconds."""
+        """Plan a title for a chat that has just begun, unless there is another request in the next few seconds."""
         self.cancel()
         messages = branch.messages()
         if branch.id is None or len(messages) != 2 or not messages[1].content:
@@ -59,11 +59,11 @@ class Titles(Widget):
             self.set_timer(QUIET, partial(self._begin, request))
 
     def cancel(self) -> None:
-        """The title is not wanted, or not now."""
+        """Cancel the title, planned or being generated."""
         self._request = None
 
     def on_unmount(self) -> None:
-        """The thread ends within a step."""
+        """Cancel; the thread ends within a step."""
         self.cancel()
 
     def _begin(self, request: TitleRequest) -> None:
@@ -72,12 +72,12 @@ class Titles(Widget):
             self.run_worker(partial(self._find, engine, request), thread=True, group="engine")
 
     def _find(self, engine: SharedEngine, request: TitleRequest) -> None:
-        """In the thread."""
+        """Generate the title. Runs in the thread."""
         ask, is_unwanted = request_for(request.question), lambda: request is not self._request
         try:
             chunks = engine.reply(ask, Sampling(temperature=0), LONGEST, cancel=is_unwanted)
             title = title_from("".join(chunk.text for chunk in chunks), request.question)
-        except SlipstreamError:  # it has no room, or no template, or is being closed
+        except SlipstreamError:  # no room, no chat template, or the engine is being closed
             return
         if title and request is self._request:
             self.post_message(self.Found(request.chat, request.title, title))

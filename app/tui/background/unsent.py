@@ -1,6 +1,6 @@
-"""What is written and was not sent is there again at the next start, however the chat ended.
+"""Unsent text is restored at the next start, however the chat ended.
 
-Knows the store, and is told how to read and begin a text; sends nothing.
+Knows the store, and receives functions that read and set the text; sends nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from textual.widget import Widget
 
 from app.chats.store import Store, read_json
 
-UNSENT = "unsent"  # the store's name for it
-SAVE = 1.0  # seconds between two looks at what is written
+UNSENT = "unsent"  # preference name of the text
+SAVE = 1.0  # seconds between two checks of the text
 
 
 class Unsent(Widget):
-    """Keeps the text with the number of this process, whose own it is as long as that runs."""
+    """Stores the text with this process's id; while that process runs, no other chat takes the text."""
 
     DEFAULT_CSS = "Unsent { display: none; }"
 
@@ -29,7 +29,7 @@ class Unsent(Widget):
         self._store, self._written, self._begin_with, self._kept = store, written, begin, ""
 
     def on_mount(self) -> None:
-        """Begins with what a chat that runs no more has left."""
+        """Restore the text of a chat that no longer runs."""
         left = read_json(self._store.preference(UNSENT))
         if left.get("text") and not runs_elsewhere(left.get("process"), left.get("began")):
             self._kept = left["text"]
@@ -37,11 +37,11 @@ class Unsent(Widget):
         self.set_interval(SAVE, self.keep)
 
     def on_unmount(self) -> None:
-        """All is kept."""
+        """Store the text a last time."""
         self.keep()
 
     def keep(self) -> None:
-        """Writes what has changed."""
+        """Store the text if it has changed."""
         if (text := self._written()) != self._kept:
             self._kept = text
             here = psutil.Process()
@@ -50,7 +50,7 @@ class Unsent(Widget):
 
 
 def runs_elsewhere(process: int | None, began: float | None) -> bool:
-    """Is it another process than this, and does it still run?"""
+    """Return whether this is another process than ours, and still running."""
     with suppress(psutil.Error):
         found = psutil.Process(process)
         is_same = found.create_time() == began and found.status() != psutil.STATUS_ZOMBIE

@@ -1,5 +1,6 @@
-"""`@file` in a question: the text of the file is put after it, and found there again. Knows files and text; knows no
-widgets.
+"""`@file` in a question: appends the file's text to the question, and extracts it again.
+
+Knows files and text; knows no widgets.
 """
 
 from __future__ import annotations
@@ -10,28 +11,28 @@ from pathlib import Path
 
 from runtime.core.errors import SettingsError
 
-MOST = 1 << 20  # bytes of a file
+MOST = 1 << 20  # maximal bytes of a file
 NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 
 def attach(text: str) -> str:
-    """The text, followed by every file named in it.
+    """Return the text, followed by every file named in it.
 
-    What names no file is left as it is. Raises SettingsError for a file that is no text.
+    Names that are not files are left unchanged. Raises SettingsError for a file that is not text.
     """
     blocks = [block(path) for path in named_in(text) if is_file(path)]
-    added = [each for each in dict.fromkeys(blocks) if each not in text]  # a question that is edited has some already
+    added = [each for each in dict.fromkeys(blocks) if each not in text]  # an edited question already contains some
     return "\n\n".join([text.rstrip(), *added]) if added else text
 
 
 def named_in(text: str) -> Iterator[Path]:
-    """What an `@` stands before, whether there is such a file or not."""
+    """Yield the path after each `@`, whether or not the file exists."""
     for quoted, bare in NAMED.findall(text):
         yield Path(quoted or bare.rstrip(".,;:!?)")).expanduser()
 
 
 def attached_in(question: str) -> dict[str, str]:
-    """The files that were attached to a question, by the paths that it names: their texts."""
+    """Return the texts of the files attached to a question, by path as written there."""
     found: dict[str, str] = {}
     for path in named_in(question) if "@" in question else ():
         attached = rf"^{re.escape(str(path))}:\n(`{{3,}})[^`\n]*\n(.*?)\n\1$"
@@ -41,7 +42,7 @@ def attached_in(question: str) -> dict[str, str]:
 
 
 def is_file(path: Path) -> bool:
-    """Is there such a file? A name may also be too long to be one."""
+    """Return whether there is such a file. A name may also be too long for a file."""
     try:
         return path.is_file()
     except OSError:
@@ -49,12 +50,12 @@ def is_file(path: Path) -> bool:
 
 
 def block(path: Path) -> str:
-    """The file as a fenced code block with its name."""
+    """Return the file as a fenced code block with its name."""
     return f"{path}:\n{fenced(str(path), read(path))}"
 
 
 def read(path: Path) -> str:
-    """The file's text with the line ends that are usual here, none at its end. Raises SettingsError."""
+    """Return the file's text with LF line ends and none at its end. Raises SettingsError."""
     try:
         if path.stat().st_size > MOST:
             raise SettingsError(f"{path} is larger than {MOST >> 20} MiB. Attach a part of it.")
@@ -66,6 +67,6 @@ def read(path: Path) -> str:
 
 
 def fenced(path: str, text: str) -> str:
-    """A file's text as a block of code, fenced by more backticks than it has."""
+    """Return a file's text as a code block, with a fence longer than any run of backticks in it."""
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{fence}{Path(path).suffix[1:]}\n{text}\n{fence}"

@@ -1,4 +1,4 @@
-"""The desktop's clipboard, for terminals that do not pass on what they are told to copy (OSC 52). Knows no widgets."""
+"""The desktop's clipboard, for terminals that do not implement copying (OSC 52). Knows no widgets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import pyperclip
 
 
 def copy_to_desktop(text: str) -> None:
-    """Copies a text; does nothing where there is no desktop, or no program for its clipboard."""
+    """Copy a text; do nothing without a desktop or a clipboard program."""
     with suppress(pyperclip.PyperclipException):
         pyperclip.copy(text)

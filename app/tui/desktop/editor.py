@@ -1,4 +1,4 @@
-"""Writing in the person's own editor. Knows processes and files; knows no widget but the app that it suspends."""
+"""Runs the person's own editor. Knows processes and files; knows no widget but the app that it suspends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.core.errors import SettingsError
 
 
 def write_in_editor(app: App[None], text: str) -> str:
-    """Lets the person edit a text; returns what comes back. Raises SettingsError when it cannot be run."""
+    """Open a text in the editor and return the edited text. Raises SettingsError if the editor cannot run."""
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "message.md"

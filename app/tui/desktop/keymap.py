@@ -1,4 +1,4 @@
-"""The keymap file: which keys do what. Read strictly; knows binding ids, no screens."""
+"""The keymap file, which assigns keys to bindings. Read strictly; knows binding ids, no screens."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from runtime.models.strict_toml import nearest, only_value, read_toml
 
 
 def default_path() -> Path:
-    """Where this person's keymap is, if there is one."""
+    """Return the path of this person's keymap, which may not exist."""
     return user_config_path("slipstream", appauthor=False) / "keymap.toml"
 
 
 def read_keymap(path: Path, known: list[str]) -> dict[str, str]:
-    """Binding id -> keys, separated by commas; nothing without a file.
+    """Return the keys, separated by commas, by binding id; empty without a file.
 
     Raises SettingsError naming file, id and the nearest known one.
     """

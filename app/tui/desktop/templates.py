@@ -1,6 +1,6 @@
-"""Texts that a person begins with again and again: one Markdown file each.
+"""Templates: texts for reuse in the prompt, one Markdown file each.
 
-Knows the folder; what they are used for is the screen's.
+Knows the folder; the screen uses the texts.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ REMOVED = "none"
 
 
 def folder() -> Path:
-    """Where this person's templates are."""
+    """Return the folder of this person's templates."""
     return user_config_path("slipstream", appauthor=False) / "templates"
 
 
 def names() -> list[str]:
-    """The names of all templates."""
+    """Return the names of all templates."""
     return sorted(path.stem for path in folder().glob("*.md"))
 
 
 def read_template(name: str) -> str:
-    """The text of a template. Raises SettingsError naming the nearest."""
+    """Return the text of a template. Raises SettingsError naming the nearest one."""
     if name not in (known := names()):
         raise SettingsError(
             f"There is no template '{name[:64]}'. {nearest(name, known) if known else 'Keep one: /template name text'}"
@@ -45,7 +45,7 @@ def read_template(name: str) -> str:
 
 
 def keep_template(name: str, text: str) -> str:
-    """Writes a template, or removes it for `none`; returns a sentence about it. Raises SettingsError."""
+    """Write a template, or remove it if the text is `none`; return a sentence about it. Raises SettingsError."""
     if not NAME.fullmatch(name):
         raise SettingsError(f"'{name[:64]}' cannot name a template. Use letters, digits, - and _.")
     path = folder() / f"{name}.md"

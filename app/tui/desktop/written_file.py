@@ -1,5 +1,5 @@
-"""A file of text is changed on disk: whole or not at all, only where it is as it was read, with the line ends and the
-permissions that it has. Every change can be taken back.
+"""Changes of text files on disk: atomic, only if the file is unchanged since it was read, and with its line ends and
+permissions preserved. Every change can be undone.
 
 Knows files; knows no chat and no model.
 """
@@ -20,12 +20,12 @@ from pathlib import Path
 from runtime.core.errors import SettingsError
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
-MARK = "\ufeff"  # that some programs begin a file with
+MARK = "\ufeff"  # byte order mark at the beginning of some files
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What a file said, letter by letter, and what it says since it was changed."""
+    """The exact text of a file before and after a change."""
 
     path: str
     before: str
@@ -33,9 +33,9 @@ class FileChange:
 
 
 def change(path: Path, before: str, after: str) -> FileChange:
-    """Writes `after` where the file says `before`, both with usual line ends and none at the end.
+    """Write `after` if the file's text is `before`, both with LF line ends and none at the end.
 
-    Raises SettingsError where it does not say that, or cannot be written.
+    Raises SettingsError if the file has another text or cannot be written.
     """
     said = text_in(path)
     if plain(said) != before:
@@ -43,13 +43,13 @@ def change(path: Path, before: str, after: str) -> FileChange:
             f"{path} has changed since it was attached, so the edit may not fit any more. Ask again with the file as "
             "it is now."
         )
-    done = FileChange(str(path.resolve()), said, with_line_ends(said, after))  # also where a link leads to it
+    done = FileChange(str(path.resolve()), said, with_line_ends(said, after))  # resolves links
     write_whole(Path(done.path), done.after)
     return done
 
 
 def take_back(done: FileChange) -> None:
-    """Has the file say what it said before. Raises SettingsError where it was changed since, or cannot be written."""
+    """Restore the text before a change. Raises SettingsError if the file was changed since, or cannot be written."""
     path = Path(done.path)
     if text_in(path) != done.after:
         raise SettingsError(f"{path} has changed since the edit was written, so it stays as it is.")
@@ -57,7 +57,7 @@ def take_back(done: FileChange) -> None:
 
 
 def text_in(path: Path) -> str:
-    """The file letter by letter. Raises SettingsError."""
+    """Return the exact text of the file. Raises SettingsError."""
     try:
         return path.read_bytes().decode("utf8")
     except FileNotFoundError as error:
@@ -69,13 +69,13 @@ def text_in(path: Path) -> str:
 
 
 def plain(text: str) -> str:
-    """With usual line ends, none at the end, and without the mark at the beginning."""
+    """Return the text with LF line ends, none at the end, and without a byte order mark."""
     return text.removeprefix(MARK).replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
 
 
 def with_line_ends(said: str, after: str) -> str:
-    """`after` as the file is written: lines that stay keep their ends, others have the usual one, and so has the end of
-    the file.
+    """Return `after` with the line ends of `said`: unchanged lines keep theirs, others get the most common one, and the
+    end of the file stays as it is.
     """
     mark, body = (MARK, said[1:]) if said.startswith(MARK) else ("", said)
     ends = [line[len(line.rstrip("\r\n")) :] for line in LINE.findall(body)]
@@ -91,7 +91,7 @@ def with_line_ends(said: str, after: str) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Puts a complete copy in the file's place, with its permissions. Raises SettingsError."""
+    """Replace the file by a complete copy with its permissions. Raises SettingsError."""
     copy: Path | None = None
     try:
         if not path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(path, os.W_OK):
@@ -111,10 +111,10 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def as_it_is(path: Path, copy: Path) -> None:
-    """Gives a copy the file's permissions and, where that may be done, its owner."""
+    """Give a copy the file's permissions and, where that is allowed, its owner."""
     shutil.copystat(path, copy)
     os.utime(copy)
     with suppress(OSError, AttributeError):  # somebody else's file; a system without owners
         found = path.stat()
         os.chown(copy, found.st_uid, found.st_gid)
-        copy.chmod(stat.S_IMODE(found.st_mode))  # a change of the owner takes some away
+        copy.chmod(stat.S_IMODE(found.st_mode))  # changing the owner removes some of them

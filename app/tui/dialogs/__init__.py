@@ -1,5 +1,5 @@
-"""Screens over the chat: lists, texts to write, pages to read, the Why screen.
+"""Screens over the chat: lists, text input, pages to read, the Why screen.
 
-Each is given what it shows and returns what was chosen. Know the store where they list chats; know neither the chat
-screen nor the engine.
+Each receives its content and returns the choice. Know the store where they list chats; know neither the chat screen nor
+the engine.
 """

@@ -1,6 +1,6 @@
-"""Small screens over the chat: a list to pick from, a text to write, a page to read.
+"""Small screens over the chat: a list to pick from, a text input, a page to read.
 
-Know what they are given and return what was chosen; know no chat.
+Know their content and return the choice; know no chat.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from runtime.core.errors import SlipstreamError
 T = TypeVar("T")
 Find = Callable[
     [str], Sequence[tuple[str | Content, T | None]]
-]  # what was typed -> lines to show, and what each stands for, None for a heading
+]  # typed text -> lines to show with their values, None for a heading
 
 
 def narrowing(options: Sequence[tuple[str, T]]) -> Find[T]:
-    """Finds the options whose line has what was typed in it."""
+    """Return a search for the options whose line contains the typed text."""
     return lambda typed: [(line, value) for line, value in options if typed.lower() in line.lower()]
 
 
 class PickDialog(ModalScreen[T | None], Generic[T]):
-    """A list that narrows as one types. Returns what was picked, or None."""
+    """A list that narrows as the person types. Returns the picked value, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Back"),
@@ -51,11 +51,11 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
     ) -> None:
         super().__init__()
         self.heading, self.find, self.hint, self.placeholder = title, find, hint, placeholder
-        self.typed = typed  # makes something of what was typed when nothing is found
+        self.typed = typed  # converts the typed text to a value if nothing is found
         self.found: Sequence[tuple[str | Content, T | None]] = []
 
     def compose(self) -> ComposeResult:
-        """A line to type in, and the list."""
+        """Yield a line to type in, and the list."""
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = self.heading
             yield Input(placeholder=self.placeholder)
@@ -64,22 +64,22 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
             yield Label(f"Enter picks · Esc goes back{self.hint}", classes="hint", markup=False)
 
     def on_mount(self) -> None:
-        """Shows everything, until something is typed."""
+        """Show everything until something is typed."""
         self.refill()
 
     @on(Input.Changed)
     def refill(self) -> None:
-        """Shows what fits what is typed."""
+        """Show the options that match the typed text."""
         self.found = list(self.find(self.query_one(Input).value))
         options = self.query_one(OptionList)
         options.clear_options()
         for line, value in self.found:
             options.add_option(Option(line if isinstance(line, Content) else Content(line), disabled=value is None))
         options.highlighted = next((i for i, (_, value) in enumerate(self.found) if value is not None), None)
-        self._tell()  # of a list where nothing is highlighted, nobody hears
+        self._tell()  # as a list without a highlighted option posts no event
 
     def highlight(self, wanted: T | None) -> None:
-        """Highlights what stands for that, if it is there."""
+        """Highlight the option with that value, if it is in the list."""
         at = next((i for i, (_, value) in enumerate(self.found) if value is not None and value == wanted), None)
         if at is not None:
             self.query_one(OptionList).highlighted = at
@@ -93,23 +93,23 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
         label.display = bool(told)
 
     def told_of(self, value: T) -> str:
-        """More about what is highlighted, or nothing."""
+        """Return a note on the highlighted value, or ""."""
         return ""
 
     def picked(self) -> T | None:
-        """What the highlighted line stands for."""
+        """Return the value of the highlighted line."""
         at = self.query_one(OptionList).highlighted
         return None if at is None else self.found[at][1]
 
     def action_move(self, step: int) -> None:
-        """Highlights the line below or above."""
+        """Highlight the line below or above."""
         options = self.query_one(OptionList)
         options.action_cursor_down() if step > 0 else options.action_cursor_up()
 
     @on(Input.Submitted)
     @on(OptionList.OptionSelected)
     def finish(self) -> None:
-        """Returns what is highlighted, or what is made of the words where nothing is."""
+        """Return the highlighted value, or the one converted from the typed text if nothing is found."""
         picked, text = self.picked(), self.query_one(Input).value.strip()
         try:
             chosen = self.typed(text) if picked is None and text and self.typed is not None else picked
@@ -118,7 +118,7 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
             self.notify(str(error), severity="error", markup=False)
 
     def choose(self, value: T) -> None:
-        """Returns what was picked."""
+        """Return the picked value."""
         self.dismiss(value)
 
 
@@ -132,25 +132,25 @@ class TextDialog(ModalScreen[str | None]):
         self.heading, self.text, self.hint = title, text, hint
 
     def compose(self) -> ComposeResult:
-        """A box."""
+        """Yield the text box."""
         with Vertical(classes="dialog small") as dialog:
             dialog.border_title = self.heading
             yield PromptBox()
             yield Label(f"Enter accepts · Ctrl+J new line · Esc goes back{self.hint}", classes="hint", markup=False)
 
     def on_mount(self) -> None:
-        """Begins with the text as it is."""
+        """Put the current text into the box."""
         self.query_one(PromptBox).begin(self.text)
 
     @on(PromptBox.Sent)
     def finish(self, event: PromptBox.Sent) -> None:
-        """Returns what was written."""
+        """Return the written text."""
         event.stop()
         self.dismiss(event.text.strip())
 
 
 class PageDialog(ModalScreen[None]):
-    """A text to read, or what else can be shown."""
+    """A page to read: text or another renderable."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1,f8", "dismiss", "Back")]
 
@@ -159,7 +159,7 @@ class PageDialog(ModalScreen[None]):
         self.heading, self.text = title, text
 
     def compose(self) -> ComposeResult:
-        """All of it, with a scrollbar where it is long."""
+        """Yield the page, with a scrollbar if it is long."""
         with VerticalScroll(classes="dialog") as dialog:
             dialog.border_title, dialog.border_subtitle = self.heading, "Esc goes back"
             yield Static(Content(self.text) if isinstance(self.text, str) else self.text)

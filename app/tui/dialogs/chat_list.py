@@ -17,7 +17,7 @@ from runtime.core.errors import SettingsError
 
 
 class ChatList(PickDialog[int]):
-    """All chats. Returns the one to open, or None."""
+    """All chats. Returns the id of the chat to open, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+e", "rename", "Rename", priority=True),
@@ -28,13 +28,13 @@ class ChatList(PickDialog[int]):
     def __init__(self, store: Store, current: int | None) -> None:
         super().__init__("Chats", self._find, "\nCtrl+E renames · Ctrl+X exports · Ctrl+D twice deletes")
         self.store, self.current = store, current
-        self._doomed: int | None = None  # what a second Ctrl+D deletes
+        self._doomed: int | None = None  # the chat that a second Ctrl+D deletes
 
     def _find(self, query: str) -> Sequence[tuple[str, int]]:
         return [(line_of(chat, chat.id == self.current), chat.id) for chat in self.store.chats(query)]
 
     def action_rename(self) -> None:
-        """Asks for another title."""
+        """Ask for another title."""
         if (chat := self.picked()) is not None:
 
             def rename(title: str | None) -> None:
@@ -45,7 +45,7 @@ class ChatList(PickDialog[int]):
             self.app.push_screen(TextDialog("Rename chat", self.store.chat(chat).title), rename)
 
     def action_export(self) -> None:
-        """Writes the chat to a file in the current folder."""
+        """Write the chat to a file in the current folder."""
         if (picked := self.picked()) is not None:
             chat = self.store.chat(picked)
             try:
@@ -54,7 +54,7 @@ class ChatList(PickDialog[int]):
                 self.notify(str(error), severity="error")
 
     def action_delete(self) -> None:
-        """Deletes the chat when it is asked for twice in a row."""
+        """Delete the chat at the second request in a row."""
         chat = self.picked()
         if chat is None or chat == self.current:
             self.notify(
@@ -72,7 +72,7 @@ class ChatList(PickDialog[int]):
 
 
 def line_of(chat: Chat, is_current: bool) -> str:
-    """Date, title, and what a search found in it."""
+    """Return the date, the title, and the excerpt that a search found."""
     day = datetime.fromtimestamp(chat.changed).strftime("%d %b %H:%M")
     mark = "▸" if is_current else " "
     excerpt = f"\n                {clean(' '.join(chat.excerpt.split()))}" if chat.excerpt else ""

@@ -1,6 +1,6 @@
 """Two models answer one question side by side, with their speeds; one of the replies may be kept.
 
-Knows the contestants that it is given; knows no chat.
+Knows its contestants; knows no chat.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from app.tui.pieces import Piece, clean, marks_of
 from app.tui.widgets.message_view import MessageView
 from runtime.engine.stats import Stats
 
-LOOKS = 0.1  # seconds between two looks at what has come
-ALIKE = 1.05  # times as fast, up to which two models are as fast as one another
+LOOKS = 0.1  # seconds between two updates of the replies
+ALIKE = 1.05  # ratio of speeds, up to which two models count as equally fast
 KEYS = "1 or 2 keeps that reply in the chat · Esc leaves"
 
 
 @dataclass(frozen=True, slots=True)
 class KeptReply:
-    """The reply that was chosen: who wrote it, its text, and who guessed what of it."""
+    """The chosen reply: its model, its text by drafter, and its numbers."""
 
     model: str
     pieces: Sequence[Piece]
@@ -51,7 +51,7 @@ class KeptReply:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is kept with it."""
+        """The facts to store with the reply."""
         return {"line": line(self.stats), "numbers": kept(self.stats), "marks": marks_of(self.pieces)}
 
 
@@ -65,22 +65,22 @@ class Side(Vertical):
         self.is_done = self._is_followed = False
 
     def compose(self) -> ComposeResult:
-        """The name, what it does now, and the reply, which scrolls."""
+        """Yield the name, the state, and the reply, which scrolls."""
         yield Static(Content.styled(clean(self.contestant.name), "bold"))
         yield Static(Content("waits"), classes="state")
         with VerticalScroll(can_focus=False):
             yield self.view
 
     def say(self, state: str) -> None:
-        """Says what it does now."""
+        """Show the state."""
         self.query_one(".state", Static).update(Content(state))
 
     def say_numbers(self, numbers: list[str]) -> None:
-        """Says as many as a line has room for, so that both replies begin on the same one."""
+        """Show as many numbers as fit on a line, so that both replies begin on the same one."""
         self.say(fitted(numbers, self.query_one(".state").content_size.width))
 
     async def grow(self, reply: ActiveReply) -> None:
-        """Shows what has come since the last look, and how fast."""
+        """Show the new text since the last update, and the speed."""
         batch = reply.collect()
         self.numbers.add(batch.passes, batch.explanation)
         if batch.pieces:
@@ -89,14 +89,14 @@ class Side(Vertical):
             self.say_numbers(summary(self.numbers.reply, reply.engine.facts.n_ctx)[:3])
 
     def _follow(self) -> None:
-        """Stays at the end of a reply once it is longer than the screen; an anchor puts a short one at the bottom."""
+        """Stay at the end of a reply longer than the screen; an anchor would put a short one at the bottom."""
         around = self.query_one(VerticalScroll)
         if around.max_scroll_y and not self._is_followed:
             self._is_followed = True
             around.anchor()
 
     async def end(self, reply: ActiveReply, stats: Stats | None, error: str) -> None:
-        """Shows the whole reply with its numbers."""
+        """Show the whole reply with its numbers."""
         await self.grow(reply)
         self.numbers.reply, self.is_done = stats or self.numbers.reply, not error
         await self.view.settle(reply.pieces, {})
@@ -112,12 +112,12 @@ class Side(Vertical):
         return letters_per_second(self.view.text, self.numbers.reply.decode_seconds) if self.is_done else 0.0
 
     def kept(self) -> KeptReply:
-        """The reply as it may be kept."""
+        """Return the reply to be kept."""
         return KeptReply(self.contestant.name, self.view.pieces, self.numbers.reply)
 
 
 class CompareScreen(Screen[KeptReply | None]):
-    """Both sides. Returns the reply that is to be kept, or None."""
+    """Both sides. Returns the reply to keep, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "leave", "Back"),
@@ -134,37 +134,37 @@ class CompareScreen(Screen[KeptReply | None]):
         self._looks: Timer | None = None
 
     def compose(self) -> ComposeResult:
-        """The question, the sides, the outcome."""
+        """Yield the question, the sides, the outcome."""
         yield Static(Content(clean(" ".join(self._question.split()))), id="question")
         with Horizontal(id="sides"):
             yield from self._sides
         yield Static(Content(KEYS), id="outcome")
 
     def on_mount(self) -> None:
-        """Begins."""
+        """Start the comparison."""
         self._looks = self.set_interval(LOOKS, self._look)
         work = partial(compare, self._contestants, self._unwanted.is_set, self.post_message)
         self.run_worker(work, thread=True, group="comparison")
 
     def on_unmount(self) -> None:
-        """The thread ends at the next token, or when the model that it loads is open."""
+        """Cancel; the thread ends at the next token, or once the model that it loads is open."""
         self._unwanted.set()
         if self._now is not None:
             self._now[1].cancel()
 
     @on(SideLoading)
     def show_loading(self, event: SideLoading) -> None:
-        """Shows how much of a model is loaded; after that it is measured."""
+        """Show how much of a model is loaded; after that it is measured."""
         self._sides[event.side].say(f"loading, {event.share:.0%}" if event.share < 1 else "measuring")
 
     @on(SideFailed)
     def show_failure(self, event: SideFailed) -> None:
-        """Says why there is no reply on that side."""
+        """Show why there is no reply on that side."""
         self._sides[event.side].say(event.reason)
 
     @on(ReplyBegan)
     def follow(self, event: ReplyBegan) -> None:
-        """Shows this reply from now on."""
+        """Show this reply from now on."""
         self._now = self._sides[event.side], event.reply
         self._now[0].say("reads the prompt")
         if self._unwanted.is_set():
@@ -172,7 +172,7 @@ class CompareScreen(Screen[KeptReply | None]):
 
     @on(PromptRead)
     def show_reading(self, event: PromptRead) -> None:
-        """Shows how much of the prompt is read."""
+        """Show how much of the prompt is read."""
         if self._now is not None:
             self._now[0].say(f"reads the prompt, {event.done / max(1, event.total):.0%}")
 
@@ -183,7 +183,7 @@ class CompareScreen(Screen[KeptReply | None]):
 
     @on(ReplyFinished)
     async def show_end(self, event: ReplyFinished) -> None:
-        """Shows the whole reply, and who was faster once both are there."""
+        """Show the whole reply, and the faster model once both replies are complete."""
         event.stop()
         if self._now is not None:
             (side, _), self._now = self._now, None
@@ -192,25 +192,25 @@ class CompareScreen(Screen[KeptReply | None]):
 
     @on(MessageView.Requested)
     def copy(self, event: MessageView.Requested) -> None:
-        """Copies a reply, or its last code block."""
+        """Copy a reply, or its last code block."""
         if event.what in ("copy", "copy_code"):
             self.app.copy_to_clipboard(event.view.text if event.what == "copy" else event.view.code())
             self.notify("Copied.")
 
     def action_keep(self, at: int) -> None:
-        """Returns a reply that is complete."""
+        """Return a reply if it is complete."""
         if self._sides[at].is_done:
             self.dismiss(self._sides[at].kept())
         else:
             self.notify("There is no reply yet that could be kept.")
 
     def action_leave(self) -> None:
-        """Returns none."""
+        """Return no reply."""
         self.dismiss(None)
 
 
 def outcome(sides: Sequence[Side]) -> str:
-    """Who wrote faster, in letters, since the tokens of two models are not alike; "" before both have replied."""
+    """Return which model writes faster, in letters as their tokens differ; "" before both have replied."""
     slow, fast = sorted(sides, key=lambda side: side.speed)
     if not slow.speed:
         return ""

@@ -1,4 +1,4 @@
-"""What a reply changes in a file, line by line, before it is written. Knows an edit; writes nothing."""
+"""The changes of a file by a reply, line by line, before it is written. Knows an edit; writes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAVES_OUT = "The reply seems to leave parts of the file out: look at what goes 
 
 
 class DiffScreen(ModalScreen[bool]):
-    """The lines that go and come. Returns whether the file is to be written."""
+    """The removed and added lines. Returns whether to write the file."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,n", "answer(False)", "Leave"),
@@ -32,7 +32,7 @@ class DiffScreen(ModalScreen[bool]):
         self._edit = edit
 
     def compose(self) -> ComposeResult:
-        """The lines, which scroll; then what can be done."""
+        """Yield the lines, which scroll, then the keys."""
         edit, (n_new, n_gone) = self._edit, self._edit.counts
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = f"{clean(edit.path)}: +{n_new} -{n_gone} lines"
@@ -43,15 +43,15 @@ class DiffScreen(ModalScreen[bool]):
             yield Label(HINT, classes="hint")
 
     def on_mount(self) -> None:
-        """The lines take the keys that scroll."""
+        """Focus the lines, so that keys scroll them."""
         self.query_one("#difference").focus()
 
     def action_answer(self, is_wanted: bool) -> None:
-        """Returns that."""
+        """Return the answer."""
         self.dismiss(is_wanted)
 
 
 def colored(diff: list[str]) -> Content:
-    """The lines in the colours of what becomes of them."""
+    """Return the lines in colors for added, removed and position."""
     lines = [Content.styled(clean(line), COLORS.get(line[:1], "")) for line in diff]
     return Content("\n").join(lines)

@@ -1,4 +1,4 @@
-"""The help, made from the table of commands so that it cannot be out of date. Knows names; knows no actions."""
+"""The help, generated from the table of commands so that it is always up to date. Knows names; knows no actions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Keys can be changed in the keymap file.
 
 
 def help_page(commands: Sequence[Command], keymap: Mapping[str, str]) -> Group:
-    """Everything on one page: key, command, what it does; then what has no command."""
+    """Return the help: a row for each command with its key and help text, then the other keys."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for each in commands:
         argument = Text(f" {each.argument}", "dim") if each.argument else ""
@@ -52,7 +52,7 @@ def help_page(commands: Sequence[Command], keymap: Mapping[str, str]) -> Group:
 
 
 def shown(key: str) -> str:
-    """A key such as `ctrl+t` as people write it."""
+    """Return a key such as `ctrl+t` as people write it."""
     return (
         ", ".join("+".join(part.capitalize() for part in each.strip().split("+")) for each in key.split(","))
         if key

@@ -1,6 +1,6 @@
-"""The list of models: those used lately, those on this machine, those to fetch, with what each would be like here.
+"""The list of models with their expected speed and memory fit: recently used, on this machine, to fetch.
 
-Knows names, files and what is told of them; loads and fetches nothing.
+Knows names, files and prospects; loads and fetches nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input
 
-from app.models.info import gigabytes, rate
+from app.models.amounts import gigabytes, rate
 from app.models.library import Model, all_models, of_loaded
-from app.models.prospects import FITS_ALONE, TOO_LARGE, Prospect, bandwidth, free_memory, prospect
+from app.models.prospects import FITS_ALONE, TOO_LARGE, Machine, Prospect, free_memory, prospect, this_machine
 from app.tui.completion import common, last_part, paths
 from app.tui.dialogs.basic import PickDialog
 from app.tui.pieces import clean
@@ -26,25 +26,29 @@ HINT = " · Tab completes a path\n↓ is fetched first. ~ is without what drafts
 PLACEHOLDER = "Type to search, or the path of a GGUF file, or hf:owner/repo"
 NOTHING = "Nothing is called so. A file's path or hf:owner/repo works, too."
 NAME, SIZE, FIT, SPEED = 26, 9, 10, 12  # columns
-CACHED = 2**26  # bytes of weights, up to which a processor's own memory may hold them and a model is faster
-ANYWHERE = ("/", "~", "./", "../")  # what a path begins with
+CACHED = 2**26  # bytes of weights; up to this size they may fit into the processor's caches, so no speed is estimated
+ANYWHERE = ("/", "~", "./", "../")  # beginnings of a path
 SHORT = {FITS_ALONE: "no draft"}
 Line = tuple[str | Content, str | None]
 
 
 class ModelPicker(PickDialog[str]):
-    """All models. Returns the name of one to load, or None."""
+    """All models. Returns the name of the model to load, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "complete", "Complete", show=False, priority=True)]
 
     class Looked(Message):
-        """From the thread: what there is, and what is known of it."""
+        """From the thread: the models, and their prospects so far."""
 
         def __init__(
-            self, models: Sequence[Model] = (), prospects: Sequence[Prospect] = (), free: int = 0, speed: float = 0.0
+            self,
+            models: Sequence[Model] = (),
+            prospects: Sequence[Prospect] = (),
+            free: int = 0,
+            machine: Machine = Machine(),  # noqa: B008 (frozen)
         ) -> None:
             super().__init__()
-            self.models, self.free, self.speed = models, free, speed
+            self.models, self.free, self.machine = models, free, machine
             self.prospects = {model.name: each for model, each in zip(models, prospects, strict=False)}
 
     def __init__(
@@ -55,7 +59,7 @@ class ModelPicker(PickDialog[str]):
         self._looked = self.Looked()
 
     def on_mount(self) -> None:
-        """Looks for models in a thread: headers take their time, and a disk may sleep."""
+        """Search for models in a thread: reading headers takes time, and a disk may have to spin up."""
         super().on_mount()
         self.run_worker(self._look, thread=True)
 
@@ -66,7 +70,7 @@ class ModelPicker(PickDialog[str]):
         prospects, free = list(map(prospect, models)), free_memory() + held
         self.post_message(self.Looked(models, prospects, free))
         if self._may_measure:
-            self.post_message(self.Looked(models, prospects, free, bandwidth()))
+            self.post_message(self.Looked(models, prospects, free, this_machine()))
 
     @on(Looked)
     def _show(self, event: Looked) -> None:
@@ -109,15 +113,18 @@ class ModelPicker(PickDialog[str]):
 
     def _speed(self, model: Model) -> str:
         known = self._looked.prospects.get(model.name)
-        if known is None or known.read < CACHED or not self._looked.speed or self._fit(model) == TOO_LARGE:
+        if known is None or self._fit(model) == TOO_LARGE:
             return ""
-        return f"~ {rate(known.per_second(self._looked.speed))} tok/s"
+        if known.step_seconds:
+            return f"{rate(1 / known.step_seconds)} tok/s"
+        estimate = known.per_second(self._looked.machine) if known.read >= CACHED else 0.0
+        return f"~ {rate(estimate)} tok/s" if estimate else ""
 
     def _is_loaded(self, model: Model) -> bool:
         return self._loaded is not None and model.is_here and model.pair.target == self._loaded.target
 
     def told_of(self, value: str) -> str:
-        """What a model is, where it is, and why it cannot be had."""
+        """Return a model's refusal, or else its description, or else its kind and name; then its license."""
         model = next((each for each in self._looked.models if each.name == value), None)
         if model is None:
             return ""
@@ -127,13 +134,13 @@ class ModelPicker(PickDialog[str]):
         return clean(told + licence)
 
     def action_complete(self) -> None:
-        """Completes a path as far as it is certain."""
+        """Complete a path up to the longest common prefix."""
         box = self.query_one(Input)
         if len(same := common(paths(box.value, ".gguf"))) > len(box.value) and box.value.startswith(ANYWHERE):
             box.value, box.cursor_position = same, len(same)
 
     def choose(self, value: str) -> None:
-        """Goes into a folder, or returns a model."""
+        """Enter a folder, or return a model."""
         if value.endswith("/"):
             box = self.query_one(Input)
             box.value, box.cursor_position = value, len(value)
@@ -142,11 +149,11 @@ class ModelPicker(PickDialog[str]):
 
 
 def section(heading: str, lines: Iterable[Line]) -> list[Line]:
-    """Lines below a heading, which is left out where there are none."""
+    """Return lines below a heading; nothing without lines."""
     return [(Content.styled(heading, "bold"), None), *found] if (found := list(lines)) else []
 
 
 def is_meant(model: Model, typed: str) -> bool:
-    """Has its name or description every word that is typed?"""
+    """Return whether the model's name or description contains every typed word."""
     text = f"{model.title} {model.name} {model.pair.description}".lower()
     return all(word in text for word in typed.lower().split())

@@ -1,6 +1,6 @@
-"""The screen that says whether replies are faster and why; what that rests on is one key further.
+"""The screen that explains whether replies are faster and why; tables with the evidence are one key away.
 
-Knows the text of its pages; knows neither how they are found out nor a chat.
+Knows the text of its pages; knows neither its computation nor a chat.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HALF = 3  # sections in the left column
 
 
 class WhyScreen(Screen[None]):
-    """Three sentences and a picture; tables one under the other, in two columns where there is room."""
+    """Three sentences and a picture; on a second page tables, in two columns on a wide screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,f2", "dismiss", "Back to the chat"),
@@ -41,7 +41,7 @@ class WhyScreen(Screen[None]):
         self.sections = sections(explanation, passes)
 
     def compose(self) -> ComposeResult:
-        """Both pages; one of them is seen."""
+        """Yield both pages; one of them is visible."""
         yield Static(Content(self.whose), id="whose")
         with VerticalScroll(id="summary"):
             for question, answer in self.sentences:
@@ -59,10 +59,10 @@ class WhyScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """The page that is seen takes the keys that scroll."""
+        """Focus the visible page, so that keys scroll it."""
         self.query_one("#summary").focus()
 
     def action_turn(self) -> None:
-        """Shows the other page."""
+        """Show the other page."""
         self.toggle_class("-tables")
         self.query_one("#why" if self.has_class("-tables") else "#summary").focus()

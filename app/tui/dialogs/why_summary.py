@@ -1,6 +1,6 @@
-"""Whether replies are faster here, why, and what would make them faster: three sentences and a picture for everyone.
+"""Whether replies are faster here, why, and how to make them faster: three sentences and a picture for everyone.
 
-Knows the numbers of a reply and what the controller explains; knows no widgets.
+Knows the numbers of a reply and the controller's explanation; knows no widgets.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from runtime.speculative.control.explain import Explanation
 from runtime.tools.paired import last_verdict
 
 BAR = 32  # characters of the longest bar
-ALIKE = 0.05  # of a ratio, within which two speeds are called the same
-SEVERAL = 4  # tokens of a pass whose cost is told
-OFTEN = 0.6  # share of guesses that are right, from which on other guesses would not help much
+ALIKE = 0.05  # deviation of a ratio from 1, up to which two speeds count as the same
+SEVERAL = 4  # tokens of the pass whose cost is shown
+OFTEN = 0.6  # acceptance rate, from which on other drafts would not help much
 
 
 def is_faster(stats: Stats) -> str:
-    """Is the last reply on screen faster than the model alone would have been?"""
+    """Return a sentence on whether the last reply on screen was faster than plain decode."""
     if not stats.predicted_n:
         return "There are no numbers here yet; after the next reply you see whether it was faster."
     ratio, speed = times(stats), stats.predicted_per_second
@@ -36,7 +36,7 @@ def is_faster(stats: Stats) -> str:
 
 
 def no_comparison(stats: Stats) -> str:
-    """Why nothing is claimed of that reply."""
+    """Return the reason why that reply cannot be compared."""
     if stats.held_up >= DISTURBED:
         return (
             f"Hard to say: other programs took {stats.held_up:.0%} of the time of the last reply, so a comparison "
@@ -48,12 +48,12 @@ def no_comparison(stats: Stats) -> str:
 
 
 def is_upstream(stats: Stats, engine: SharedEngine | None) -> bool:
-    """Is it another server's to decide about drafts: of that reply, or of those to come where there is none yet?"""
+    """Return whether another server decides about drafts: for that reply, or for coming ones if there is none yet."""
     return is_elsewhere(stats) or bool(not stats.steps and engine is not None and engine.facts.upstream)
 
 
 def because(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> str:
-    """Why that is so."""
+    """Return a sentence on the reason."""
     if is_upstream(stats, engine):
         return f"{explanation.why_plain}."
     if not stats.steps:
@@ -73,7 +73,7 @@ def because(stats: Stats, explanation: Explanation, engine: SharedEngine | None)
 
 
 def faster_still(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> str:
-    """What would help, the surest first."""
+    """Return a sentence on what would help, the surest first."""
     if is_upstream(stats, engine):
         return "That is the other server's to say."
     if engine is not None and engine.given_up:
@@ -87,8 +87,8 @@ def faster_still(stats: Stats, explanation: Explanation, engine: SharedEngine | 
 
 
 def other_guesses(stats: Stats, explanation: Explanation, searched: str) -> str:
-    """Whether more of the guesses could be right; "" where most of them are. A search for a draft model that was made
-    is told instead of advised.
+    """Return advice on better drafts, "" if most of them are accepted. After a search for a draft model, return its
+    outcome instead of advising one.
     """
     if all(each.is_model_free for each in explanation.drafters):
         if searched:
@@ -100,7 +100,7 @@ def other_guesses(stats: Stats, explanation: Explanation, searched: str) -> str:
 
 
 def cheaper_passes(explanation: Explanation) -> str:
-    """What is left where guesses are good."""
+    """Return advice for the case of good drafts."""
     widths = explanation.pass_seconds
     if len(widths) >= SEVERAL and widths[0] and (cost := widths[SEVERAL - 1] / widths[0]) > SEVERAL / 2:
         return (
@@ -111,18 +111,18 @@ def cheaper_passes(explanation: Explanation) -> str:
 
 
 def picture(stats: Stats) -> Content:
-    """The speed of the last reply beside that of the model alone; without a comparison, who made its tokens."""
+    """Return bars for the speeds of the last reply and of plain decode; without a comparison, for tokens by source."""
     ratio, speed = times(stats), stats.predicted_per_second
     if ratio is not None:
         return bars([("the model alone", speed / ratio), ("with guesses", speed)], "tok/s")
-    if is_elsewhere(stats) and not stats.draft_n:  # that server may have guessed; it does not say
+    if is_elsewhere(stats) and not stats.draft_n:  # that server may have drafted without reporting it
         return Content("")
     written = stats.predicted_n - stats.draft_n_accepted
     return bars([("written", written), ("guessed right", stats.draft_n_accepted)], "tokens") if written else Content("")
 
 
 def bars(rows: Sequence[tuple[str, float]], unit: str) -> Content:
-    """Two bars, the second in colour."""
+    """Return two bars, the second in color."""
     most = max(value for _, value in rows)
     lines = [
         Content.assemble(f"{name:>16}  ", ("█" * round(BAR * value / most), color), f"  {value:.0f} {unit}\n")
@@ -132,7 +132,7 @@ def bars(rows: Sequence[tuple[str, float]], unit: str) -> Content:
 
 
 def three_sentences(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> list[tuple[str, str]]:
-    """Questions and their answers."""
+    """Return the questions and their answers."""
     return [
         ("Is it faster?", is_faster(stats)),
         ("Why?", because(stats, explanation, engine)),

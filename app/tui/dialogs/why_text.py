@@ -1,6 +1,6 @@
-"""What the decision about speculation rests on, in tables and words.
+"""The evidence for the decision about speculation, in tables and words.
 
-Knows what the controller explains; knows no widgets.
+Knows the controller's explanation; knows no widgets.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Section:
 
 
 def sections(explanation: Explanation, passes: Sequence[Pass]) -> list[Section]:
-    """The decision first, then what it rests on. `passes` are those of the replies on screen."""
-    if not explanation.pass_seconds:  # another server makes them
+    """Return the decision first, then its evidence. `passes` are those of the replies on screen."""
+    if not explanation.pass_seconds:  # another server runs the passes
         return [Section("Now", f"Nothing is decided here: {explanation.why_plain}.")]
     return [
         decision(explanation),
@@ -38,7 +38,7 @@ def sections(explanation: Explanation, passes: Sequence[Pass]) -> list[Section]:
 
 
 def decision(explanation: Explanation) -> Section:
-    """What the controller chooses now, and why."""
+    """Return the controller's current choice, and the reason."""
     plain = explanation.plain_per_second
     if explanation.fixed_k is not None:
         text = f"You asked for {explanation.fixed_k} draft tokens always, so nothing is decided here."
@@ -55,7 +55,7 @@ def decision(explanation: Explanation) -> Section:
 
 
 def costs(explanation: Explanation) -> Section:
-    """What a pass over n tokens costs here, T(n), as a table."""
+    """Return the cost T(n) of a pass over n tokens here, as a table."""
     one, most = explanation.pass_seconds[0], max(explanation.pass_seconds)
     rows = []
     for width, seconds in enumerate(explanation.pass_seconds, start=1):
@@ -71,7 +71,7 @@ def costs(explanation: Explanation) -> Section:
 
 
 def promises(explanation: Explanation) -> Section:
-    """Expected tok/s of each drafter by K, the best marked."""
+    """Return the expected tok/s of each drafter by K, the best marked."""
     drafters = explanation.drafters
     head = "   K " + "".join(f"{each.name:>14}" for each in drafters)
     rows = [
@@ -101,7 +101,7 @@ def promises(explanation: Explanation) -> Section:
 
 
 def cell(drafter: DrafterFacts, k: int, chosen: str | None) -> str:
-    """One number of the table; nothing is promised by a drafter that was never heard."""
+    """Return one number of the table; "-" for a drafter without any scored token."""
     if not drafter.n_seen:
         return f"{'-':>13} "
     mark = "◀" if drafter.name == chosen and k == drafter.best_k else " "
@@ -109,7 +109,7 @@ def cell(drafter: DrafterFacts, k: int, chosen: str | None) -> str:
 
 
 def observed(explanation: Explanation, passes: Sequence[Pass]) -> Section:
-    """The tokens per pass that were expected, E(K), beside those that came."""
+    """Return the expected tokens per pass, E(K), and the observed ones."""
     rows = []
     for k in sorted({each.n_drafted for each in passes if each.n_drafted}):
         came = Stats(steps=[each for each in passes if each.n_drafted == k])
@@ -131,7 +131,7 @@ def observed(explanation: Explanation, passes: Sequence[Pass]) -> Section:
 
 
 def depths(passes: Sequence[Pass]) -> Section:
-    """How often the i-th token of a draft is right if all before it were."""
+    """Return how often the i-th token of a draft is accepted if all before it were."""
     rows, depth = [], 1
     while tried := [each for each in passes if each.n_drafted >= depth and each.n_accepted >= depth - 1]:
         share = sum(each.n_accepted >= depth for each in tried) / len(tried)
@@ -146,7 +146,7 @@ def depths(passes: Sequence[Pass]) -> Section:
 
 
 def ledger(explanation: Explanation) -> Section:
-    """What was spent on trying drafters that do not pay."""
+    """Return the time spent on trying drafters that do not pay."""
     spent = explanation.probe_seconds / explanation.decode_seconds if explanation.decode_seconds else 0.0
     rows = [f"{each.name:>14}  {state(each)}" for each in explanation.drafters]
     text = (
@@ -160,7 +160,7 @@ def ledger(explanation: Explanation) -> Section:
 
 
 def state(drafter: DrafterFacts) -> str:
-    """Whether a drafter is used, parked or barred now."""
+    """Return whether a drafter is used, parked or disabled now."""
     seen = f"{drafter.n_seen} tokens heard"
     if drafter.is_disabled:
         return f"barred after losses, tried again in {max(0, drafter.n_wait - drafter.n_waited)} passes; {seen}"

@@ -1,4 +1,4 @@
-"""The line below the messages that says what the reply does where one has scrolled up. Knows no chat."""
+"""The line below the messages that reports on the reply while the person has scrolled up. Knows no chat."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ COMES, HAS_ENDED = "▾ The reply goes on below. End shows it.", "▾ The reply 
 
 
 class BelowLine(Static):
-    """Is there only while it says something."""
+    """A line that is only visible while it has text."""
 
     def __init__(self) -> None:
         super().__init__(id="below")
         self._text = ""
 
     def say(self, text: str) -> None:
-        """Says that from now on; "" for nothing."""
+        """Show that text from now on; "" hides the line."""
         if text != self._text:
             self._text = text
             self.update(text)

@@ -1,6 +1,6 @@
-"""Where one writes: the messages that wait, suggestions for what is being typed, and the box.
+"""The input area: waiting messages, suggestions for the typed text, and the text box.
 
-Knows its three parts and hands between them; sends nothing.
+Knows its three parts and passes events between them; sends nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from app.tui.widgets.suggestions import SuggestionList
 
 
 class Composer(Vertical):
-    """From top to bottom. PromptBox.Sent goes on to the screen."""
+    """The three parts from top to bottom. PromptBox.Sent bubbles up to the screen."""
 
     DEFAULT_CSS = "Composer { height: auto; }"
 
@@ -29,17 +29,17 @@ class Composer(Vertical):
         self.prompt = PromptBox(past, complete, lambda: bool(self.queue.texts), id="prompt")
 
     def compose(self) -> ComposeResult:
-        """The box is always there."""
+        """Yield the parts; only the box is always visible."""
         yield self.queue
         yield self.suggestions
         yield self.prompt
 
     def unsent(self) -> str:
-        """All that waits, and what is being written."""
+        """Return all waiting messages and the text in the box."""
         return "\n\n".join(filter(None, [*self.queue.texts, self.prompt.unfolded()]))
 
     def take_back(self) -> None:
-        """Puts all that waits before what is being written."""
+        """Put all waiting messages into the box, before its text."""
         self.prompt.begin("\n\n".join(filter(None, [self.queue.take_all(), self.prompt.text])))
 
     @on(PromptBox.Recalled)

@@ -1,7 +1,7 @@
-"""Blocks of a reply's Markdown that grow where they stand: only the end of a list, a paragraph or code is made anew,
-and the screen is laid out again only where a block changes its size. So a key is not kept waiting by a reply.
+"""Markdown blocks of a reply that grow in place: only the end of a list, a paragraph or code is rebuilt, and the screen
+is laid out again only if a block changes its size. So a reply does not delay key presses.
 
-Knows Textual's blocks of Markdown and how they are composed; knows no message.
+Knows Textual's Markdown blocks and their composition; knows no message.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from app.tui.private_textual import (
     token_of,
 )
 
-FIRST = "-first"  # class of what nothing precedes: with :first-child Textual styles all of them anew for each new one
+FIRST = "-first"  # class of the first block: with :first-child Textual restyles all blocks for each new one
 
 
 def show_in(part: Static, content: Content) -> None:
-    """Shows other text there; what is around it is laid out again only if it takes more room, or less."""
+    """Show other text in a widget; lay out its surroundings again only if its height changes."""
     part.update(content, layout=False)
     room = part.content_size
     if part.get_content_height(room, room, room.width) != room.height:
@@ -49,7 +49,7 @@ class GrowingParagraph(ReadParagraph):
     """A paragraph that grows."""
 
     def set_content(self, content: Content) -> None:
-        """Shows that text."""
+        """Show that text."""
         keep_content(self, content)
         show_in(self, content)
 
@@ -58,7 +58,7 @@ class GrowingFence(MarkdownFence):
     """Code that grows."""
 
     def set_content(self, content: Content) -> None:
-        """Shows that text."""
+        """Show that text."""
         before = content_of(self)
         keep_content(self, content)
         for label in self.query(Label):
@@ -66,7 +66,7 @@ class GrowingFence(MarkdownFence):
 
 
 def extent(content: Content) -> tuple[int, int]:
-    """Columns of the longest line, and lines."""
+    """Return the columns of the longest line, and the number of lines."""
     lines = content.split("\n")
     return max((each.cell_length for each in lines), default=0), len(lines)
 
@@ -75,7 +75,7 @@ class Quote(MarkdownBlockQuote):
     """A quote without a gap at its beginning."""
 
     def compose(self) -> ComposeResult:
-        """Its blocks."""
+        """Yield the blocks."""
         for block in blocks_of(self)[:1]:
             block.add_class(FIRST)
         yield from super().compose()
@@ -83,41 +83,41 @@ class Quote(MarkdownBlockQuote):
 
 @growing
 class ItemRow(Horizontal):
-    """A bullet or a number, and beside it what the item consists of."""
+    """A bullet or a number, with the blocks of the item to the right of it."""
 
 
 @growing
 class ItemParts(Vertical):
-    """What an item consists of."""
+    """The blocks of an item."""
 
 
 @growing
 class GrowingList(MarkdownBulletList):
-    """A list with bullets or numbers whose last item grows, and that gets more of them."""
+    """A list with bullets or numbers whose last item grows, and that can get more items."""
 
     @property
     def items(self) -> list[ItemParts]:
-        """What the items on screen consist of."""
+        """The contents of the items on screen."""
         return [each for row in self.children for each in row.query_children(ItemParts)]
 
     @property
     def bullets(self) -> list[MarkdownBullet]:
-        """What stands before them."""
+        """The bullets or numbers of the items."""
         return [each for row in self.children for each in row.query_children(MarkdownBullet)]
 
     def compose(self) -> ComposeResult:
-        """A row for each item."""
+        """Yield a row for each item."""
         items = wanted_items(self)
         yield from rows(items, int(items[0].bullet) if is_ordered(self) else 1)
         blocks_of(self).clear()
 
     def on_mount(self) -> None:
-        """Numbers end below one another."""
+        """Right-align the numbers."""
         if is_ordered(self):
             align(self.bullets)
 
     def may_become(self, block: MarkdownBlock, n_done: int = 0) -> bool:
-        """Is the block, without so many items, this list from its last item on?"""
+        """Return whether the block, without its first `n_done` items, continues this list from its last item on."""
         items, wanted = self.items, wanted_items(block)[n_done:]
         if not isinstance(block, GrowingList) or is_ordered(block) != is_ordered(self) or not items or not wanted:
             return False
@@ -125,7 +125,7 @@ class GrowingList(MarkdownBulletList):
         return len(parts) <= len(more) and (not parts or may_become(parts[-1], more[len(parts) - 1]))
 
     async def become(self, block: MarkdownBlock, n_done: int = 0) -> None:
-        """Has in addition what the block has more. Only where it may."""
+        """Add what the block has in addition. Only to be called if `may_become` returned True."""
         last, wanted = self.items[-1], wanted_items(block)[n_done:]
         parts, more = list(last.children), blocks_of(wanted[0])
         if parts:
@@ -137,14 +137,14 @@ class GrowingList(MarkdownBulletList):
 
 
 def may_become(part: Widget, block: MarkdownBlock) -> bool:
-    """May a part of an item become that block where it stands?"""
+    """Return whether a part of an item can become that block in place."""
     if isinstance(part, GrowingList):
         return part.may_become(block, len(part.items) - 1)
     return isinstance(part, GrowingParagraph | GrowingFence) and type(part) is type(block)
 
 
 async def become(part: Widget, block: MarkdownBlock) -> None:
-    """Has a part of an item become that block."""
+    """Turn a part of an item into that block."""
     if isinstance(part, GrowingList):
         await part.become(block, len(part.items) - 1)
     elif isinstance(part, MarkdownBlock):
@@ -152,17 +152,17 @@ async def become(part: Widget, block: MarkdownBlock) -> None:
 
 
 def wanted_items(block: MarkdownBlock) -> list[MarkdownListItem]:
-    """The items of a list that is not on screen."""
+    """Return the items of a list that is not on screen."""
     return [each for each in blocks_of(block) if isinstance(each, MarkdownListItem)]
 
 
 def is_ordered(block: MarkdownBlock) -> bool:
-    """Has a list numbers?"""
+    """Return whether a list has numbers."""
     return token_of(block).type == "ordered_list_open"
 
 
 def rows(items: Iterable[MarkdownListItem], first: int) -> Iterator[ItemRow]:
-    """A row for each; numbers begin with `first`."""
+    """Yield a row for each item; numbers begin with `first`."""
     for n, item in zip(count(first), items, strict=False):
         bullet = MarkdownBullet()
         bullet.symbol = f" {n}. " if isinstance(item, MarkdownOrderedListItem) else item.bullet
@@ -170,12 +170,12 @@ def rows(items: Iterable[MarkdownListItem], first: int) -> Iterator[ItemRow]:
 
 
 def number(bullet: MarkdownBullet) -> int:
-    """Of an item."""
+    """Return the number of an item."""
     return int(bullet.symbol.strip(" ."))
 
 
 def align(numbers: Sequence[MarkdownBullet]) -> None:
-    """Has numbers end below one another."""
+    """Right-align the numbers."""
     width = max((len(each.symbol) for each in numbers), default=0)
     for each in numbers:
         if len(each.symbol) != width:
@@ -184,8 +184,9 @@ def align(numbers: Sequence[MarkdownBullet]) -> None:
 
 
 def outline(block: Widget) -> tuple[object, ...]:
-    """What there is to see of a block, on screen or not, down to the parts of its items. Blocks that do not grow are
-    made anew with every change, and are told by where they stand in the source.
+    """Return what is visible of a block, on screen or not, down to the parts of its items.
+
+    Blocks that do not grow are rebuilt with every change, and compared by their position in the source.
     """
     if isinstance(block, GrowingList):
         items = [each.children for each in block.items] or [blocks_of(each) for each in wanted_items(block)]

@@ -1,6 +1,6 @@
-"""Messages that scroll: a part of them is there, and more comes where one scrolls to an end of it.
+"""Scrolling messages: only a part of them is mounted, and more are added when the person scrolls to an end of it.
 
-Knows which messages there are, and is told how each is shown; makes no replies and reads no chat.
+Knows the list of messages, and gets their widgets from a subclass; generates no replies and reads no chat.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from app.tui.widgets.shown_part import MOST, SHOWN, ShownPart
 
 
 class MessageScroll(VerticalScroll, can_focus=False):
-    """A view for each message of the part. It stays at its end while that grows, unless one scrolls."""
+    """A view for each message of the mounted part. It stays at its end while that grows, unless the person scrolls."""
 
     class PartRequested(Message):
-        """Another part of the messages is wanted: earlier, later, first or last. `show_part` shows it."""
+        """Another part of the messages is requested: earlier, later, first or last. `show_part` shows it."""
 
         def __init__(self, part: str) -> None:
             super().__init__()
@@ -35,26 +35,26 @@ class MessageScroll(VerticalScroll, can_focus=False):
         super().__init__(id=id)
         self._part = ShownPart()
         self._coming: int | None = None  # the message that grows
-        self._is_requested = self._is_changing = False  # is a part on its way, or being put there?
-        self._next = ""  # the end of the chat that is wanted after that
-        self._owed = 0.0  # rows down, or up below 0, that were asked for and are not there yet
-        self.below = BelowLine()  # to be put there
+        self._is_requested = self._is_changing = False  # a part is requested; a part is being mounted
+        self._next = ""  # the end of the chat to show after that
+        self._owed = 0.0  # rows left to scroll once they are mounted; negative: up
+        self.below = BelowLine()  # mounted below the messages by the screen
 
     def _view(self, message: StoredMessage) -> Widget:
-        """How a message is shown."""
+        """Return the widget for a message."""
         raise NotImplementedError
 
     def _nothing(self) -> Widget:
-        """What is shown where there is none."""
+        """Return the widget for an empty chat."""
         raise NotImplementedError
 
     @property
     def scroll_offset(self) -> Offset:
-        """Never before the first message: Textual's anchor has a short chat stand at the bottom."""
+        """The offset, never before the first message: Textual's anchor would put a short chat at the bottom."""
         return Offset(max(0, round(self.scroll_x)), max(0, round(self.scroll_y)))
 
     async def _put(self, first: int, last: int) -> None:
-        """Shows that part of the messages and nothing else."""
+        """Show that part of the messages and nothing else."""
         views = self._views_of(first, last)
         with self.app.batch_update():
             await self.remove_children()
@@ -64,7 +64,7 @@ class MessageScroll(VerticalScroll, can_focus=False):
         self.below.say("")
 
     async def _trim_top(self) -> None:
-        """No more views than there may be."""
+        """Remove views at the top beyond the maximal number."""
         views = list(self.query(MessageView))
         if (n := len(views) - MOST) > 0:
             await self.remove_children(views[:n])
@@ -72,7 +72,7 @@ class MessageScroll(VerticalScroll, can_focus=False):
         await self._frame()
 
     async def _frame(self) -> None:
-        """A button at either end where there are more messages."""
+        """Show a button at either end where there are more messages."""
         await self.remove_children(self.query(Button))
         if n := self._part.first:
             await self.mount(more_button(n, "earlier"), before=0)
@@ -90,14 +90,14 @@ class MessageScroll(VerticalScroll, can_focus=False):
             self.post_message(self.PartRequested(part))
 
     def go_to(self, end: str) -> None:
-        """To the first message of the chat, or to the last one."""
+        """Scroll to the first message of the chat, or to the last one."""
         self._owed = 0.0
         if self._is_requested:
             self._next = end
         self._request(end)
 
     async def show_part(self, part: str) -> None:
-        """Shows the part that was requested."""
+        """Show the requested part."""
         self._is_changing = True
         try:
             if part == "first":
@@ -133,7 +133,7 @@ class MessageScroll(VerticalScroll, can_focus=False):
         self.anchor()
 
     async def _show_earlier(self) -> None:
-        """As many messages more, above those that are there; what is far below goes."""
+        """Add more messages at the top, and remove views far below."""
         part, views = self._part, list(self.query(MessageView))
         top, first = views[0], part.first
         hold = self._holding(top)
@@ -148,7 +148,7 @@ class MessageScroll(VerticalScroll, can_focus=False):
         self.call_after_refresh(hold)
 
     async def _show_later(self) -> None:
-        """As many messages more, below those that are there; what is far above goes."""
+        """Add more messages at the bottom, and remove views far above."""
         part, last = self._part, self._part.last
         if part.is_last:
             return
@@ -160,18 +160,20 @@ class MessageScroll(VerticalScroll, can_focus=False):
         self.call_after_refresh(hold)
 
     def _holding(self, view: MessageView) -> Callable[[], None]:
-        """What has a message stand where it stands now, once others are laid out around it."""
+        """Return a function that keeps a message at its current row after others were laid out around it."""
         row = view.virtual_region.y - self.scroll_y
         return lambda: self.scroll_to(y=view.virtual_region.y - row, animate=False, immediate=True)
 
     def scroll_pages(self, pages: int) -> None:
-        """Screenfuls down, or up below 0. Keys that come while more messages do are done with those."""
+        """Scroll screenfuls down, or up if negative. While more messages are being mounted, the rows are added up for
+        later.
+        """
         self._owed += pages * self.scrollable_content_region.height
         if not self._is_requested:
             self._scroll_owed()
 
     def _scroll_owed(self) -> None:
-        """Scrolls as far as there is anything; the rest waits for the messages there."""
+        """Scroll as far as messages are mounted; the rest waits for more messages."""
         if not self._owed:
             return
         wanted = self.scroll_y + self._owed
@@ -186,15 +188,15 @@ class MessageScroll(VerticalScroll, can_focus=False):
             self._request("later")
 
     def action_scroll_home(self) -> None:
-        """To the first message of the chat."""
+        """Scroll to the first message of the chat."""
         self.go_to("first")
 
     def action_scroll_end(self) -> None:
-        """To the last one."""
+        """Scroll to the last message of the chat."""
         self.go_to("last")
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Whoever comes near the beginning of what is there, or to its end, gets more."""
+        """Request more messages near either end of the mounted part."""
         super().watch_scroll_y(old_value, new_value)
         if self._is_changing:
             return
@@ -209,7 +211,7 @@ class MessageScroll(VerticalScroll, can_focus=False):
         return stays_at_end(self) or self.scroll_y >= self.max_scroll_y - 1
 
     def _tell(self, has_ended: bool = False) -> None:
-        """Says below what the reply does, where one has scrolled up."""
+        """Report on the reply in the line below while the person has scrolled up."""
         if self._is_at_end and self._part.is_last:
             self.below.say("")
         elif self._coming is not None:
@@ -222,5 +224,5 @@ class MessageScroll(VerticalScroll, can_focus=False):
 
 
 def more_button(hidden: int, which: str) -> Button:
-    """A button for messages that are not there yet."""
+    """Return a button for messages that are not mounted yet."""
     return Button(f"Show {min(hidden, SHOWN)} of {hidden} {which} messages", id=which, compact=True)

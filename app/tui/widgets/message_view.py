@@ -1,7 +1,7 @@
-"""One message on screen: a question as it was written, a reply as Markdown or, token by token, in the colours of who
-guessed it.
+"""One message on screen: a question as plain text, a reply as Markdown or, token by token, in the colors of the
+drafters.
 
-Knows the message that it shows; knows no other message, no store and no engine. Keys on it are requests to the screen.
+Knows its message; knows no other message, no store and no engine. Keys on it are requests to the screen.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from app.tui.private_textual import growing
 from app.tui.widgets.reply_markdown import ReplyMarkdown
 from runtime.drafters.registry import find
 
-SHOWN_LINES, SHOWN_CHARACTERS = 14, 1400  # of a question, before it is folded
-ENDED = {"line", "end"}  # facts of a reply that has ended, which are not those of one that goes on
-OTHER = "accent"  # of text whose drafter is not known here
+SHOWN_LINES, SHOWN_CHARACTERS = 14, 1400  # of a question; longer ones are folded
+ENDED = {"line", "end"}  # facts of an ended reply, which are removed if it continues
+OTHER = "accent"  # color of text by an unknown drafter
 
 
 @growing
 class MessageView(Vertical, can_focus=True):
-    """A message that can have the focus; its keys post what is requested."""
+    """A focusable message; its keys post requests."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c,y", "request('copy')", "Copy", id="turn.copy"),
@@ -50,7 +50,7 @@ class MessageView(Vertical, can_focus=True):
     ]
 
     class Requested(Message):
-        """What to do with this message: copy, copy_code, regenerate, edit, diff, older, newer."""
+        """An action on this message: copy, copy_code, regenerate, edit, diff, older, newer."""
 
         def __init__(self, view: MessageView, what: str) -> None:
             super().__init__()
@@ -66,11 +66,11 @@ class MessageView(Vertical, can_focus=True):
         self._thinking: Collapsible | None = None
 
     def action_request(self, what: str) -> None:
-        """Asks the screen for it."""
+        """Post the request to the screen."""
         self.post_message(self.Requested(self, what))
 
     def compose(self) -> ComposeResult:
-        """The parts; which of them are seen depends on the message."""
+        """Yield the parts; their visibility depends on the message."""
         if self.role == "user":
             yield Static(self._question(), classes="question")
         else:
@@ -79,7 +79,7 @@ class MessageView(Vertical, can_focus=True):
         yield Label(classes="foot", markup=False)
 
     async def on_mount(self) -> None:
-        """Shows a reply that is there already."""
+        """Show the text of a reply that exists already."""
         self._show_foot()
         if self.role != "user":
             await self._show_reply()
@@ -103,7 +103,7 @@ class MessageView(Vertical, can_focus=True):
         foot.display = bool(text)
 
     def action_unfold(self) -> None:
-        """Shows all of a long question, or what was thought."""
+        """Show all of a long question, or the reasoning."""
         self._folded = not self._folded
         if self.role == "user":
             self.query_one(".question", Static).update(self._question())
@@ -111,12 +111,12 @@ class MessageView(Vertical, can_focus=True):
             self._thinking.collapsed = not self._thinking.collapsed
 
     def action_scroll_code(self, direction: int) -> None:
-        """Scrolls the reply's wide code sideways."""
+        """Scroll the reply's wide code sideways."""
         for answer in self.query(ReplyMarkdown):
             answer.scroll_code(direction)
 
     async def append(self, pieces: Sequence[Piece]) -> None:
-        """Shows more of the reply; only the end of the Markdown is rendered again."""
+        """Show more of the reply; only the end of the Markdown is rendered again."""
         if pieces and not ENDED.isdisjoint(self.facts):
             self.tell({name: fact for name, fact in self.facts.items() if name not in ENDED})
         before = split_reasoning(clean(self.text))[1]
@@ -130,13 +130,13 @@ class MessageView(Vertical, can_focus=True):
             await self.query_one(Markdown).update(answer)
 
     async def settle(self, pieces: Sequence[Piece], facts: dict[str, Any]) -> None:
-        """Shows the complete reply, rendered once more, with its numbers."""
+        """Show the complete reply, rendered again, with its numbers."""
         self.pieces, self.text, self.facts = list(pieces), text_of(pieces), facts
         await self._show_reply()
         self._show_foot()
 
     def tell(self, facts: dict[str, Any]) -> None:
-        """Shows what else became of the reply."""
+        """Show other facts of the reply."""
         self.facts = facts
         self._show_foot()
 
@@ -147,7 +147,7 @@ class MessageView(Vertical, can_focus=True):
         self.show_tokens()
 
     async def _show_thought(self, thought: str) -> None:
-        """Its part is there only where something was thought: widgets take their time."""
+        """Show the reasoning; its part is only mounted if there is any, as widgets are slow."""
         title = f"Thinking, {len(thought.split())} words"
         if thought and self._thinking is None:
             self._thinking = Collapsible(Static(classes="thought"), title=title, classes="thinking")
@@ -158,7 +158,7 @@ class MessageView(Vertical, can_focus=True):
             self._thinking.query_one(".thought", Static).update(Content(thought))
 
     def show_tokens(self) -> None:
-        """Draws the reply anew as it was made, in the colours of who guessed it."""
+        """Redraw the reply token by token, in the colors of the drafters."""
         names = list(dict.fromkeys(piece.drafter for piece in self.pieces if piece.drafter))
         parts: list[Content | tuple[str, str]] = [(f"■ {name} ", color(name)) for name in names]
         parts += [("□ the target itself\n", "dim")] if self.pieces else []
@@ -169,12 +169,12 @@ class MessageView(Vertical, can_focus=True):
         self.query_one(".tokens", Static).update(Content.assemble(*parts))
 
     def code(self) -> str:
-        """The last code block as raw text, or ""."""
+        """Return the last code block as raw text, or ""."""
         blocks = [each.content for each in markdown_parser().parse(self.text) if each.type in ("fence", "code_block")]
         return blocks[-1] if blocks else ""
 
 
 def color(drafter: str) -> str:
-    """The colour of text that a drafter guessed; several at once count as the first."""
+    """Return the color of text by a drafter; several combined count as the first."""
     known = find(drafter.partition("+")[0])
     return f"$text-{known.colour if known else OTHER}"

@@ -1,4 +1,4 @@
-"""The graphs of the last reply, pass by pass: how much was guessed, how much of that was right, what came of it.
+"""Graphs of the last reply, pass by pass: draft tokens, acceptance rate, tokens per pass.
 
 Knows the numbers of a reply; chooses nothing.
 """
@@ -18,16 +18,16 @@ from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Pass
 
 SHOWN = 240  # passes in a graph
-POINTS = 28  # of a graph, so that a single pass is no solid block
-WINDOW = 8  # passes that a point of the second graph looks back on
+POINTS = 28  # minimal points of a graph, so that a single pass is not a solid block
+WINDOW = 8  # drafts averaged in a point of the second graph
 GRAPHS = ("guesses", "right", "tokens")
 
 
 class SidePanel(Vertical):
-    """Graphs of a reply beside the chat; where that is narrow, in a strip below it."""
+    """Graphs of a reply beside the chat, or in a strip below it on a narrow screen."""
 
     def compose(self) -> ComposeResult:
-        """A title and a graph each."""
+        """Yield a title and a graph each."""
         for name in GRAPHS:
             with Vertical(classes="graph"):
                 yield Static(id=f"{name}-title", classes="title")
@@ -37,17 +37,17 @@ class SidePanel(Vertical):
     _stats = Stats()
 
     def show(self, stats: Stats) -> None:
-        """Shows the passes up to now, as soon as the panel is seen."""
+        """Show the passes up to now, as soon as the panel is visible."""
         self._stats = stats
         if self.display:
             self.draw()
 
     def on_show(self) -> None:
-        """Draws what came while it was hidden and cost nothing."""
+        """Draw the passes since the panel was hidden, when nothing was drawn."""
         self.draw()
 
     def draw(self) -> None:
-        """Draws titles and graphs anew. The titles have the numbers of the whole reply, as they are told elsewhere."""
+        """Draw titles and graphs from scratch. The titles have the numbers of the whole reply, as elsewhere."""
         stats = self._stats
         shown = [] if is_elsewhere(stats) else stats.steps[-SHOWN:]
         guesses = f"{guesses_per_pass(stats):.1f} " if shown else ""
@@ -55,24 +55,24 @@ class SidePanel(Vertical):
         tokens = f"{stats.tokens_per_target_pass:.1f} " if shown else ""
         self._graph("guesses", f"{guesses}guesses/pass", [each.n_drafted for each in shown])
         self._graph("right", f"{right}guesses right", rolling([each for each in shown if each.n_drafted]))
-        # The bottom is the one token that every pass brings
+        # The bottom of the graph is the one token that every pass yields
         self._graph("tokens", f"{tokens}tokens/pass", [max(0, each.n_tokens - 1) for each in shown])
         show_in(self.query_one("#who", Static), Content("\n".join(shares(stats))))
 
     def _graph(self, name: str, title: str, data: Sequence[float]) -> None:
         self.query_one(f"#{name}-title", Static).update(Content(title), layout=False)
-        before = [0.0] * max(1, POINTS - len(data))  # a graph begins at zero, and its points at the right
+        before = [0.0] * max(1, POINTS - len(data))  # a graph begins at zero and is filled from the right
         self.query_one(f"#{name}-graph", Sparkline).data = [*before, *data] if data else []
 
 
 def rolling(drafted: Sequence[Pass]) -> list[float]:
-    """Accepted / drafted over the last few drafts, at each of them."""
+    """Return the acceptance rate over the last few drafts, at each of them."""
     windows = [drafted[max(0, i - WINDOW + 1) : i + 1] for i in range(len(drafted))]
     return [Stats(steps=list(window)).acceptance_rate for window in windows]
 
 
 def shares(stats: Stats) -> list[str]:
-    """Whose guesses the passes checked, and how many had none."""
+    """Return the share of passes by drafter, and the share without drafts."""
     if is_elsewhere(stats):
         return ["Another server has the model,", "and tells of no passes."]
     lines = [f"{n / stats.n_passes:4.0%} by {name}" for name, n in sources(stats).most_common()]

@@ -1,4 +1,4 @@
-"""Long pastes, each of which stands in the text as a chip; and what one key press goes over or removes.
+"""Chips in the text for long pastes, and the units that one key press moves over or removes.
 
 Knows text only.
 """
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 from rich.cells import split_graphemes
 
-MARK = "\u2063"  # around a chip, which is drawn as nothing and on no keyboard: what looks like a chip is text
+MARK = "\u2063"  # around a chip: invisible and on no keyboard, so typed text never becomes a chip
 CHIP = re.compile(rf"{MARK}\[Pasted #([1-9]\d{{0,5}}): [^\]]*\]{MARK}")
 FLAG = re.compile("[\U0001f1e6-\U0001f1ff]{2}")
 
 
 class Pastes:
-    """The long texts that were pasted into one box, by their numbers from 1."""
+    """The long texts pasted into one box, by number from 1."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -29,7 +29,7 @@ class Pastes:
         return f"{MARK}[Pasted #{number}: {n_lines} line{'s' * (n_lines != 1)}, {len(text)} characters]{MARK}"
 
     def unfold(self, text: str) -> str:
-        """Return a text with the pastes in place of their chips."""
+        """Return a text with the chips replaced by their pastes."""
 
         def pasted(chip: re.Match[str]) -> str:
             number = int(chip[1])
@@ -39,12 +39,12 @@ class Pastes:
 
 
 def as_text(text: str) -> str:
-    """Return a text from elsewhere, in which nothing is a chip."""
+    """Return a text from elsewhere without chips: what looks like one becomes plain text."""
     return text.replace(MARK, "") if CHIP.search(text) else text
 
 
 def pieces(line: str) -> Iterator[tuple[int, int]]:
-    """Yield where each piece of a line begins and ends: a chip, or what is drawn as one character."""
+    """Yield the begin and end of each piece of a line: a chip, or code points drawn as one character."""
     place = 0
     for chip in [*CHIP.finditer(line), None]:
         end = chip.start() if chip else len(line)
@@ -55,7 +55,7 @@ def pieces(line: str) -> Iterator[tuple[int, int]]:
 
 
 def characters(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where each character begins and ends as it is drawn. Two letters make a flag, which Rich does not know."""
+    """Yield the begin and end of each drawn character. Two regional indicators are a flag, which Rich does not know."""
     flags = {flag.start() for flag in FLAG.finditer(text)}
     for first, last, _ in split_graphemes(text)[0]:
         if first - 1 not in flags:
@@ -63,10 +63,10 @@ def characters(text: str) -> Iterator[tuple[int, int]]:
 
 
 def left_of(line: str, column: int) -> int:
-    """Return where the piece begins that ends at a column or has it inside; 0 at the beginning."""
+    """Return the beginning of the piece that ends at a column or contains it; 0 at the beginning."""
     return max((first for first, _ in pieces(line) if first < column), default=0)
 
 
 def right_of(line: str, column: int) -> int:
-    """Return where the piece ends that begins at a column or has it inside; the line's end at its end."""
+    """Return the end of the piece that begins at a column or contains it; the line's end at its end."""
     return min((last for _, last in pieces(line) if last > column), default=len(line))

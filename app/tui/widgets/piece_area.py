@@ -1,4 +1,4 @@
-"""An area to write in whose keys go over what is drawn as one: an emoji of several code points, an accent, a chip."""
+"""A text area whose keys move over whole drawn characters: an emoji of several code points, an accent, a chip."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from app.tui.widgets.pastes import left_of, pieces, right_of
 
 
 class PieceArea(TextArea):
-    """Textual's, in which arrows, Backspace and Delete take whole pieces of a line."""
+    """Textual's text area, in which arrows, Backspace and Delete move over or remove whole pieces of a line."""
 
     def get_cursor_left_location(self) -> tuple[int, int]:
-        """Return where a key to the left goes, and Backspace removes to: over all of a chip or of an emoji."""
+        """Return the target of the left arrow and of Backspace: before a whole chip or emoji."""
         row, column = self.cursor_location
         return (row, left_of(self.document[row], column)) if column else super().get_cursor_left_location()
 
     def get_cursor_right_location(self) -> tuple[int, int]:
-        """Return where a key to the right goes, and Delete removes to, likewise."""
+        """Return the target of the right arrow and of Delete, likewise."""
         row, column = self.cursor_location
         line = self.document[row]
         return (row, right_of(line, column)) if column < len(line) else super().get_cursor_right_location()
 
     def action_delete_left(self) -> None:
-        """Removes what is left of the cursor; inside a chip, all of it."""
+        """Remove the piece left of the cursor; inside a chip, the whole chip."""
         self._leave_chip()
         super().action_delete_left()
 
     def _leave_chip(self) -> None:
-        """Goes to the end of the chip that the cursor is in."""
+        """Move the cursor to the end of the chip that it is in."""
         row, column = self.cursor_location
         inside = [last for first, last in pieces(self.document[row]) if first < column < last]
         if self.selection.is_empty and inside:

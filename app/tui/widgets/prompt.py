@@ -1,6 +1,6 @@
-"""The box to write in: several lines, history, long pastes as chips, suggestions for what is being typed.
+"""The text box: several lines, history, long pastes as chips, suggestions for the typed text.
 
-Knows text and what was written before, and is told what may follow; knows no chat.
+Knows text and the history, and receives a function for completion; knows no chat.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from app.tui.typing_gap import TypingGap
 from app.tui.widgets.pastes import Pastes, as_text
 from app.tui.widgets.piece_area import PieceArea
 
-LONG_CHARACTERS, LONG_LINES = 1000, 8  # from which on a paste becomes a chip
-VERY_LONG = 20_000  # characters from which on a text that comes back is one, too: its lines would take seconds to draw
-JOINERS = ("\u200c", "\u200d")  # which Unicode does not call printable; letters of many scripts and emoji need them
+LONG_CHARACTERS, LONG_LINES = 1000, 8  # from this size on a paste becomes a chip
+VERY_LONG = 20_000  # characters from which on a restored text becomes a chip, too: drawing its lines takes seconds
+JOINERS = ("\u200c", "\u200d")  # not printable by Unicode, but required by many scripts and emoji
 ONLY_FILES = partial(complete, arguments={})
 
 
 class PromptBox(PieceArea):
-    """Enter sends; Shift+Enter or Ctrl+J begins a line; up and down on the outer lines go through the history."""
+    """Text input: Enter sends, Shift+Enter or Ctrl+J begins a line, Up and Down on the outer lines move through the
+    history.
+    """
 
     ACTIONS: ClassVar[dict[str, str]] = {
         "enter": "send", "shift+enter": "newline", "alt+enter": "newline", "ctrl+j": "newline", "tab": "complete"
@@ -38,7 +40,7 @@ class PromptBox(PieceArea):
     ]
 
     class Sent(Message):
-        """Enter was pressed on some text. `replaces` is the message that it is to take the place of."""
+        """Enter was pressed on some text. `replaces` is the message that it replaces."""
 
         def __init__(self, box: PromptBox, text: str, replaces: int | None) -> None:
             super().__init__()
@@ -46,22 +48,22 @@ class PromptBox(PieceArea):
 
         @property
         def control(self) -> PromptBox:
-            """The box that it was written in."""
+            """The box of the text."""
             return self.box
 
     class Suggested(Message):
-        """Something else may follow what is being typed, or another one of it was chosen; or nothing."""
+        """The suggestions, or the chosen one of them, have changed; there may be none."""
 
         def __init__(self, suggestions: Sequence[Suggestion], choice: int | None) -> None:
             super().__init__()
             self.suggestions, self.choice = suggestions, choice
 
         def can_replace(self, message: Message) -> bool:
-            """The latest says it all."""
+            """Only the latest suggestions matter."""
             return isinstance(message, PromptBox.Suggested)
 
     class Recalled(Message):
-        """Up was pressed where nothing is written: what waits to be sent may be wanted back."""
+        """Up was pressed in an empty box while messages wait: the last of them returns to the box."""
 
     def __init__(
         self,
@@ -71,22 +73,22 @@ class PromptBox(PieceArea):
         id: str | None = None,
     ) -> None:
         super().__init__(tab_behavior="focus", highlight_cursor_line=False, id=id)
-        self.past = list(past)  # what was sent before, oldest first
-        self._complete, self._has_waiting = complete, has_waiting  # has_waiting: is there something to be wanted back?
-        self._completion, self._choice = Completion(), -1  # -1: none is chosen
-        self._read = self._seen = ""  # the text that the completion is of, and what of it is before the cursor
+        self.past = list(past)  # texts sent before, oldest first
+        self._complete, self._has_waiting = complete, has_waiting  # has_waiting: whether messages wait to be sent
+        self._completion, self._choice = Completion(), -1  # -1: no suggestion is chosen
+        self._read = self._seen = ""  # the text at the last completion, and its part before the cursor
         self._place = len(self.past)
-        self._draft = ""  # what was being written before going back in history
+        self._draft = ""  # the unsent text, while moving through the history
         self._replaces: int | None = None
         self._pastes = Pastes()
         self.gap = TypingGap()
 
     async def _on_key(self, event: events.Key) -> None:
-        """Does what a key means, in the order of the keys.
+        """Handle a key, in the order of the keys.
 
-        Textual's TextArea inserts a letter at once, while a key that is bound (Backspace, Ctrl+U, Home) goes up to the
-        app, which has its action run after the keys that have arrived meanwhile: in a burst, letters overtake it. So
-        bound keys are done here.
+        Textual's TextArea inserts a letter immediately, while a bound key (Backspace, Ctrl+U, Home) goes up to the app,
+        which runs its action after the keys that have arrived meanwhile: in a burst, letters overtake it. So bound keys
+        are handled here.
         """
         self.gap.note_key()
         self.call_after_refresh(self.gap.use)
@@ -102,14 +104,14 @@ class PromptBox(PieceArea):
         event.stop()
 
     async def _has_done(self, key: str) -> bool:
-        """Does what the key is bound to in this box, if it is bound to anything."""
+        """Run the action of a key bound in this box; return whether there was one."""
         for binding in bound(self, key):
             if await self.app.run_action(binding.action, self):
                 return True
         return False
 
     def send(self) -> None:
-        """Posts what is written, chips unfolded; or takes the command or the file that is chosen."""
+        """Post the text with chips unfolded, or take the chosen command or file."""
         completion = self._suggest()
         if self._choice >= 0:
             chosen = completion.suggestions[self._choice]
@@ -122,22 +124,22 @@ class PromptBox(PieceArea):
             self.post_message(self.Sent(self, text, self._replaces))
 
     def unfolded(self) -> str:
-        """The text with every chip replaced by what was pasted."""
+        """Return the text with every chip replaced by its pasted text."""
         return self._pastes.unfold(self.text)
 
     def _drawable(self, text: str) -> str:
-        """The text, or what stands for it."""
+        """Return the text, or a chip for it if it is very long."""
         return self._pastes.fold(text) if len(text) >= VERY_LONG else as_text(text)
 
     def begin(self, text: str = "") -> None:
-        """Begins with another text, at its end."""
+        """Replace the text, with the cursor at its end."""
         self.text = self._drawable(text)
         self.move_cursor(self.document.end)
         self.end_suggestions()
         self._place, self._draft = len(self.past), ""
 
     def begin_rewriting(self, message: int, text: str) -> None:
-        """Begins with the text of a message that is to be replaced."""
+        """Start rewriting a message, with its text."""
         self._replaces = message
         self.add_class("-rewriting")
         self.border_title = "Editing: Enter branches the chat here, Esc leaves it as it was"
@@ -145,29 +147,29 @@ class PromptBox(PieceArea):
         self.focus()
 
     def end_rewriting(self) -> None:
-        """What is sent next replaces nothing."""
+        """End rewriting: the next text replaces no message."""
         self._replaces = None
         self.remove_class("-rewriting")
         self.border_title = ""
 
     @property
     def is_rewriting(self) -> bool:
-        """Is a message to be replaced?"""
+        """Whether a message is being rewritten."""
         return self._replaces is not None
 
     def remember(self) -> None:
-        """Puts what is written into the history, with what was pasted."""
+        """Add the text to the history, with its pastes."""
         text = self.unfolded()
         if text and self.past[-1:] != [text]:
             self.past.append(text)
         self._place = len(self.past)
 
     def newline(self) -> None:
-        """Begins a line."""
+        """Insert a line break."""
         self.replace("\n", *self.selection)
 
     async def _on_paste(self, event: events.Paste) -> None:
-        """A long paste becomes a chip."""
+        """Insert a paste; a long one becomes a chip."""
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
         if len(text) >= LONG_CHARACTERS or len(text.splitlines()) >= LONG_LINES:
             text = self._pastes.fold(text)
@@ -178,12 +180,12 @@ class PromptBox(PieceArea):
         self.replace(text, *self.selection)
 
     def action_cursor_line_start(self, select: bool = False) -> None:
-        """Goes to the beginning of the line. Where nothing is written, the key is the chat's."""
+        """Move to the beginning of the line. In an empty box, the chat handles the key."""
         self._leave_to_chat()
         super().action_cursor_line_start(select)
 
     def action_cursor_line_end(self, select: bool = False) -> None:
-        """Goes to the end of the line. Where nothing is written, the key is the chat's."""
+        """Move to the end of the line. In an empty box, the chat handles the key."""
         self._leave_to_chat()
         super().action_cursor_line_end(select)
 
@@ -192,7 +194,9 @@ class PromptBox(PieceArea):
             raise SkipAction
 
     def action_cursor_up(self, select: bool = False) -> None:
-        """Goes to the line above, or back in history from the first."""
+        """Choose the previous suggestion, recall a waiting message, or move to the line above or, from the first line,
+        back in history.
+        """
         if self._suggest().suggestions:
             self._choose(-1)
         elif not self.text and self._has_waiting():
@@ -203,7 +207,7 @@ class PromptBox(PieceArea):
             super().action_cursor_up(select)
 
     def action_cursor_down(self, select: bool = False) -> None:
-        """Goes to the line below, or forward in history from the last."""
+        """Choose the next suggestion, or move to the line below or, from the last line, forward in history."""
         if self._suggest().suggestions:
             self._choose(1)
         elif not select and self.cursor_at_last_line and self._place < len(self.past):
@@ -227,7 +231,7 @@ class PromptBox(PieceArea):
         self._suggest()
 
     def _suggest(self) -> Completion:
-        """What may follow up to the cursor, if a key put it there; nothing once the cursor went elsewhere."""
+        """Return the completion at the cursor after the text has changed; an empty one once the cursor has moved."""
         before = self.get_text_range((0, 0), self.cursor_location)
         if self.text != self._read:
             self._show(self._complete(before) if before else Completion())
@@ -245,13 +249,13 @@ class PromptBox(PieceArea):
         self.post_message(self.Suggested(self._completion.suggestions, self._choice if self._choice >= 0 else None))
 
     def end_suggestions(self) -> bool:
-        """Suggests nothing until something is typed; was anything suggested?"""
+        """Clear the suggestions until something is typed; return whether there were any."""
         had = bool(self._completion.suggestions)
         self._show(Completion())
         return had
 
     def take(self, choice: int) -> None:
-        """Puts a suggestion in the place of what was typed."""
+        """Replace the typed letters by a suggestion."""
         completion = self._suggest()
         self._put(completion, completion.suggestions[choice].text)
 
@@ -262,8 +266,8 @@ class PromptBox(PieceArea):
         self._suggest()
 
     def complete(self) -> None:
-        """Takes what is chosen, or completes what is being typed as far as it is certain; then offers the first of what
-        it may be, and where that is nothing, goes on to the next widget.
+        """Take the chosen suggestion, or complete the typed text up to the common prefix; otherwise choose the first
+        suggestion. Without suggestions, focus the next widget.
         """
         completion = self._suggest()
         texts = [each.text for each in completion.suggestions]

@@ -1,4 +1,4 @@
-"""Messages that were written while a reply comes and are sent when it has ended, in their order.
+"""Messages that were written during a reply and are sent, in order, after it has ended.
 
 Knows texts; sends nothing.
 """
@@ -15,7 +15,7 @@ HINT = "Sent when the model is free · Up changes the last one · Esc takes back
 
 
 class MessageQueue(Static):
-    """Shows what waits, the next one first; nothing while nothing does."""
+    """Shows the waiting messages, the next one first; hidden while there are none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,19 +23,19 @@ class MessageQueue(Static):
         self.display = False
 
     def add(self, text: str) -> None:
-        """Has a message wait behind those that do."""
+        """Add a message at the end of the queue."""
         self._change([*self.texts, text])
 
     def take_next(self) -> str | None:
-        """The one that waits longest, which waits no more."""
+        """Remove and return the oldest message."""
         return self._take(0)
 
     def take_last(self) -> str | None:
-        """The one that was written last, which waits no more."""
+        """Remove and return the newest message."""
         return self._take(-1)
 
     def take_all(self) -> str:
-        """All of them as one text; none waits any more."""
+        """Remove all messages and return them as one text."""
         texts = "\n\n".join(self.texts)
         self._change([])
         return texts

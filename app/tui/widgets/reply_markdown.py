@@ -1,6 +1,6 @@
-"""A reply's Markdown on screen: lines keep their indentation, columns of tables their alignment, wide code scrolls.
+"""A reply's Markdown on screen: lines keep their indentation, table columns their alignment, wide code scrolls.
 
-Knows Textual's blocks of Markdown; knows no message.
+Knows Textual's Markdown blocks; knows no message.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from app.tui.widgets.growing_blocks import (
 Alignment = Literal["left", "center", "right"]
 
 ALIGNMENTS: dict[str, Alignment] = {"text-align:center": "center", "text-align:right": "right"}
-BESIDE = 3  # columns beside a cell's text: space on both sides, and a line
+BESIDE = 3  # columns around a cell's text: a space on both sides, and a line
 STEP = 8  # columns that code scrolls at a time
 
 
 class IndentedParagraph(GrowingParagraph):
-    """A paragraph whose lines begin where the model began them."""
+    """A paragraph whose lines keep the model's indentation."""
 
     def read(self, token: Token, content: Content) -> Content:
-        """The same, indented."""
+        """Return the content, indented."""
         indents = token.meta.get(INDENTS, [])
         lines = content.split("\n")
         if not any(indents) or len(lines) != len(indents):
@@ -56,14 +56,14 @@ class IndentedParagraph(GrowingParagraph):
 
 
 class AlignedCells(RowedCells):
-    """The cells of a table, each as its column is aligned, no wider than they need."""
+    """The cells of a table, aligned by column and no wider than their text."""
 
     def __init__(self, headers: list[Content], rows: list[list[Content]], alignments: list[Alignment]) -> None:
         super().__init__(headers, rows)
         self._alignments = alignments
 
     def show_rows(self, rows: list[list[Content]]) -> None:
-        """Aligns them."""
+        """Store the rows and align their cells."""
         self.rows = rows
         columns = zip_longest(self.headers, *rows, fillvalue=Content(""))
         self.styles.width = 1 + sum(BESIDE + max(cell.cell_length for cell in cells) for cells in columns)
@@ -72,48 +72,50 @@ class AlignedCells(RowedCells):
 
 
 class AlignedTable(RowedTable):
-    """A table that heeds the colons of its second line."""
+    """A table that respects the alignment colons of its second line."""
 
     def cells(self, headers: list[Content], rows: list[list[Content]]) -> AlignedCells:
-        """Its cells."""
+        """Return the widget for the cells."""
         return AlignedCells(headers, rows, [alignment(each) for each in heads(self)])
 
 
 def may_be_set(block: MarkdownBlock) -> bool:
-    """Does it take what another one of its kind has, where it stands? A table only once it has rows."""
+    """Return whether the block's content can be replaced in place by another block of its kind; a table's only if it
+    has rows.
+    """
     has_rows = isinstance(block, AlignedTable) and any(cells.rows for cells in block.query(AlignedCells))
     return has_rows or isinstance(block, GrowingParagraph | GrowingFence)
 
 
 def heads(block: MarkdownBlock) -> list[MarkdownTH]:
-    """The cells of a table's first line."""
+    """Return the cells of a table's first line."""
     return [each for row in blocks_of(blocks_of(block)[0]) for each in blocks_of(row) if isinstance(each, MarkdownTH)]
 
 
 def alignment(cell: MarkdownTH) -> Alignment:
-    """As the parser says it of a cell."""
+    """Return the alignment that the parser found for a cell."""
     return ALIGNMENTS.get(str(token_of(cell).attrs.get("style")), "left")
 
 
 def last_begin(tokens: Sequence[Token]) -> int:
-    """The line where the last block begins, or where that is a list, its last item."""
+    """Return the line where the last block begins or, if it is a list, its last item."""
     begins = [each.map[0] for each in tokens if each.map and begins_block(each)]
     return begins[-1] if begins else 0
 
 
 def begins_block(token: Token) -> bool:
-    """Is it the first of a block that stands by itself, or of an item of such a list?"""
+    """Return whether the token begins a top-level block, or an item of a top-level list."""
     return token.level == 0 or (token.level == 1 and token.type == "list_item_open")
 
 
 def facts_of(blocks: Sequence[MarkdownBlock], markdown: str) -> Iterator[object]:
-    """What tells each of the blocks of that text from another one."""
+    """Return facts to compare each of the blocks of a text with others."""
     lines = markdown.splitlines()
     return ((each.source_range, lines[slice(*each.source_range)], outline(each)) for each in blocks)
 
 
 def n_equal(some: Iterable[object], others: Iterable[object]) -> int:
-    """How many from the first on are the same in both."""
+    """Return the number of equal leading elements."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False)))
 
 
@@ -134,15 +136,15 @@ class ReplyMarkdown(Markdown):
     def __init__(self) -> None:
         super().__init__(classes="answer", open_links=False, parser_factory=markdown_parser)
         self._text = ""
-        self._last_begin = 0  # line of it
+        self._last_begin = 0  # line where the last block or item begins
 
     @property
     def source(self) -> str:
-        """What is shown."""
+        """The shown text."""
         return self._text
 
     def update(self, markdown: str) -> AwaitComplete:
-        """Shows another text; the blocks that it begins with and that are there already stay, or grow."""
+        """Show another text; leading blocks that are already there stay, or grow."""
         return AwaitComplete(self._settle(markdown))
 
     async def _settle(self, markdown: str) -> None:
@@ -157,8 +159,9 @@ class ReplyMarkdown(Markdown):
                 await self._add(wanted[n_same:])
 
     def append(self, markdown: str) -> AwaitComplete:
-        """Shows more; its last block is parsed again from its beginning, or from that of its last item. Textual parses
-        from the last line, which takes fences, lists and paragraphs of several lines apart.
+        """Show more text; the last block is parsed again from its beginning, or from that of its last item.
+
+        Textual parses from the last line, which breaks fences, lists and paragraphs of several lines.
         """
         return AwaitComplete(self._grow(markdown))
 
@@ -173,13 +176,13 @@ class ReplyMarkdown(Markdown):
                 await self._add(more)
 
     async def _add(self, blocks: Sequence[MarkdownBlock]) -> None:
-        """Puts blocks at the end."""
+        """Mount blocks at the end."""
         if blocks and not self.query_children(MarkdownBlock):
             blocks[0].add_class(FIRST)
         await self.mount_all(blocks)
 
     async def _continue(self, last: MarkdownBlock, more: list[MarkdownBlock]) -> list[MarkdownBlock]:
-        """Has the last block become the first of these, and returns what is to follow."""
+        """Turn the last block into the first of these, and return the blocks to mount after it."""
         begin, end = last.source_range[0], more[0].source_range[1]
         if type(last) is type(more[0]) and may_be_set(last):
             await set_to(last, more[0])
@@ -192,7 +195,7 @@ class ReplyMarkdown(Markdown):
         return more[1:]
 
     def _blocks_from(self, line: int) -> list[MarkdownBlock]:
-        """The blocks of the text from that line on."""
+        """Return the blocks of the text from that line on."""
         tokens = markdown_parser().parse("".join(self.source.splitlines(keepends=True)[line:]))
         self._last_begin = line + last_begin(tokens)
         blocks = parsed(self, tokens)
@@ -202,6 +205,6 @@ class ReplyMarkdown(Markdown):
         return blocks
 
     def scroll_code(self, direction: int) -> None:
-        """Scrolls wide code to the right, or to the left for -1."""
+        """Scroll wide code to the right, or to the left for -1."""
         for fence in self.query(MarkdownFence):
             fence.scroll_relative(x=direction * STEP, animate=False)

@@ -1,7 +1,7 @@
-"""The line above the prompt: what is being loaded, read or fetched, the numbers of the reply, and the reason when
+"""The line above the prompt: progress of loading, reading or fetching, the numbers of the reply, and the reason why
 speculation is off.
 
-Shows words and shares that it is given; knows neither engine nor chat.
+Shows given words and shares; knows neither engine nor chat.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MARGIN = 2
 
 
 class StatusLine(Vertical):
-    """One line, and one more for what must not be overlooked."""
+    """One line, and one more for warnings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class StatusLine(Vertical):
         self._sentence = self._requests = ""
 
     def compose(self) -> ComposeResult:
-        """A progress bar that is there while something loads, the numbers, a sentence."""
+        """Yield a progress bar for loading, one for downloads, the numbers, and a sentence."""
         with Horizontal(id="progress"):
             yield Label(id="what", markup=False)
             yield ProgressBar(total=1.0, show_eta=False)
@@ -36,7 +36,7 @@ class StatusLine(Vertical):
         yield Static(id="sentence")
 
     def show_progress(self, what: str, share: float | None = None) -> None:
-        """Shows what is done, in place of the numbers, and how much of it, where that is known."""
+        """Show an activity in place of the numbers, with its finished share if that is known."""
         self.add_class("-busy")
         self.query_one("#what", Label).update(what)
         bar = self.query_one("#progress ProgressBar", ProgressBar)
@@ -45,34 +45,34 @@ class StatusLine(Vertical):
             bar.update(progress=share)
 
     def end_progress(self) -> None:
-        """Shows the numbers again."""
+        """Show the numbers again."""
         self.remove_class("-busy")
 
     def show_download(self, what: str, share: float) -> None:
-        """Shows how much of a download is here."""
+        """Show the finished share of a download."""
         self.add_class("-fetching")
         self.query_one("#file", Label).update(what)
         self.query_one("#fetching ProgressBar", ProgressBar).update(progress=share)
 
     def end_download(self) -> None:
-        """Shows no download any more."""
+        """Hide the download."""
         self.remove_class("-fetching")
 
     def show_numbers(self, numbers: list[str]) -> None:
-        """Shows as many as fit, the first ones first."""
+        """Show as many numbers as fit, from the first on."""
         self._numbers = numbers
         requests = [self._requests] if self._requests else []
         line = fitted([*numbers[:2], *requests, *numbers[2:]], self.size.width - MARGIN)
         self.query_one("#numbers", Static).update(Content(line), layout=False)
 
     def show_requests(self, summary: str) -> None:
-        """Shows what editors have asked for, among the numbers."""
+        """Show the number of requests from editors, among the numbers."""
         if summary != self._requests:
             self._requests = summary
             self.show_numbers(self._numbers)
 
     def show_sentence(self, sentence: str) -> None:
-        """Shows a sentence that stays, or none for ""."""
+        """Show a sentence that stays, or none for ""."""
         label = self.query_one("#sentence", Static)
         if sentence == self._sentence:
             return
@@ -81,5 +81,5 @@ class StatusLine(Vertical):
         label.display = bool(sentence)
 
     def on_resize(self) -> None:
-        """Another width has room for other numbers."""
+        """Fit the numbers to the new width."""
         self.show_numbers(self._numbers)

@@ -1,4 +1,4 @@
-"""The list of what may follow what is being typed, a line each. Knows suggestions; changes no text."""
+"""The list of suggestions for the typed text, a line each. Knows suggestions; changes no text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from textual.widgets.option_list import Option
 
 from app.tui.completion import Suggestion
 
-WIDEST = 44  # columns for what is typed; the rest is for what is told of it
+WIDEST = 44  # maximal columns for the text; the rest is for its note
 GAP = 2
 
 
@@ -23,7 +23,7 @@ class SuggestionList(OptionList, can_focus=False):
         self._shown: Sequence[Suggestion] = ()
 
     def show(self, suggestions: Sequence[Suggestion], choice: int | None) -> None:
-        """Shows these, one of them marked."""
+        """Show these suggestions with one of them marked."""
         if suggestions != self._shown:
             self._shown = suggestions
             width = min(WIDEST, self.app.size.width // 3, max((len(name(each)) for each in suggestions), default=0))
@@ -34,12 +34,12 @@ class SuggestionList(OptionList, can_focus=False):
 
 
 def name(suggestion: Suggestion) -> str:
-    """How it is listed."""
+    """Return the text in the list."""
     return suggestion.shown or suggestion.text
 
 
 def row(suggestion: Suggestion, width: int) -> Content:
-    """What is typed, in a column, and what it does."""
+    """Return a line with the text, in a column, and its note."""
     shown = name(suggestion)
     if not suggestion.note:
         return Content(shown)

@@ -1,6 +1,6 @@
 """The messages of a chat on screen, and the reply that grows at the end.
 
-Knows the branch that it shows, to read it; makes no replies and changes no chat.
+Reads the branch that it shows; generates no replies and changes no chat.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WELCOME = (
 
 
 class Transcript(MessageScroll, can_focus=False):
-    """A part of a branch, and the reply that comes."""
+    """A part of a branch, and the current reply."""
 
     def __init__(self, branch: ChatBranch, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -33,8 +33,8 @@ class Transcript(MessageScroll, can_focus=False):
         self._offers: Sequence[Offer] = ()
 
     async def show(self, branch: ChatBranch, at: int | None = None) -> None:
-        """Shows a branch at its end, or has the focus at a message of it. What it has in common with the one that was
-        there stays as it is.
+        """Show a branch at its end, or focus one of its messages. The views of messages in common with the previous
+        branch stay.
         """
         if branch is not self._branch:
             self._branch, self._part, self._coming, self._owed = branch, ShownPart(), None, 0.0
@@ -47,18 +47,18 @@ class Transcript(MessageScroll, can_focus=False):
         if at is None:
             self.anchor()
         elif (view := self._find(at)) is not None:
-            if self.max_scroll_y > 0:  # a short chat is seen as a whole
+            if self.max_scroll_y > 0:  # a short chat is entirely visible
                 self.release_anchor()
             view.focus()
 
     async def offer(self, offers: Sequence[Offer]) -> None:
-        """Shows these wherever a chat is empty."""
+        """Show these offers in every empty chat."""
         self._offers = offers
         if self.query(Welcome):
             await self.show(self._branch)
 
     async def _replace_from(self, n_same: int) -> None:
-        """Shows other messages after the first so many."""
+        """Replace the messages after the first `n_same`."""
         stay = {each.id for each in self._part.messages[:n_same]}
         with self.app.batch_update():
             await self.remove_children([view for view in self.query(MessageView) if view.message_id not in stay])
@@ -68,7 +68,7 @@ class Transcript(MessageScroll, can_focus=False):
         await self._end_offers()
 
     async def add(self, message: StoredMessage) -> None:
-        """Shows a new message at the end."""
+        """Show a new message at the end."""
         if not self._part.is_last:
             await self._put(*self._part.at_end())
         self._coming = message.id if message.role == "assistant" else None
@@ -79,7 +79,7 @@ class Transcript(MessageScroll, can_focus=False):
         self.anchor()
 
     async def append(self, message_id: int, pieces: Sequence[Piece]) -> None:
-        """Shows more of a reply, where it is on screen."""
+        """Show more of a reply, if it is on screen."""
         self._coming = message_id
         self._tell()
         if (message := self._part.find(message_id)) is not None:
@@ -90,7 +90,7 @@ class Transcript(MessageScroll, can_focus=False):
                 view.show_tokens()
 
     async def settle(self, message_id: int, pieces: Sequence[Piece], facts: dict[str, Any]) -> None:
-        """Shows a complete reply with its numbers, where it is on screen."""
+        """Show a complete reply with its numbers, if it is on screen."""
         was_coming, self._coming = self._coming, None
         self._tell(was_coming is not None)
         if (message := self._part.find(message_id)) is not None:
@@ -99,13 +99,13 @@ class Transcript(MessageScroll, can_focus=False):
             await view.settle(pieces, facts)
 
     def tell(self, message: StoredMessage) -> None:
-        """Shows what else became of a reply, now and wherever it comes on screen."""
+        """Show other facts of a reply, now or when it comes on screen."""
         self._part.replace(message)
         if (view := self._find(message.id)) is not None:
             view.tell(message.facts)
 
     async def _end_offers(self) -> None:
-        """What is offered of the last reply is not offered of those before it."""
+        """Remove the offer to continue from all replies but the last."""
         last = self._part.messages[-1].id
         for view in self.views("assistant"):
             end = view.facts.get("end", "")
@@ -113,30 +113,30 @@ class Transcript(MessageScroll, can_focus=False):
                 await view.settle(view.pieces, {**view.facts, "end": end.removesuffix(GOES_ON)})
 
     def toggle_tokens(self) -> None:
-        """Shows replies in the colours of their drafters, or as Markdown again."""
+        """Show replies in the colors of their drafters, or as Markdown again."""
         self.toggle_class("-tokens")
         for view in self.views("assistant"):
             view.show_tokens()
 
     def views(self, role: str) -> list[MessageView]:
-        """The messages of one side that are on screen."""
+        """Return the views of one role that are on screen."""
         return [view for view in self.query(MessageView) if view.role == role]
 
     def passes(self) -> list[Pass]:
-        """Those of the replies on screen, as they were kept."""
+        """Return the stored passes of the replies on screen."""
         return [each for view in self.views("assistant") for each in stats_of(view.facts).steps]
 
     def _find(self, message_id: int) -> MessageView | None:
         return next((view for view in self.query(MessageView) if view.message_id == message_id), None)
 
     def _nothing(self) -> Welcome:
-        """What is seen in an empty chat."""
+        """Return the content of an empty chat."""
         return Welcome(WELCOME, self._offers)
 
     def _view(self, message: StoredMessage) -> MessageView:
-        """A message, without what is offered of the last one only."""
+        """Return the view of a message; the offer to continue is only on the last one."""
         facts = dict(message.facts)
-        if message.id == self._coming:  # what is kept of it is for the case that it never ends
+        if message.id == self._coming:  # its stored "end" is only for a crash of the chat
             facts.pop("end", None)
         elif message.id != self._part.messages[-1].id and "end" in facts:
             facts["end"] = facts["end"].removesuffix(GOES_ON)

@@ -1,4 +1,4 @@
-"""Tiny random models of many families, each with the metadata, tensors and kind of vocabulary that its real ones have.
+"""Tiny random models of many families, with the metadata, tensors and kind of vocabulary of the real ones.
 
-They say nothing, but every layer counts in what they say. Knows files; what is to be true of the models is for tests.
+Their text is meaningless, but every layer affects it. Knows files; the tests define the expected properties.
 """

@@ -1,4 +1,4 @@
-"""Families in which every layer attends: whole contexts, sliding windows, latent keys, mixtures of experts."""
+"""Families with attention in every layer: whole contexts, sliding windows, latent keys, mixtures of experts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Families whose files have layers that only draft (MTP), one where nothing else is said. Most are models of other
-lists with that layer added.
-"""
+"""Families whose files have drafting layers (MTP). Most are models of other lists with that layer added."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ LATENT: dict[str, Any] = {
 
 
 def step35(n_drafting: int) -> Family:
-    """With so many layers that only draft."""
+    """Return the family with `n_drafting` drafting layers."""
     return usual(
         "step35",
         layers=4 + n_drafting,
@@ -43,7 +41,7 @@ def step35(n_drafting: int) -> Family:
 
 
 def with_layer(family: Family, **more: Value) -> Family:
-    """The same with a layer more, which only drafts."""
+    """Return the family with an additional drafting layer."""
     n_layers = family.metadata["block_count"]
     assert isinstance(n_layers, int)
     own = {"block_count": n_layers + 1, "nextn_predict_layers": 1}

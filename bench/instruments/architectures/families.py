@@ -1,4 +1,4 @@
-"""The families by name: the metadata of a tiny model of each, and which optional tensors its files have."""
+"""The families by name: the metadata of a tiny model of each, and the optional tensors in its files."""
 
 from __future__ import annotations
 

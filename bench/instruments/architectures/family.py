@@ -1,4 +1,4 @@
-"""What makes a family: metadata, vocabulary, and the tensors that only some files have."""
+"""Definition of a family: metadata, vocabulary, and the tensors that only some files have."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 BPE, SPM, WORDPIECE = "bpe", "spm", "wordpiece"
 EPSILON, RMS_EPSILON = "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"
 QKV_BIASES, SSM_BIASES, ALL_BIASES = r"attn_[qkv]\.bias", r"ssm_(conv1d|dt)\.bias", r".*bias"
-WINDOW = 64  # tokens that sliding-window layers look back
+WINDOW = 64  # tokens in the window of sliding-window layers
 
 Value = bool | int | float | str | list[bool] | list[int]
 
-# Metadata that several families share, in `usual`'s spelling
+# Metadata that several families share, as keyword arguments of `usual`
 MOE: dict[str, Any] = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 96}
 MLA: dict[str, Any] = {
     "attention__kv_lora_rank": 64,
@@ -26,18 +26,18 @@ MLA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A tiny model to be written. Tensors are named by regular expressions."""
+    """A tiny model to write. Tensors are selected by regular expressions."""
 
     architecture: str
-    metadata: Mapping[str, Value]  # by key, without the architecture's name before it
+    metadata: Mapping[str, Value]  # by key, without the architecture's prefix
     vocabulary: str = BPE
-    biases: str = ""  # those that the files have
-    dropped: str = ""  # tensors that the library takes and the files do not have
-    is_tied: bool = False  # the head is the embeddings
+    biases: str = ""  # bias tensors in the files
+    dropped: str = ""  # tensors that the library supports and the files do not have
+    is_tied: bool = False  # whether the output head is the embedding table
 
     @property
     def layers(self) -> str:
-        """What the layers are, in words for a table."""
+        """The kinds of layers, in words for a table."""
         metadata, found = self.metadata, ["attention"]
         if any(key.startswith(("ssm.", "wkv.", "shortconv.", "kda.")) for key in metadata):
             found = ["recurrent and attention"] if "attention.head_count" in metadata else ["recurrent"]
@@ -67,9 +67,9 @@ def usual(
     is_tied: bool = False,
     **more: Value,
 ) -> Family:
-    """A family with the metadata that nearly all have, and `more`, in whose names `__` is a dot.
+    """Return a family with the metadata that nearly all have, and `more`, in whose names `__` is a dot.
 
-    No heads: no attention. head: a head's numbers, where they are not width / heads.
+    heads: 0 for no attention. head: values of an attention head, if not width / heads.
     """
     metadata: dict[str, Value] = {
         "context_length": context,

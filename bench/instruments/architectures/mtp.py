@@ -1,4 +1,4 @@
-"""Writes a tiny model of a family of `drafting`, with what its drafting layer has and the library does not ask for."""
+"""Writes a tiny model of a family of `drafting`, with the drafting-layer tensors missing in the library's list."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.instruments.architectures.writer import Tensors, random_tensors, writ
 
 
 def write_drafting(name: str, folder: Path, without: str = "", seed: int = 1) -> Path:
-    """Writes `folder/name.gguf`, without tensors whose names begin so."""
+    """Write `folder/name.gguf`, without the tensors whose names begin with `without`."""
     family, tensors = FAMILIES[name], random_tensors(name, folder, seed)
     last = f"blk.{int(str(family.metadata['block_count'])) - 1}"
     if family.architecture == "mimo2":
@@ -24,7 +24,7 @@ def write_drafting(name: str, folder: Path, without: str = "", seed: int = 1) ->
 
 
 def entry(prefix: str, width: int) -> Tensors:
-    """What takes a state and a token in, where the library tells of it only if the file has it."""
+    """Return the input tensors of a drafting layer, which the library lists only if the file has them."""
     rng = np.random.default_rng(2)
     norms = {f"{prefix}.{name}.weight": np.ones(width, dtype=np.float32) for name in ("enorm", "hnorm")}
     return norms | {f"{prefix}.eh_proj.weight": rng.standard_normal((width, 2 * width), dtype=np.float32) * width**-0.5}

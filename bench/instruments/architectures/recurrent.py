@@ -1,4 +1,6 @@
-"""Families with layers that keep a state instead of keys and values: all of them, or between layers that attend."""
+"""Families with recurrent layers, which keep a state instead of keys and values: all of them, or some among attention
+layers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model says, with drafts of one kind or another, so that it can be held against plain decode."""
+"""Replies of a model with various drafters, for comparison with plain decode."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 
-PROMPTS = ("hello", "hello world one two three. " * 12)  # the second is longer than any window here
+PROMPTS = ("hello", "hello world one two three. " * 12)  # the second is longer than any sliding window here
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request; the prediction is for the drafter of that name."""
+    """A request; `prediction` is for the drafter of that name."""
 
     prompt: str
     sampling: Sampling
@@ -25,21 +25,21 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One reply."""
+    """A reply."""
 
     tokens: tuple[int, ...]
     text: str
     n_drafted: int
     n_accepted: int
-    why_plain: str  # the code of the reason; "" where drafts were made
+    why_plain: str  # the code of the reason for plain decode; "" if there were drafts
 
     def is_as(self, other: Said) -> bool:
-        """Is it the same reply?"""
+        """Return whether both replies are the same."""
         return (self.tokens, self.text) == (other.tokens, other.text)
 
 
 def replies(path: Path, draft: Path | None, options: Options, asked: Iterable[Asked]) -> list[Said]:
-    """The replies of a fresh engine, one after the other."""
+    """Return the replies of a fresh engine, one after the other."""
     engine = LoadedEngine(Pair(path.stem, path, draft), options)
     try:
         return [reply(engine, each) for each in asked]
@@ -48,7 +48,7 @@ def replies(path: Path, draft: Path | None, options: Options, asked: Iterable[As
 
 
 def reply(engine: LoadedEngine, asked: Asked) -> Said:
-    """One reply, whole."""
+    """Return one whole reply."""
     chunks = list(engine.reply(asked.prompt, asked.sampling, asked.max_tokens, prediction=asked.prediction))
     stats = chunks[-1].stats
     assert stats is not None
@@ -62,6 +62,6 @@ def reply(engine: LoadedEngine, asked: Asked) -> Said:
 
 
 def requests(temperatures_and_seeds: Iterable[tuple[float, int]], max_tokens: int) -> list[Asked]:
-    """Every prompt with each of these."""
+    """Return every prompt with each temperature and seed."""
     samplings = [Sampling(temperature, seed=seed) for temperature, seed in temperatures_and_seeds]
     return [Asked(prompt, sampling, max_tokens) for prompt in PROMPTS for sampling in samplings]

@@ -1,4 +1,4 @@
-"""A random walk of contexts and drafts over one cache, each row of logits held against a fresh context's prefill."""
+"""A random walk of contexts and drafts over one cache, whose logits are compared with a fresh context's prefill."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 MAX_DRAFT, MAX_CUT, MAX_GROWTH = 12, 30, 60
 N_BATCH = 512
 ROUNDING = 0.1  # of the logits' standard deviation; a wrong token in the cache makes several times that
-FIRST_WORD = 4  # the tokens before it are special in some vocabularies
+FIRST_WORD = 4  # token ids below are special in some vocabularies
 
 
 @dataclass(slots=True)
 class Rewinds:
-    """What was seen on a walk. Differences are of logits, as shares of these logits' standard deviation."""
+    """The results of a walk. Differences are of logits, as shares of their standard deviation."""
 
     differences: list[float] = field(default_factory=list)  # of each row compared
-    n_flips: int = 0  # rows of which another token was the likeliest
-    n_miscounted: int = 0  # passes that decoded more or fewer rows than `n_cached` had said
-    n_again: int = 0  # rows decoded once more, although the context before still began with them
+    n_flips: int = 0  # rows with another likeliest token
+    n_miscounted: int = 0  # passes whose number of decoded rows did not match `n_cached`
+    n_again: int = 0  # rows decoded again, although the context shares them with the previous one
     n_passes: int = 0
-    longest: int = 0  # tokens of context and draft
+    longest: int = 0  # most tokens of context and draft
 
     @property
     def worst(self) -> float:
-        """The largest difference of all."""
+        """The largest difference."""
         return max(self.differences)
 
     @property
     def again(self) -> float:
-        """Rows decoded once more, per pass."""
+        """Rows decoded again, per pass."""
         return self.n_again / self.n_passes
 
     @property
     def is_right(self) -> bool:
-        """Is nothing left of what was dropped, and was the work foretold?"""
+        """Whether no trace of dropped tokens is left, and all decoded rows were predicted by `n_cached`."""
         return self.worst <= ROUNDING and not self.n_miscounted
 
 
 def random_rewinds(path: Path, n_passes: int, n_ctx: int, n_first: int = 20, seed: int = 3) -> Rewinds:
-    """Walks from a context of `n_first` tokens; all stay shorter than `n_ctx`."""
+    """Return the results of a walk from a context of `n_first` tokens; all contexts stay shorter than `n_ctx`."""
     model = LlamaModel(path)
     live, fresh = (open_backend(model, n_ctx, MAX_DRAFT + 1, N_BATCH) for _ in range(2))
     try:
@@ -57,17 +57,17 @@ def random_rewinds(path: Path, n_passes: int, n_ctx: int, n_first: int = 20, see
 
 
 class Walk:
-    """One walk: `live` is rewound, `fresh` is emptied before every look."""
+    """A walk: `live` is rewound, `fresh` is emptied before every comparison."""
 
     def __init__(self, live: LlamaBackend, fresh: LlamaBackend, n_first: int, seed: int) -> None:
         self.live, self.fresh, self.rng, self.seen = live, fresh, np.random.default_rng(seed), Rewinds()
-        self.held: Tokens = np.zeros(0, dtype=np.int32)  # what the last pass left
+        self.held: Tokens = np.zeros(0, dtype=np.int32)  # tokens cached by the last pass
         self.context = self._tokens(n_first)
         for backend in (live, fresh):
             backend.set_threads(1, 1)
 
     def over(self, n_passes: int) -> Rewinds:
-        """So many passes."""
+        """Run `n_passes` passes and return the results."""
         for _ in range(n_passes):
             draft, context = self._draft(), self.context
             logits = self._pass(context, draft)
@@ -79,13 +79,13 @@ class Walk:
         return self.rng.integers(FIRST_WORD, self.live.n_vocab, n).astype(np.int32)
 
     def _draft(self) -> Draft:
-        """Nothing for every other pass, and where drafts could not be rejected."""
+        """Return a random draft; none in every other pass, and for models that cannot reject drafts."""
         if not self.live.n_rewindable or self.rng.random() < 0.5:
             return NO_DRAFT
         return Draft(tuple(self._tokens(int(self.rng.integers(1, MAX_DRAFT + 1))).tolist()))
 
     def _pass(self, context: Tokens, draft: Draft) -> Logits:
-        """The logits, and what the pass took."""
+        """Return the logits of a pass, and count its rows."""
         seen, before, n_cached = self.seen, self.live.n_decoded, self.live.n_cached(context)
         logits = self.live.forward(context, draft).copy()
         n_decoded = self.live.n_decoded - before
@@ -98,15 +98,15 @@ class Walk:
         return logits
 
     def _compare(self, context: Tokens, draft: Draft, logits: Logits) -> None:
-        """The row after the context, and the row after the draft."""
+        """Compare the row after the context, and the row after the draft."""
         for row in {0, len(draft)}:
-            self.fresh.forward(self._tokens(1))  # of the context nothing is held after it
+            self.fresh.forward(self._tokens(1))  # drops the context from the cache
             expected = self.fresh.forward(self.held[: len(context) + row])[0]
             self.seen.differences.append(float(np.abs(logits[row] - expected).max() / expected.std()))
             self.seen.n_flips += int(logits[row].argmax() != expected.argmax())
 
     def _next(self, draft: Draft, likeliest: int) -> Tokens:
-        """The context of the next pass: some of the draft and a token after it, or something that people do."""
+        """Return the context of the next pass: part of the draft and another token, or an edited context."""
         if draft.tokens:
             n_taken = int(self.rng.integers(0, len(draft) + 1))
             return np.concatenate([self.held[: len(self.context) + n_taken], self._tokens(1)])
@@ -114,7 +114,7 @@ class Walk:
         return context if len(context) < self.live.n_ctx - MAX_DRAFT else context[: self.live.n_ctx // 2]
 
     def _edited(self, likeliest: int) -> Tokens:
-        """The context with a token more, with many more, cut, or with another token in its second half."""
+        """Return the context with one more token, with many more, cut, or with another token in its second half."""
         context, rng = self.context, self.rng
         match rng.integers(4):
             case 0:

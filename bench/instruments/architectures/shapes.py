@@ -1,7 +1,8 @@
-"""The tensors that llama.cpp wants for a file's metadata, asked of llama.cpp, so that nobody lists shapes by hand.
+"""The tensors that llama.cpp requires for a file's metadata, from llama.cpp itself, so that no shapes are listed by
+hand.
 
-A program of its own, because the library aborts on metadata that it does not expect:
-`python -m bench.instruments.architectures.shapes HEADER.gguf` prints JSON.
+A program of its own, because the library aborts on unexpected metadata: `python -m
+bench.instruments.architectures.shapes HEADER.gguf` prints JSON.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-QUIET = {"GGML_NO_BACKTRACE": "1"}  # an abort would else look for a debugger
-Shapes = dict[str, list[int]]  # by name, the axis that lies together in memory first
+QUIET = {"GGML_NO_BACKTRACE": "1"}  # otherwise an abort searches for a debugger
+Shapes = dict[str, list[int]]  # by name, the contiguous axis first
 
 
 class ShapeError(Exception):
-    """The library does not take the metadata."""
+    """The library rejects the metadata."""
 
 
 class InitParams(ctypes.Structure):
@@ -29,7 +30,7 @@ class InitParams(ctypes.Structure):
 
 
 def tensor_shapes(header: Path) -> Shapes:
-    """Asks in a process of its own. Raises ShapeError."""
+    """Return the shapes, found in a process of its own. Raises ShapeError."""
     command = [sys.executable, "-m", __name__, str(header)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | QUIET)
     if done.returncode:
@@ -40,7 +41,7 @@ def tensor_shapes(header: Path) -> Shapes:
 
 
 def main(path: str) -> None:
-    """Prints the shapes."""
+    """Print the shapes."""
     import llama_cpp.llama_cpp as lib
 
     from runtime.backends.private_llama import Tensor, ggml
@@ -65,7 +66,7 @@ def main(path: str) -> None:
 
 
 def without_ones(shape: list[int]) -> list[int]:
-    """Without the axes of length 1 at its end, of which one is kept."""
+    """Remove trailing axes of length 1, but keep at least one axis."""
     while len(shape) > 1 and shape[-1] == 1:
         shape.pop()
     return shape

@@ -1,6 +1,6 @@
-"""Which of a family's tensors its files have, and random values for them.
+"""The tensors in a family's files, and random values for them.
 
-Scaled so that attention is sharp, no layer drowns another, and logits depend on every part of the context.
+Values are scaled so that attention is sharp, no layer drowns another, and logits depend on every part of the context.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.instruments.architectures.family import Family
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
-# Taken by the library, but in no file of these families
+# Supported by the library, but in no file of these families
 OPTIONAL = re.compile(r"(\.scale|\.input_scale|\.lora_[ab])$|^cls|^dense_|^output_s|rope_factors|rope_freqs")
 NEEDED = {"gemma4": re.compile(r"rope_freqs|ffn_gate_inp\.scale")}
 HEAD = "output.weight"
@@ -29,7 +29,7 @@ FLOATS = re.compile(
 
 
 def has(family: Family, tensor: str) -> bool:
-    """Do the family's files have this tensor of those that the library takes?"""
+    """Return whether the family's files have this tensor of those that the library supports."""
     needed = NEEDED.get(family.architecture)
     if OPTIONAL.search(tensor) and not (needed and needed.search(tensor)):
         return False
@@ -43,38 +43,38 @@ def has(family: Family, tensor: str) -> bool:
 
 
 def is_float(tensor: str, shape: tuple[int, ...]) -> bool:
-    """Is it kept at full precision?"""
+    """Return whether the tensor is kept at full precision."""
     return len(shape) == 1 or bool(FLOATS.search(tensor)) or not tensor.endswith(".weight")
 
 
 def normal(scale: float, mean: float = 0.0) -> Draw:
-    """Normally distributed values."""
+    """Return a generator of normally distributed values."""
     return lambda rng, shape: mean + scale * rng.standard_normal(shape)
 
 
 def uniform(low: float, high: float) -> Draw:
-    """Evenly distributed values."""
+    """Return a generator of uniformly distributed values."""
     return lambda rng, shape: rng.uniform(low, high, shape)
 
 
 def mixing(gain: float) -> Draw:
-    """A matrix after which numbers are `gain` times as large as before."""
+    """Return a generator of matrices that scale vectors by about `gain`."""
     return lambda rng, shape: rng.standard_normal(shape) * gain / np.sqrt(shape[-1])
 
 
 def decays(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-    """How fast states fade: some at once, some after a hundred tokens."""
+    """Return decay rates of states, from immediate decay to a hundred tokens."""
     values: Floats = -np.exp(rng.uniform(-2.0, 1.0, shape))
     return values
 
 
 def ones(_: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-    """Factors that change nothing."""
+    """Return factors that change nothing."""
     return np.ones(shape)
 
 
 NORMS = r"norm(_\w+)?\.weight$|time_mix_ln\.weight|ssm_d$|altup_correct_scale|layer_output_scale"
-# The first that fits a name decides
+# The first pattern that matches a name decides
 DRAWS: list[tuple[re.Pattern[str], Draw]] = [
     (re.compile(pattern), draw)
     for pattern, draw in (
@@ -90,15 +90,15 @@ DRAWS: list[tuple[re.Pattern[str], Draw]] = [
         (r"attn_(q|k|qkv|q_b|k_b)\.", mixing(2.0)),
     )
 ]
-EMBEDDINGS_OF_GEMMA = normal(0.05)  # which are multiplied by the root of the width
-# So many layers that rounding would grow into another text, if each added what few layers add
+EMBEDDINGS_OF_GEMMA = normal(0.05)  # the model multiplies them by the root of the width
+# With so many layers, rounding would grow until the text changes, if each layer added as much as in a shallow model
 DEEP = "gemma3n"
 AFTER_LAYER = re.compile(r"post_\w*norm\.weight$")
 WHISPER = normal(0.02, mean=0.1)
 
 
 def values(family: Family, tensor: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float32]:
-    """Random values of a tensor; `shape` is in numpy's order."""
+    """Return random values of a tensor; `shape` is in numpy's order."""
     draw = next((draw for pattern, draw in DRAWS if pattern.search(tensor)), None)
     if tensor.startswith("token_embd.") and family.architecture.startswith("gemma"):
         draw = EMBEDDINGS_OF_GEMMA

@@ -1,4 +1,4 @@
-"""Families that write no text from left to right, and are to be refused: encoders, embeddings, diffusion."""
+"""Families that generate no text from left to right and must be refused: encoders, embeddings, diffusion."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ TEXTLESS: dict[str, Family] = {
         pooling_type=MEAN,
     ),
 }
-# Made for embeddings of a model that wrote: it loads, and is refused when it is asked to write
+# An embedding model based on a generating one: it loads, and is refused when it has to generate
 EMBEDDERS: dict[str, Family] = {"qwen3embedding": usual("qwen3", head=64, is_tied=True, pooling_type=LAST)}

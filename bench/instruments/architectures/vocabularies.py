@@ -1,4 +1,4 @@
-"""Vocabularies of 512 tokens, of the three kinds that the families have. Any text can be written in them."""
+"""Vocabularies of 512 tokens, of the three kinds that the families have. Any text can be encoded in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.instruments.shapes import N_BASE, add_vocabulary
 
 N_VOCAB = 512
 PRINTABLE = [chr(code) for code in range(33, 127)]
-SPACE = "▁"  # as SentencePiece and llama.cpp's WordPiece spell the one before a word
+SPACE = "▁"  # the space before a word in SentencePiece and llama.cpp's WordPiece
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -19,13 +19,13 @@ TEMPLATE = (
 
 
 def add_bpe(writer: GGUFWriter) -> None:
-    """Bytes as GPT-2 writes them, and words that text is hardly ever split into."""
+    """Add GPT-2's bytes, and words that hardly ever occur in text."""
     add_vocabulary(writer, [f"w{i}" for i in range(N_VOCAB - N_BASE)], ["w 0"])
 
 
 def add_spm(writer: GGUFWriter) -> None:
-    """SentencePiece: characters that join into words, and bytes for all others."""
-    special = ["<unk>", "<s>", "</s>", "<|endoftext|>"]  # the last one is looked for in phi3's
+    """Add a SentencePiece vocabulary: characters that join into words, and bytes for all others."""
+    special = ["<unk>", "<s>", "</s>", "<|endoftext|>"]  # the library searches phi3's for the last one
     byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
     words = [SPACE, *PRINTABLE, *(f"{SPACE}{character}" for character in PRINTABLE)]
     words += [f"w{i}" for i in range(N_VOCAB - len(special) - len(byte_tokens) - len(words))]
@@ -41,7 +41,7 @@ def add_spm(writer: GGUFWriter) -> None:
 
 
 def add_wordpiece(writer: GGUFWriter) -> None:
-    """WordPiece: characters that begin a word, and those that go on with it."""
+    """Add a WordPiece vocabulary: characters that begin a word, and those that continue it."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     words = [*(f"{SPACE}{character}" for character in PRINTABLE), *PRINTABLE]
     words += [f"w{i}" for i in range(N_VOCAB - len(special) - len(words))]

@@ -20,13 +20,13 @@ Tensors = dict[str, NDArray[np.float32]]
 
 
 def write_family(name: str, folder: Path, seed: int = 1) -> Path:
-    """Writes `folder/name.gguf`. Raises ShapeError for a family whose metadata the library does not take."""
+    """Write `folder/name.gguf`. Raises ShapeError for a family whose metadata the library rejects."""
     path = folder / f"{name}.gguf"
     return write(path, name, FAMILIES[name], random_tensors(name, folder, seed))
 
 
 def random_tensors(name: str, folder: Path, seed: int = 1, family: Family | None = None) -> Tensors:
-    """A family's tensors by name; their shapes are asked of the library with a file in `folder`."""
+    """Return a family's tensors by name; the library determines their shapes from a file in `folder`."""
     family, path, rng = family or FAMILIES[name], folder / f"{name}.header", np.random.default_rng(seed)
     shapes = tensor_shapes(write(path, name, family, {}))
     path.unlink()
@@ -38,7 +38,7 @@ def random_tensors(name: str, folder: Path, seed: int = 1, family: Family | None
 
 
 def write(path: Path, name: str, family: Family, tensors: Tensors) -> Path:
-    """Writes a model of that metadata and these tensors."""
+    """Write a model with the family's metadata and these tensors."""
     writer = header(path, name, family)
     for tensor, data in tensors.items():
         add_tensor(writer, tensor, data)
@@ -46,7 +46,7 @@ def write(path: Path, name: str, family: Family, tensors: Tensors) -> Path:
 
 
 def header(path: Path, name: str, family: Family) -> GGUFWriter:
-    """A writer that knows the metadata and the vocabulary."""
+    """Return a writer with the metadata and the vocabulary."""
     writer = GGUFWriter(str(path), family.architecture)
     writer.add_name(f"random {name}")
     ADDERS[family.vocabulary](writer)
@@ -57,7 +57,7 @@ def header(path: Path, name: str, family: Family) -> GGUFWriter:
 
 
 def add_value(writer: GGUFWriter, key: str, value: Value) -> None:
-    """One piece of metadata, of the type that the library expects of its kind."""
+    """Add a metadata value with the type that the library expects."""
     match value:
         case bool():
             writer.add_bool(key, value)
@@ -74,7 +74,7 @@ def add_value(writer: GGUFWriter, key: str, value: Value) -> None:
 
 
 def add_tensor(writer: GGUFWriter, name: str, data: NDArray[np.float32]) -> None:
-    """As a real file keeps it: Q8_0 where its rows are whole blocks, floats otherwise."""
+    """Add a tensor as a real file stores it: Q8_0 if its rows are whole blocks, floats otherwise."""
     if is_float(name, data.shape):
         writer.add_tensor(name, data)
     elif data.shape[-1] % Q8_0.weights:

@@ -1,5 +1,5 @@
-"""Tool calls as each model learned to write them: the form, found from the chat template, and what is made of it: the
-grammar that binds a reply and the parser that reads it.
+"""Handles tool calls in each model's own format: finds the form from the chat template, and builds the grammar that
+constrains a reply and the parser that reads it.
 
 Knows text, chat templates and JSON schemas. Must not know token ids or a protocol.
 """

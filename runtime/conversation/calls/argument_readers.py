@@ -1,4 +1,4 @@
-"""Arguments of a call read as they come, in a model's own notation, and given as pieces of JSON.
+"""Reads the arguments of a call from a stream, in a model's own notation, and returns them as pieces of JSON.
 
 Knows forms and JSON schemas; knows no protocol.
 """
@@ -16,11 +16,11 @@ from runtime.conversation.calls.matching import KEY_NAME, WAIT, before_overlap, 
 from runtime.conversation.calls.schemas import rooted, types_of
 from runtime.conversation.calls.values import read_value
 
-CDATA, CDATA_END = "<![CDATA[", "]]>"  # around text that holds marks, where arguments are XML
+CDATA, CDATA_END = "<![CDATA[", "]]>"  # around text that contains marks, where arguments are XML
 
 
 class Read(NamedTuple):
-    """JSON that became certain, and the text after the arguments; None while they go on."""
+    """The JSON that is now certain, and the text after the arguments (None until they end)."""
 
     json: str
     rest: str | None = None
@@ -30,23 +30,23 @@ class ArgumentReader(Protocol):
     """Reads the arguments of one call."""
 
     def feed(self, text: str) -> Read:
-        """Take in more text."""
+        """Read more text."""
 
 
 class JsonReader:
-    """Reads arguments that are a JSON object already."""
+    """Reads arguments that are already a JSON object."""
 
     def __init__(self) -> None:
         self._scanner = BracketScanner()
 
     def feed(self, text: str) -> Read:
-        """Take in more text."""
+        """Read more text."""
         end = self._scanner.end(text)
         return Read(text, None) if end is None else Read(text[:end], text[end:])
 
 
 class Value(NamedTuple):
-    """A value that has begun: its key, its style and the types that it may have."""
+    """A value that has started: its key, its style and its possible types."""
 
     key: str
     style: ValueStyle
@@ -54,7 +54,7 @@ class Value(NamedTuple):
 
 
 class TaggedReader:
-    """Reads keys and values that stand between literals."""
+    """Reads keys and values between literals."""
 
     def __init__(self, form: CallForm, function: Function) -> None:
         assert isinstance(form.arguments, TaggedArguments)
@@ -66,7 +66,7 @@ class TaggedReader:
         self._scanner = ValueScanner(TEXT)
 
     def feed(self, text: str) -> Read:
-        """Take in more text."""
+        """Read more text."""
         self._held += text
         found = ""
         while True:
@@ -81,7 +81,7 @@ class TaggedReader:
             found += step
 
     def _key(self) -> str | None:
-        """The next key, with what stands before it as JSON; None where it has not come, "" where there is none."""
+        """Return the JSON up to and including the next key; None if it is incomplete, "" if there is no further key."""
         before = self._arguments.next if self._n else self._arguments.first
         ends = [(key, style, self._begins(before, key, style)) for key in self._keys() for style in self._styles()]
         whole = [each for each in ends if each[2] >= 0]
@@ -114,7 +114,7 @@ class TaggedReader:
         return list({style.before: style for style in self._arguments.styles.values()}.values())
 
     def _kinds(self, key: str, style: ValueStyle) -> tuple[str, ...]:
-        """The types of a value that was begun in this style: those of the schema, where it may have one."""
+        """Return the types of a value in this style: those that the schema allows, or all if it allows none."""
         alike = [kind for kind, each in self._arguments.styles.items() if each.before == style.before]
         wanted = types_of(self._properties.get(key, {}), self._schema)
         return tuple(kind for kind in alike if kind in wanted) or tuple(alike)
@@ -123,7 +123,7 @@ class TaggedReader:
         return value.kinds == ("string",) and value.style.notation == TEXT
 
     def _text_value(self, value: Value) -> str | None:
-        """A text as far as it is certain."""
+        """Return the part of a text value that is certain, as JSON, or None if there is none yet."""
         after = filled(value.style.after, key=value.key)
         text, ends, rest = self._held.partition(after.strip())
         if not self._is_streaming and CDATA.startswith(text[: len(CDATA)]):
@@ -141,7 +141,7 @@ class TaggedReader:
         return begin + json.dumps(text, ensure_ascii=False)[1:-1] + ('"' if ends else "")
 
     def _whole_value(self, value: Value) -> str | None:
-        """A value of another type, once it is whole."""
+        """Return a value that is read only as a whole, as JSON, or None if it is incomplete."""
         after = filled(value.style.after, key=value.key)
         is_cdata = self._held.startswith(CDATA)
         mark = CDATA_END * is_cdata + after.strip()

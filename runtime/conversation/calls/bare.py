@@ -1,5 +1,7 @@
-"""Calls that a model writes without the marks of its form: a reply that is nothing but JSON, in a fence or not, which
-names functions that were offered, with arguments that fit. Anything else is text.
+"""Finds calls that a model writes without the marks of its form.
+
+The reply must be JSON alone, fenced or not, that names offered functions with arguments that fit. Any other reply is
+text.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ OBJECT = re.compile(r'\{\s*(?:"([a-z_]*)(".*)?)?', re.DOTALL)
 FENCED = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
 TAG = re.compile(r"</?(?:tools|tool_call)>")
 NAMED = re.compile(r'"(?:name|tool_name)"\s*:\s*"([^"]*)"')
-DECIDED = 1024  # characters, in which the name of a call must come
-LONGEST = 2**17  # characters that are held back
+DECIDED = 1024  # characters, within which the name of a call must occur
+LONGEST = 2**17  # characters that are buffered, at most
 
 
 class BareCall(tuple[str, str]):
@@ -32,23 +34,23 @@ class BareCall(tuple[str, str]):
 
 
 class BareCalls:
-    """Reads the beginning of a reply, and holds back what may be nothing but calls."""
+    """Buffers the beginning of a reply while it may consist of calls alone."""
 
     def __init__(self, functions: Sequence[Function], parallel: bool, trigger: str = "") -> None:
-        """Calls that the `trigger` announces are left to their own parser."""
+        """Create the reader; calls that start with `trigger` are left to their own parser."""
         self._functions = {function.name: function for function in functions}
         self._trigger, self._is_named = trigger, False
         self._parallel, self._held, self._is_text = parallel, "", False
 
     def feed(self, text: str) -> str:
-        """Return the text that is certain to be no such call."""
+        """Return the text that is certainly not such a call."""
         if self._is_text:
             return text
         self._held += text
         return "" if self._may_be_calls() else self._released()
 
     def _may_be_calls(self) -> bool:
-        """Can the text so far be the beginning of nothing but calls?"""
+        """Whether the text so far may be the beginning of calls alone."""
         if len(self._held) > DECIDED:
             return self._is_named and len(self._held) < LONGEST
         name = NAMED.search(self._held)
@@ -57,7 +59,7 @@ class BareCalls:
         return may_be_calls(self._held) and (name is None or self._is_named) and not is_announced
 
     def finish(self, is_cut: bool) -> tuple[list[BareCall], str]:
-        """Return the calls that the reply was, or what was held back of its text."""
+        """Return the calls if the reply consists of them alone, else the buffered text."""
         calls = [] if is_cut or self._is_text else self._calls()
         return (calls, "") if calls else ([], self._released())
 
@@ -66,13 +68,13 @@ class BareCalls:
         return text
 
     def _calls(self) -> list[BareCall]:
-        """The calls that are all of the text; none where it is not made of calls alone."""
+        """Return the calls of the text, or none if it contains anything else."""
         found = [self._call(value) for value in values_in(self._held)]
         calls = [call for call in found if call]
         return calls if len(calls) == len(found) and (self._parallel or len(calls) == 1) else []
 
     def _call(self, value: Any) -> BareCall | None:
-        """The call that a value is, if it is one of a function that was offered."""
+        """Return the call that a value represents, or None if it is no valid call of an offered function."""
         if isinstance(value, dict) and isinstance(value.get("function"), dict):
             value = value["function"]
         if not isinstance(value, dict):
@@ -85,12 +87,12 @@ class BareCalls:
             return None
         try:
             return BareCall((function.name, json.dumps(arguments, ensure_ascii=False, allow_nan=False)))
-        except ValueError:  # a number too large for any
+        except ValueError:  # an infinite float, from a number too large for one
             return None
 
 
 def may_be_calls(text: str) -> bool:
-    """Can this be the beginning of nothing but calls?"""
+    """Whether the text may be the beginning of calls alone."""
     rest = text.lstrip()
     while opener := next((opener for opener in OPENERS if rest.startswith(opener)), ""):
         rest = rest.removeprefix(opener)
@@ -99,7 +101,7 @@ def may_be_calls(text: str) -> bool:
             if not (has_ended and language.strip() in LANGUAGES):
                 return not has_ended and any(known.startswith(language.strip()) for known in LANGUAGES)
         rest = rest.lstrip()
-    if any(opener.startswith(rest) for opener in OPENERS):  # also where there is no more
+    if any(opener.startswith(rest) for opener in OPENERS):  # true of an empty rest too
         return True
     found = OBJECT.fullmatch(rest)
     key, is_whole = (found[1] or "", found[2]) if found else ("?", "")
@@ -107,7 +109,7 @@ def may_be_calls(text: str) -> bool:
 
 
 def values_in(text: str) -> list[Any]:
-    """Return the JSON values that a text is made of, apart from fences and tags around them; none for other text."""
+    """Return the JSON values of a text, without fences and tags around them; none if there is any other text."""
     blocks = FENCED.findall(text)
     if blocks and FENCED.sub("", text).strip():
         return []
@@ -119,7 +121,7 @@ def values_in(text: str) -> list[Any]:
 
 
 def decoded(text: str) -> Iterator[Any]:
-    """Yield JSON values one after the other, the members of a list each. Raises ValueError."""
+    """Yield consecutive JSON values; of a list, its elements. Raises ValueError."""
     while text:
         value, end = json.JSONDecoder(parse_constant=refuse).raw_decode(text)
         yield from value if isinstance(value, list) else [value]
@@ -127,7 +129,7 @@ def decoded(text: str) -> Iterator[Any]:
 
 
 def fits(arguments: dict[str, Any], function: Function) -> bool:
-    """Do the arguments follow the function's schema? One that cannot be read allows any."""
+    """Whether the arguments follow the function's schema. A schema that cannot be read allows any."""
     try:
         return jsonschema_rs.validator_for(dict(function.parameters or {}), retriever=refuse).is_valid(arguments)
     except (ValueError, jsonschema_rs.ReferencingError):
@@ -135,5 +137,5 @@ def fits(arguments: dict[str, Any], function: Function) -> bool:
 
 
 def refuse(uri: str) -> NoReturn:
-    """Fetch nothing that a schema refers to."""
+    """Refuse to fetch a schema's external references. Raises ValueError."""
     raise ValueError(uri)

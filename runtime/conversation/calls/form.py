@@ -1,6 +1,6 @@
-"""The form in which a model writes tool calls: literal text around holes for names and arguments.
+"""Describes how a model writes tool calls: literal text around holes for names and arguments.
 
-Knows text alone. In a literal, a private-use character stands where a value goes.
+Knows text alone. In a literal, a private-use character marks each hole.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from runtime.conversation.past_calls import USUAL_FIELDS, CallFields
 
 NAME, ID, INDEX, KEY = "\ue000", "\ue001", "\ue002", "\ue003"
 HOLES = re.compile(f"([{NAME}{ID}{INDEX}{KEY}])")
-MARK = re.compile(r"<[^<>\s][^<>]*>|\[/?[A-Z][A-Z_]*\]")  # text that is likely to be one token
+MARK = re.compile(r"<[^<>\s][^<>]*>|\[/?[A-Z][A-Z_]*\]")  # text that is probably one token
 
 TYPES = ("string", "number", "boolean", "null", "array", "object")  # of JSON
-COMPACT, TIGHT, LOOSE = "compact", "tight", "loose"  # whitespace of JSON: as json.dumps writes it, none, any
+COMPACT, TIGHT, LOOSE = "compact", "tight", "loose"  # whitespace of JSON: as in json.dumps, none, any
 TEXT, JSON, PYTHON, GEMMA = "text", "json", "python", "gemma"  # notations of a value
 GEMMA_QUOTE = '<|"|>'  # around text in Gemma's notation
 
 
 @dataclass(frozen=True, slots=True)
 class JsonArguments:
-    """Arguments written as one JSON object, with whitespace of this kind."""
+    """Arguments written as one JSON object, with this kind of whitespace."""
 
     whitespace: str = COMPACT
 
 
 @dataclass(frozen=True, slots=True)
 class ValueStyle:
-    """How a value of one type is written: literals before and after it, and its notation."""
+    """The format of values of one type: literals before and after the value, and its notation."""
 
     before: str
     after: str
@@ -48,22 +48,23 @@ class TaggedArguments:
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """How calls are written: `opening` name `head` arguments, any number of times `between` name `head` arguments, then
-    `closing`.
+    """The format of calls: `opening` name `head` arguments, then `closing`.
+
+    Further calls are each `between` name `head` arguments, before `closing`.
     """
 
     opening: str
     head: str
     closing: str
-    between: str | None = None  # None: a reply holds one call
+    between: str | None = None  # None: one call per reply
     arguments: JsonArguments | TaggedArguments = field(default_factory=JsonArguments)
-    trigger: str = ""  # the text that announces calls within a reply; "": they can only begin it
-    answer: str = ""  # what an answer in words begins with
-    past: CallFields | None = USUAL_FIELDS  # of earlier calls; None where the template takes these as text
+    trigger: str = ""  # text that announces calls within a reply; "": calls only start a reply
+    answer: str = ""  # the text that an answer in words starts with
+    past: CallFields | None = USUAL_FIELDS  # fields of earlier calls; None where the template takes these as text
 
     @property
     def is_announced(self) -> bool:
-        """Do calls follow one mark or word that stands in no answer?"""
+        """Whether calls follow a single mark or word that occurs in no answer."""
         marks = MARK.findall(self.trigger)
         return bool(self.trigger) and (not marks or marks == [self.trigger])
 
@@ -81,11 +82,11 @@ class CallForm:
 
 
 def filled(literal: str, *, name: str = NAME, id: str = ID, index: str = INDEX, key: str = KEY) -> str:
-    """Return a literal with values in its holes."""
+    """Return a literal with its holes filled."""
     values = {NAME: name, ID: id, INDEX: index, KEY: key}
     return HOLES.sub(lambda hole: values[hole[0]], literal)
 
 
 def pieces(literal: str) -> Iterator[str]:
-    """Yield text and holes of a literal in their order."""
+    """Yield the text and the holes of a literal in order."""
     yield from filter(None, HOLES.split(literal))

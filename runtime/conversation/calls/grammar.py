@@ -1,6 +1,6 @@
-"""The grammar that binds a reply to calls in a model's own form: Lark text, in which marks stand as they are spelled.
+"""Builds the grammar that constrains a reply to calls in a model's own form, as Lark text with marks as plain text.
 
-Knows forms and JSON schemas; knows no vocabulary, as what is a token there is found when the grammar is compiled.
+Knows forms and JSON schemas; knows no vocabulary, as marks are matched to tokens when the grammar is compiled.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ WHITESPACE: dict[str, dict[str, Any]] = {
     forms.TIGHT: {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"},
     forms.LOOSE: {"whitespace_pattern": r"[ ]?|\n[ ]{0,16}"},
 }
-MOST_MORE = 31  # calls after the first one of a reply, as some models go on without end
+MOST_MORE = 31  # calls after the first of a reply, at most, as some models never stop
 THINK, THOUGHT_END = "<think>", "</think>"
-NO_THOUGHT, OPEN_THOUGHT, MAY_THINK = "none", "open", "may"  # a thought was begun in the prompt; a reply may begin one
+# no thought; started in the prompt; the reply may start one
+NO_THOUGHT, OPEN_THOUGHT, MAY_THINK = "none", "open", "may"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Function:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The part of the schema that a reply can be bound to."""
+        """The part of the schema that a reply can be constrained to."""
         found: dict[str, Any] = json.loads(bound_schema(self.name, json.dumps(self.parameters or ANY_OBJECT)))
         return found
 
@@ -51,8 +52,10 @@ def call_grammar(
     answer: Grammar | None = None,
     thoughts: str = NO_THOUGHT,
 ) -> Grammar:
-    """Return the grammar of calls alone if `required`, of an answer that follows its schema or calls with `answer`, and
-    else of any text that may end in calls. Raises SettingsError for an answer that cannot be bound.
+    """Return the grammar of a reply that may call functions.
+
+    If `required`, the reply is calls alone. With `answer`, it is an answer that follows that schema, or calls.
+    Otherwise it is any text that may end in calls. Raises SettingsError for an answer that cannot be enforced.
     """
     if form.trigger and not form.is_announced and not required and not answer:
         return unbound()
@@ -70,22 +73,23 @@ def call_grammar(
 
 
 def unbound() -> Grammar:
-    """Return the grammar of any text and marks: for calls that are announced by marks which stand elsewhere as well."""
+    """Return the grammar of any text and marks, for calls whose marks also occur elsewhere."""
     rules = Rules()
     rules.free_text("")
     return Grammar("lark", rules.text("free"), "auto")
 
 
 def answer_schema(answer: Grammar) -> dict[str, Any]:
-    """Return the schema that an answer follows. Raises SettingsError where it cannot."""
+    """Return the schema of an answer. Raises SettingsError if it cannot be enforced."""
     schema: dict[str, Any] = json.loads(answer.text or '{"type": "object"}')
     check_schema(schema)
     return closed(schema) | {"x-guidance": SPACED}
 
 
 def body_of(form: CallForm, functions: Sequence[Function], parallel: bool, rules: Rules) -> str:
-    """Add the rule of what follows the opening: a call, others where several are allowed, and the closing; return its
-    name.
+    """Add the rule for the text after the opening, and return its name.
+
+    It is a call, further ones if `parallel`, and the closing.
     """
     for i, function in enumerate(functions):
         rules.add(f"arguments_{i}", arguments_of(form, function, rules, i))
@@ -111,7 +115,7 @@ def arguments_of(form: CallForm, function: Function, rules: Rules, i: int) -> st
 
 
 def free_or_calls(form: CallForm, names: Sequence[str], body: str, rules: Rules) -> str:
-    """Return the rule of text without calls or with calls at its end; calls that nothing announces begin the reply."""
+    """Return the rule of text without calls or with calls at its end; without a trigger, calls start the reply."""
     _, opening = led(form.opening)
     if form.is_announced:
         rules.free_text(excluding(form.trigger))
@@ -123,14 +127,14 @@ def free_or_calls(form: CallForm, names: Sequence[str], body: str, rules: Rules)
         whole = opening + name + filled(form.head, name=name)
         mark = forms.MARK.search(whole)
         heads.append(whole[: mark.start()] if mark else whole)
-        rules.add(f"HEAD_{i}", rf"/\s{{0,2}}/ {quoted(heads[i])}")  # one lexeme, as the longest one is taken
+        rules.add(f"HEAD_{i}", rf"/\s{{0,2}}/ {quoted(heads[i])}")  # one lexeme, as the longest match wins
         rules.add(f"first_{i}", f"HEAD_{i} {rules.sequence(whole[len(heads[i]) :])} arguments_{i}")
     rules.free_text(excluding(*heads, at_start=True))
     return f"free | ({alternatives('first', len(names))}) end"
 
 
 def led(opening: str) -> tuple[str, str]:
-    """Return the whitespace that an opening begins with, as a rule, and the rest."""
+    """Return the leading whitespace of an opening as a rule, and the rest."""
     rest = opening.lstrip()
     spaces = opening[: len(opening) - len(rest)]
     return (f"{quoted(spaces)}? " if spaces else "", rest)

@@ -1,6 +1,6 @@
-"""gpt-oss's form of replies, in which each message goes into a channel: thoughts, calls and answers alike.
+"""Reads and constrains replies of gpt-oss, in which each message has a channel: thoughts, calls and answers alike.
 
-The format is OpenAI's harmony. Knows text alone; the marks must be visible in it, which the grammar sees to.
+The format is OpenAI's harmony. Knows text alone; the grammar makes the marks visible in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECIPIENT = re.compile(r"to=functions\.([\w.:-]+)")
 
 
 def is_harmony(template: str) -> bool:
-    """Does a chat template write messages into channels?"""
+    """Whether a chat template writes messages into channels."""
     return CHANNEL in template and MESSAGE in template and "commentary" in template
 
 
@@ -41,7 +41,7 @@ def harmony_grammar(functions: Sequence[Function], *, required: bool, answer: Gr
 
 
 def call_rule(function: Function) -> str:
-    """Return the rule of a call, whose recipient stands before or in its channel."""
+    """Return the rule of a call, whose recipient comes before or inside its channel."""
     to, schema = f" to=functions.{function.name}", json.dumps(function.schema | USUAL_JSON)
     headers = f"{quoted(f'{CHANNEL}commentary{to}')} | {quoted(f'{to}{CHANNEL}commentary')}"
     return f'({headers}) (" "? "<|constrain|>"? "json")? "{MESSAGE}" %json {schema}'
@@ -55,7 +55,7 @@ class HarmonyParser:
         self._is_body = False
 
     def feed(self, text: str) -> list[Part]:
-        """Return what became certain with the text."""
+        """Return the parts that are certain after this text."""
         self._held += text
         parts: list[Part] = []
         while self._step(parts):
@@ -63,7 +63,7 @@ class HarmonyParser:
         return parts
 
     def finish(self, is_cut: bool) -> list[Part]:
-        """Return what was held back when the reply ended; a reply without any mark is an answer."""
+        """Return the parts still buffered at the end of the reply; a reply without any mark is an answer."""
         is_plain = not self._header and CHANNEL not in self._held and "to=functions." not in self._held
         text, self._held = self._held, ""
         if self._is_body:

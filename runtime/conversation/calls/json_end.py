@@ -1,4 +1,4 @@
-"""Where JSON and other bracketed text ends, read piece by piece. Knows text alone."""
+"""Finds where JSON and other bracketed text ends in a stream. Knows text alone."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ OPENING, CLOSING = "{[(", "}])"
 
 
 class BracketScanner:
-    """Follows a bracketed value; braces in strings do not count."""
+    """Tracks a bracketed value; brackets in strings do not count."""
 
     def __init__(self, quotes: str = '"') -> None:
         self._quotes, self._quote, self._depth, self._is_escaped = quotes, "", 0, False
 
     def end(self, text: str, start: int = 0) -> int | None:
-        """Return where in `text`, of which everything before `start` was seen, the outermost bracket closes."""
+        """Return the position in `text` after the outermost closing bracket; text before `start` was read already."""
         for i in range(start, len(text)):
             if self._closes(text[i]):
                 return i + 1
@@ -39,14 +39,14 @@ class BracketScanner:
 
 
 class ValueScanner:
-    """Finds the end of a value that a comma or a closing bracket follows, in text that grows."""
+    """Finds the end of a value before a comma or a closing bracket, in growing text."""
 
     def __init__(self, notation: str) -> None:
         self._quotes = (GEMMA_QUOTE,) if notation == GEMMA else ('"', "'")
         self._quote, self._depth, self._at = "", 0, 0
 
     def end(self, text: str) -> int | None:
-        """Return where the value ends, looking only at what came since the last time."""
+        """Return the position where the value ends, reading only the text added since the last call."""
         while self._at < len(text):
             rest = text[self._at : self._at + len(GEMMA_QUOTE)]
             quote = next((quote for quote in self._quotes if quote.startswith(rest[: len(quote)])), "")
@@ -64,7 +64,7 @@ class ValueScanner:
         return None
 
     def _skip_quoted(self, text: str) -> bool:
-        """Go behind the quoted text; False where its end has not come."""
+        """Move past the quoted text; return False if its end has not arrived."""
         if self._quote == GEMMA_QUOTE:
             end = text.find(GEMMA_QUOTE, self._at)
         else:

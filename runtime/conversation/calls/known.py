@@ -1,5 +1,5 @@
-"""Forms of calls that no template writes: Hermes' form, which can be described in words, and those of models whose
-templates take earlier calls as text.
+"""Lists forms of calls that no template writes: Hermes' form, which can be described in words, and those of models
+whose templates take earlier calls as text.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ PYTHONIC = TaggedArguments(
 LFM2 = CallForm(
     "<|tool_call_start|>[", "(", ")]<|tool_call_end|>", "), ", PYTHONIC, trigger="<|tool_call_start|>", past=None
 )
-# What a template that offers tools and writes no calls has in its source
+# Text in the source of templates that offer tools and write no calls
 SIGNS = {"<|tool_call|>": GRANITE, "List of tools: ": LFM2, BEGIN: DESCRIBED}
 
 
 @lru_cache(maxsize=16)
 def form_of(source: str) -> CallForm | None:
-    """Return the form of calls that a chat template stands for; None for one that knows neither tools nor calls."""
+    """Return the form of calls for a chat template, or None if it supports no tools or its form is unknown."""
     if "tools" not in source and "tool_calls" not in source:
         return None
     try:
@@ -53,7 +53,7 @@ def form_of(source: str) -> CallForm | None:
 
 
 def reads_back(form: CallForm) -> bool:
-    """Does the parser read a call that is written in the form?"""
+    """Whether the parser reads a call that is written in the form."""
     arguments = {"city": "Oslo", "days": 3}
     call = {"function": {"name": "get_weather", "arguments": arguments}}
     parser = CallParser(form, [Function("get_weather"), Function("get")])

@@ -1,4 +1,4 @@
-"""Literals of a form matched against text that comes piece by piece. Knows text alone."""
+"""Matches literals of a form against streamed text. Knows text alone."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 
 from runtime.conversation.calls.form import HOLES, KEY
 
-WAIT, DIFFERS = -1, -2  # more text is needed; the text is another
+WAIT, DIFFERS = -1, -2  # more text is needed; the text does not match
 NAME_OR_ID, KEY_NAME = re.compile(r"[\w.:$-]*"), re.compile(r"[\w.$-]*")
 
 
 def match(literal: str, text: str, start: int = 0) -> int:
-    """Return where in `text` a literal ends that begins at `start`; WAIT or DIFFERS.
+    """Return the position in `text` after a literal that begins at `start`; WAIT or DIFFERS if there is none.
 
-    Whitespace may be missing or stand between, as models vary it. A hole takes a name or a number.
+    Whitespace may be missing or added, as models vary it. A hole matches a name or a number.
     """
     i = start
     for character in literal:
@@ -32,7 +32,7 @@ def match(literal: str, text: str, start: int = 0) -> int:
 
 
 def before_overlap(text: str, mark: str) -> int:
-    """Return how much of the text is certain not to begin a mark."""
+    """Return the length of the text before a possible beginning of a mark at its end."""
     for n in range(min(len(text), len(mark) - 1), 0, -1):
         if text.endswith(mark[:n]):
             return len(text) - n

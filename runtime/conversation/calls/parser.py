@@ -1,4 +1,4 @@
-"""Finds calls in a reply as it comes: text goes on as text, calls become names of functions and pieces of arguments.
+"""Parses a streamed reply into text, function names and pieces of arguments.
 
 Knows forms; knows no protocol.
 """
@@ -30,7 +30,7 @@ class ThoughtPart:
 
 @dataclass(frozen=True, slots=True)
 class CallBegins:
-    """A call of this function; its arguments follow."""
+    """The start of a call of this function; its arguments follow."""
 
     name: str
 
@@ -46,20 +46,20 @@ Part = ContentPart | ThoughtPart | CallBegins | ArgumentText
 
 
 class CallParser:
-    """Reads a reply in pieces."""
+    """Parses a reply in pieces."""
 
     def __init__(self, form: CallForm, functions: Sequence[Function]) -> None:
         self._form, self._functions = form, functions
         self._opening = form.opening.lstrip()
-        self._held, self._has_calls = "", False  # held: not yet known to be text or part of a call
+        self._held, self._has_calls = "", False  # _held: text that may still become part of a call
         self._has_text = self._is_text = False  # any so far; since the last call
-        self._is_begun = not form.answer  # is it known what the reply begins with?
-        self._spaces = ""  # before text, dropped where a call follows
-        self._reader: ArgumentReader | None = None  # of the call whose arguments come
-        self._is_between = False  # have arguments ended, so that another call may follow?
+        self._is_begun = not form.answer  # whether the text before the answer has been handled
+        self._spaces = ""  # whitespace before text, dropped if a call follows
+        self._reader: ArgumentReader | None = None  # of the call whose arguments are being read
+        self._is_between = False  # whether arguments have ended, so that another call may follow
 
     def feed(self, text: str) -> list[Part]:
-        """Return what became certain with the text."""
+        """Return the parts that are certain after this text."""
         self._held += text
         parts: list[Part] = []
         while self._step(parts, is_end=False):
@@ -67,7 +67,9 @@ class CallParser:
         return parts
 
     def finish(self, is_cut: bool) -> list[Part]:
-        """Return what was held back when the reply ended; where it was cut, what may begin a call is no text."""
+        """Return the parts still buffered at the end of the reply; if it was cut, a possible start of a call is
+        dropped.
+        """
         parts: list[Part] = []
         while self._step(parts, is_end=True):
             pass
@@ -79,7 +81,7 @@ class CallParser:
         return parts
 
     def _step(self, parts: list[Part], *, is_end: bool) -> bool:
-        """Read on; False where more text is needed."""
+        """Read on; return False if more text is needed."""
         if self._reader:
             return self._read_arguments(self._reader, parts)
         if self._is_between:
@@ -105,7 +107,7 @@ class CallParser:
         return found != WAIT
 
     def _skip_beginning(self, is_end: bool) -> bool:
-        """Drop what an answer begins with; False where it has not come whole."""
+        """Drop the text that precedes an answer; return False if it is incomplete."""
         answer = self._form.answer
         if answer.startswith(self._held) and self._held != answer and not is_end:
             return False
@@ -115,9 +117,9 @@ class CallParser:
         return True
 
     def _announcement(self) -> tuple[str, str]:
-        """The text by which a call is recognised now, and all that comes before its function's name.
+        """Return the text that now marks a call, and all text before its function's name.
 
-        After text, calls that nothing announces are like those after other calls.
+        After text, calls without a trigger look like those after other calls.
         """
         if self._form.trigger or not self._has_text:
             return self._form.trigger, self._opening
@@ -125,7 +127,7 @@ class CallParser:
         return between, between
 
     def _begin_call(self, before: str, parts: list[Part]) -> int:
-        """Begin the call whose name follows this literal: where its arguments begin, WAIT or DIFFERS."""
+        """Start the call whose name follows this literal; return where its arguments begin, WAIT or DIFFERS."""
         each = [(function, self._arguments_at(before, function)) for function in self._functions]
         function, at = max(each, key=lambda found: (found[1], len(found[0].name)))
         if at < 0 or any(other == WAIT and found.name.startswith(function.name) for found, other in each):
@@ -136,7 +138,7 @@ class CallParser:
         return at
 
     def _arguments_at(self, before: str, function: Function) -> int:
-        """Where the arguments of a function begin, if the text held is its call: WAIT or DIFFERS else."""
+        """Return where the arguments of a function begin if the buffered text calls it; WAIT or DIFFERS otherwise."""
         literal = before + function.name + filled(self._form.head, name=function.name)
         at = match(literal, self._held)
         if at < 0:
@@ -157,7 +159,7 @@ class CallParser:
         return True
 
     def _after_call(self, parts: list[Part], is_end: bool) -> bool:
-        """Another call, or the end of calls."""
+        """Start another call, or end the calls; return False if more text is needed."""
         between, closing = self._form.between, match(self._form.closing, self._held)
         found = DIFFERS if between is None else self._begin_call(between, parts)
         if found >= 0:
@@ -169,12 +171,12 @@ class CallParser:
         return True
 
     def _release(self, n: int, parts: list[Part]) -> None:
-        """Let the first characters go as text."""
+        """Emit the first `n` buffered characters as text."""
         text, self._held = self._held[:n], self._held[n:]
         self._say(text, parts)
 
     def _say(self, text: str, parts: list[Part]) -> None:
-        """Add text, but for spaces around calls."""
+        """Emit text, except whitespace around calls."""
         text, self._spaces = self._spaces + text, ""
         if text.strip() or (self._is_text and text):
             self._has_text = self._is_text = True
@@ -184,7 +186,7 @@ class CallParser:
 
 
 def first_of(text: str, at: int, form: CallForm) -> int:
-    """Return `at` where arguments or the end of a call without any begin the text; WAIT or DIFFERS else."""
+    """Return `at` if the text begins with arguments or with the end of a call without any; else WAIT or DIFFERS."""
     assert isinstance(form.arguments, TaggedArguments)
     if not text and form.arguments.first + form.closing:
         return WAIT

@@ -1,4 +1,4 @@
-"""Earlier calls and offered tools as a chat template takes them."""
+"""Prepares earlier calls and offered tools for a chat template."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ Call = Mapping[str, Any]
 
 
 def past_turns(messages: Sequence[Message], form: CallForm | None) -> list[Message]:
-    """Return messages with their calls as text where a template that offers tools writes none, and with ids from which
-    some read the function. What else a template wants of calls is found when a conversation is fitted to it.
+    """Return messages with calls as text if the template writes none, or with ids that name the function if it requires
+    that.
+
+    Other requirements for calls are found when a conversation is fitted to the template.
     """
     if form is not None and form.past is None:
         return [_with_text(message, form) for message in messages]
@@ -62,7 +64,7 @@ def _pair(form: TaggedArguments, key: str, value: Any, i: int) -> str:
 
 
 def plain_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return tools with what some templates read without looking whether it is there: descriptions, one type for each
+    """Return tools with the fields that some templates read without checking: descriptions, a single type for each
     value, and whether objects have further keys.
     """
     return [{**tool, "function": {"description": "", **tool["function"], **_plain(tool["function"])}} for tool in tools]

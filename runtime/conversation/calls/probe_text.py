@@ -1,4 +1,4 @@
-"""Takes the text of a probe's turn apart: where a call begins, and what is a literal and what a hole."""
+"""Splits the text of a probe's turn: finds where a call begins, and separates literals from holes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Span = tuple[int, int]
 
 
 class NoFormError(Exception):
-    """A template does not write calls in a form that can be read off."""
+    """A template does not write calls in a recognizable form."""
 
 
 def beginning(called: str, answered: str, prompt: str) -> int:
-    """Return where the text of a turn that calls begins: after the prompt of a reply, or where it differs from one that
+    """Return where the text of a calling turn begins: after the prompt of a reply, or where it differs from a turn that
     answers.
     """
     return len(prompt) if called.startswith(prompt) else len(snapped(shared(called, answered)))
 
 
 def trigger_of(opening: str, answered: str) -> str:
-    """Return the beginning of a call by which it is recognised; "" where that is nothing that stands out."""
+    """Return the beginning of a call that identifies it, or "" if nothing distinctive begins it."""
     for mark in MARK.finditer(opening):
         if opening[: mark.end()] not in answered:
             return opening[: mark.end()]
@@ -42,14 +42,14 @@ def trigger_of(opening: str, answered: str) -> str:
 
 
 def required(span: Span | None) -> Span:
-    """Return the span. Raises NoFormError where there is none."""
+    """Return the span. Raises NoFormError if it is None."""
     if span is None:
         raise NoFormError
     return span
 
 
 def json_span(text: str, arguments: Arguments, start: int = 0) -> Span | None:
-    """Return where the arguments stand as a JSON object, if they do."""
+    """Return the span of the arguments as a JSON object, or None."""
     key = text.find(next(iter(arguments)), start)
     begin = text.rfind("{", 0, max(0, key))
     try:
@@ -60,7 +60,7 @@ def json_span(text: str, arguments: Arguments, start: int = 0) -> Span | None:
 
 
 def style_of(text: str, value: Any) -> ValueStyle | None:
-    """Return the style in which text after a key has a value; None where it has it in no known notation."""
+    """Return the style of a value in the text after its key, or None if it is in no known notation."""
     for notation in (forms.JSON, forms.PYTHON, forms.GEMMA):
         before, has_value, after = text.rpartition(written(value, notation))
         if has_value:
@@ -69,7 +69,7 @@ def style_of(text: str, value: Any) -> ValueStyle | None:
 
 
 def between(text: str, left: str, right: str) -> str:
-    """Return what stands between the first `left` and the next `right`. Raises NoFormError where nothing does."""
+    """Return the text between the first `left` and the next `right`. Raises NoFormError if either is missing."""
     _, has_left, rest = text.partition(left)
     inside, has_right, _ = rest.partition(right)
     if not (has_left and has_right):
@@ -78,7 +78,7 @@ def between(text: str, left: str, right: str) -> str:
 
 
 def holed(text: str, key: str = "") -> str:
-    """Return the text with holes where names and ids of probes, and this key, stand."""
+    """Return the text with holes in place of the names and ids of probes, and of this key."""
     for i, name in enumerate(NAMES):
         for fields in (CallFields(), CallFields(short_ids=True)):
             text = text.replace(fields.id_of(ID.format(i), name, i), forms.ID)
@@ -87,7 +87,7 @@ def holed(text: str, key: str = "") -> str:
 
 
 def numbered(first: str, second: str) -> tuple[str, str]:
-    """Return both texts with a hole for the number by which they differ, where the second has the next one."""
+    """Return both texts with a hole for the number by which they differ, if the second has the next one."""
     for i, (one, two) in enumerate(zip(first, second, strict=False)):
         if one != two:
             if one.isdecimal() and two.isdecimal() and int(two) == int(one) + 1:
@@ -97,7 +97,7 @@ def numbered(first: str, second: str) -> tuple[str, str]:
 
 
 def shared(first: str, second: str) -> str:
-    """Return what both texts begin with."""
+    """Return the common beginning of two texts."""
     n = next((i for i, (one, two) in enumerate(zip(first, second, strict=False)) if one != two), None)
     return first[: min(len(first), len(second)) if n is None else n]
 

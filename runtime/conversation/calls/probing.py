@@ -1,5 +1,5 @@
-"""Finds the form of tool calls in a chat template: has it write calls of made-up functions, and reads off the text
-around names, keys and values.
+"""Finds the form of tool calls in a chat template: it renders calls of invented functions and reads the text around
+names, keys and values.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from runtime.core.errors import TemplateError
 KEYS, WORD = ("zqkeya", "zqkeyb"), "zqvalue"
 SAMPLES: dict[str, Any] = {"number": 8461, "boolean": True, "null": None, "array": [WORD], "object": {"zqinner": WORD}}
 USER, ANSWER = Message("user", "zqquestion"), Message("assistant", "zqanswer")
-PATIENCE = 2.0  # seconds, after which a template is not tried in another way
-LONGEST = 100_000  # characters of a probe's conversation
-LONGEST_ANSWER = 64  # characters before an answer's text
+PATIENCE = 2.0  # seconds, after which no further call format is tried
+LONGEST = 100_000  # characters of a probe's conversation, at most
+LONGEST_ANSWER = 64  # characters before an answer's text, at most
 EMPTY_THOUGHT = re.compile(r"\s*(<[^<>]{0,40}think[^<>]{0,40}>\s*){1,2}", re.IGNORECASE)
 SCHEMA = {"type": "object", "properties": {key: {"type": "string", "description": "d"} for key in KEYS}}
 TOOLS = [{"type": "function", "function": {"name": name, "description": "d", "parameters": SCHEMA}} for name in NAMES]
 
 
 def found_form(template: ChatTemplate) -> CallForm | None:
-    """Return the form in which the template writes calls; None where it cannot be found."""
+    """Return the form in which the template writes calls, or None if it cannot be found."""
     try:
         answered, prompt = rendered(template, ANSWER), rendered(template)
     except NoFormError:
@@ -65,7 +65,7 @@ def found_form(template: ChatTemplate) -> CallForm | None:
 
 
 def rendered(template: ChatTemplate, turn: Message | None = None) -> str:
-    """Return a conversation that ends with this turn, or where one begins. Raises NoFormError."""
+    """Return a conversation that ends with this turn, or with the start of a reply. Raises NoFormError."""
     form = TemplateForm({"enable_thinking": False}, begins_reply=turn is None)
     try:
         text = template.render([USER, turn] if turn else [USER], TOOLS, form)
@@ -78,7 +78,7 @@ def rendered(template: ChatTemplate, turn: Message | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A template, a way of handing calls to it, and what it writes of an answer and before a reply."""
+    """A template, a format of calls passed to it, and its renderings of an answer and of a prompt before a reply."""
 
     template: ChatTemplate
     past: CallFields
@@ -106,7 +106,7 @@ class Probe:
         return kinds.get(text[begin:end], forms.LOOSE)
 
     def _with_tags(self, one: str) -> CallForm:
-        """The form where keys and values stand between literals of their own."""
+        """Return the form with keys and values between literals of their own. Raises NoFormError."""
         two, none = self.turn({KEYS[0]: WORD, KEYS[1]: WORD}), self.turn({})
         to_next = holed(between(two, WORD, KEYS[1]), KEYS[0])
         to_end = holed(two[two.rfind(WORD) + len(WORD) :], KEYS[1])
@@ -128,7 +128,7 @@ class Probe:
         return self._with_second(form, span, one.rfind(WORD) + len(WORD) + len(forms.filled(after, key=KEYS[0])))
 
     def _styles(self, before: str, after: str, closing: str) -> dict[str, ValueStyle]:
-        """How values of each type are written."""
+        """Return the style of values of each type."""
         notation = forms.TEXT
         for quote, quoted in (('"', forms.JSON), ("'", forms.PYTHON)):
             if before.endswith(quote) and after.startswith(quote):
@@ -140,7 +140,7 @@ class Probe:
         return styles
 
     def _around(self, one: str, arguments: Span, kind: JsonArguments | TaggedArguments) -> CallForm:
-        """The form with the literals around the name and the arguments of one call."""
+        """Return the form with the literals around the name and the arguments of one call."""
         name = one.find(NAMES[0])
         literals = one[:name], one[name + len(NAMES[0]) : arguments[0]], one[arguments[1] :]
         opening, head, closing = map(holed, literals)
@@ -152,7 +152,7 @@ class Probe:
         return CallForm(opening, head, closing, None, kind, trigger, answer, self.past)
 
     def _with_second(self, form: CallForm, span: Callable[[str, int], Span | None], first: int) -> CallForm:
-        """The form with what stands between two calls, where the template writes several.
+        """Return the form with the literal between two calls, if the template writes several.
 
         `first`: where the first call's arguments end.
         """
@@ -171,9 +171,9 @@ class Probe:
         return replace(form, opening=opening[::-1], between=middle[::-1], head=head, closing=closing)
 
     def turn(self, *calls: Arguments) -> str:
-        """Return a turn with these calls, without what stands around the text of a turn that answers.
+        """Return a turn with these calls, without the text around the content of a turn that answers.
 
-        Raises NoFormError where the template refuses it.
+        Raises NoFormError if the template refuses it.
         """
         called = self.turn_whole(*calls)
         begin = beginning(called, self.answered, self.prompt)
@@ -184,7 +184,7 @@ class Probe:
         return called[thought.end() :] if thought else called
 
     def turn_whole(self, *calls: Arguments) -> str:
-        """Return the conversation with these calls. Raises NoFormError where the template refuses it."""
+        """Return the conversation with these calls. Raises NoFormError if the template refuses it."""
         return rendered(self.template, self._message(calls))
 
     def _message(self, calls: Sequence[Arguments]) -> Message:

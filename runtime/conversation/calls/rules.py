@@ -1,4 +1,4 @@
-"""The rules of a Lark grammar: literals of forms, free text, and text that excludes some. Knows text alone."""
+"""Builds the rules of a Lark grammar: literals of forms, free text, and text that excludes some. Knows text alone."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ HOLE_RULES = {
 
 
 SPACED: dict[str, Any] = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-LENIENT = {"lenient": True}  # keywords of schemas that are unknown are left to the model
-USUAL_JSON = {"x-guidance": LENIENT | SPACED}  # as json.dumps writes it, and as models have read it
+LENIENT = {"lenient": True}  # unknown schema keywords are not enforced
+USUAL_JSON = {"x-guidance": LENIENT | SPACED}  # the format of json.dumps, which models have seen in training
 
 
 class Rules:
-    """Rules by name, to which a start is added at the end."""
+    """Rules by name; the start rule is added at the end."""
 
     def __init__(self) -> None:
         self._rules: dict[str, str] = {}
-        self._free: list[str] = []  # what free text excludes
+        self._free: list[str] = []  # patterns that free text excludes
 
     def add(self, name: str, body: str) -> str:
         """Add a rule, and return its name."""
@@ -36,14 +36,14 @@ class Rules:
         return name
 
     def sequence(self, literal: str) -> str:
-        """Return a form's literal as a sequence, its holes as rules."""
+        """Return a form's literal as a sequence, with rules for its holes."""
         return " ".join(self._part(piece) for piece in pieces(literal)) or '""'
 
     def _part(self, piece: str) -> str:
         return self.add(*HOLE_RULES[piece]) if piece in HOLE_RULES else quoted(piece)
 
     def free_text(self, excluded: str) -> None:
-        """Add text between control tokens that the grammar does not name."""
+        """Add a rule for text between control tokens that the grammar does not name."""
         self._free = [excluded] if excluded else []
         self.add("free", f"FREE? ({OTHER_MARKS} FREE?)*")
 
@@ -63,13 +63,13 @@ def quoted(text: str) -> str:
 
 
 def excluding(*texts: str, at_start: bool = False) -> str:
-    """Return the set of texts that hold none of these, or begin with none, apart from whitespace."""
+    """Return the set of texts that contain none of these, or with `at_start`, begin with none apart from whitespace."""
     one = "|".join(map(escaped, texts))
     return f"~/{SPACES if at_start else ANY}({one}){ANY}/"
 
 
 def ending_in(text: str) -> str:
-    """Return the set of texts that hold this one at their end and nowhere else."""
+    """Return the set of texts that contain this one at their end and nowhere else."""
     return rf"/{ANY}{escaped(text)}/ & ~/{ANY}{escaped(text)}(.|\n)+/"
 
 

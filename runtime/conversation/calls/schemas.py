@@ -1,4 +1,4 @@
-"""The schema of a tool's arguments as far as a reply can be bound to it, and a warning that names the rest."""
+"""Reduces the schema of a tool's arguments to its enforceable part, and logs a warning that names the rest."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from runtime.sampling.schema_values import enforceable
 log = logging.getLogger(__name__)
 Schema = dict[str, Any]
 ANY_OBJECT: Schema = {"type": "object"}
-DEEPEST = 8  # references followed one after the other
+DEEPEST = 8  # references followed in sequence, at most
 
 
 @lru_cache(maxsize=256)
 def bound_schema(tool: str, text: str) -> str:
-    """Return the part of a schema of arguments that can be enforced, as JSON; any object where it is too large.
+    """Return the enforceable part of a schema of arguments, as JSON; any object if it is too large.
 
-    What is left out is logged, once.
+    Keywords that are left out are logged once.
     """
     schema = json.loads(text)
     if too_much := excess(schema):
@@ -37,14 +37,14 @@ def bound_schema(tool: str, text: str) -> str:
 
 
 def unenforced(tool: str, keywords: Iterable[str], is_bound: bool) -> str:
-    """Return the sentence about keywords of a tool's schema that cannot be enforced."""
+    """Return the warning about keywords of a tool's schema that cannot be enforced."""
     named = " and ".join(f"'{keyword}'" for keyword in keywords)
     result = "calls are held to the rest of the schema only" if is_bound else "any arguments may come"
     return f"Tool '{tool}': {named} cannot be enforced, so {result}. Leave that out of its parameters."
 
 
 def types_of(schema: Any, root: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the JSON types that values of a schema may have, integers as numbers; all where it does not say."""
+    """Return the JSON types of a schema's values, with integers as numbers; all types if it restricts none."""
     found = _types(schema, root, DEEPEST)
     return tuple(kind for kind in TYPES if kind in found) or TYPES
 
@@ -67,18 +67,18 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
 
 
 def parts_of(schema: Mapping[str, Any], *keys: str) -> list[Any]:
-    """Return the schemas in lists under these keys."""
+    """Return the schemas in the lists under these keys."""
     return [part for key in keys for part in as_list(schema.get(key))]
 
 
 def rooted(schema: Schema) -> Schema:
-    """Return the schema of an object that a schema is nothing but a reference to, with its definitions."""
+    """Return the schema, or the one that it refers to, with its definitions, if it is nothing but a reference."""
     target = resolved(schema["$ref"], schema) if isinstance(schema.get("$ref"), str) else None
     return {key: schema[key] for key in DEFINITIONS if key in schema} | target if isinstance(target, dict) else schema
 
 
 def resolved(ref: str, root: Mapping[str, Any]) -> Any:
-    """Return the definition that a reference names; None where it is none of the schema's own."""
+    """Return the definition that a reference names, or None if it is not one of the schema's own."""
     for key in DEFINITIONS:
         if ref.startswith(f"#/{key}/") and isinstance(root.get(key), dict):
             return root[key].get(ref.removeprefix(f"#/{key}/"))
@@ -94,7 +94,7 @@ def type_of(value: Any) -> str:
 
 
 def texts_of(schema: Any, root: Mapping[str, Any], depth: int = DEEPEST) -> list[str]:
-    """Return the texts that a value must be one of; none where any will do."""
+    """Return the texts that a value must be one of, or none if any text is allowed."""
     if not isinstance(schema, dict) or not depth:
         return []
     if isinstance(schema.get("$ref"), str):
@@ -114,7 +114,7 @@ def texts_of(schema: Any, root: Mapping[str, Any], depth: int = DEEPEST) -> list
 
 
 def narrowed(schema: Schema, kinds: Sequence[str], root: Mapping[str, Any]) -> Schema:
-    """Return a schema without the values that are of other types than these."""
+    """Return a schema without the values of other types than these."""
     if isinstance(schema.get("enum"), list):
         return schema | {"enum": [value for value in schema["enum"] if type_of(value) in kinds]}
     for key in ("anyOf", "oneOf"):

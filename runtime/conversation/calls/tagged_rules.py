@@ -1,4 +1,4 @@
-"""Rules for arguments that are written one by one, each key and value between literals of its own.
+"""Builds grammar rules for arguments written one by one, each key and value between literals of its own.
 
 Knows forms and JSON schemas.
 """
@@ -15,9 +15,9 @@ from runtime.conversation.calls.rules import USUAL_JSON, Rules, ending_in, exclu
 from runtime.conversation.calls.schemas import narrowed, rooted, texts_of, types_of
 from runtime.sampling.schema import whole
 
-KEYS = "/[a-zA-Z_][a-zA-Z0-9_.-]{0,63}/"  # where the schema names none
+KEYS = "/[a-zA-Z_][a-zA-Z0-9_.-]{0,63}/"  # for a schema that names no keys
 WORDS = {"boolean": ("True", "False"), "null": ("None",)}  # in Python's notation
-PYTHON_TEXT = r"/'([^'\\\\\n]|\\\\[^\n])*'/"  # beside text in JSON's quotation marks
+PYTHON_TEXT = r"/'([^'\\\\\n]|\\\\[^\n])*'/"  # allowed in addition to text in JSON's quotation marks
 GEMMA = {
     "gemma_value": 'gemma_text | GEMMA_NUMBER | "true" | "false" | "null" | gemma_list | gemma_map',
     "gemma_text": '"<|\\"|>" GEMMA_TEXT? "<|\\"|>" | GEMMA_QUOTED',
@@ -41,13 +41,13 @@ def tagged_arguments(arguments: TaggedArguments, schema: Mapping[str, Any], rule
 
 
 class TaggedRules:
-    """Writes the rules of one function's arguments."""
+    """Builds the rules of one function's arguments."""
 
     def __init__(self, form: TaggedArguments, schema: Mapping[str, Any], rules: Rules, prefix: str) -> None:
         self._form, self._schema, self._rules, self._prefix = form, schema, rules, prefix
 
     def named(self, properties: Mapping[str, Any]) -> str:
-        """Arguments in the order of the schema, of which optional ones may be missing."""
+        """Return the rule for arguments in the order of the schema, where optional ones may be missing."""
         given = self._schema.get("required")
         required = given if isinstance(given, list) else []
         none = later = self._rules.add(f"{self._prefix}_end", '""')
@@ -62,7 +62,7 @@ class TaggedRules:
         return none
 
     def unnamed(self) -> str:
-        """Any arguments, with values of any type."""
+        """Return the rule for any arguments, with values of any type."""
         key = self._rules.add("ANY_KEY", KEYS)
         pair = self._rules.add("any_pair", f"{key} ({self._value(KEY, {})})")
         first, following = (self._rules.sequence(before) for before in (self._form.first, self._form.next))
@@ -72,7 +72,7 @@ class TaggedRules:
         return f"{quoted(key)} ({self._value(key, schema)})"
 
     def _value(self, key: str, schema: Any) -> str:
-        """Alternatives for the value of a key, one for each style in which its types are written."""
+        """Return alternatives for the value of a key, one for each style of its types."""
         schema, kinds = schema if isinstance(schema, dict) else {}, types_of(schema, self._schema)
         styles = dict.fromkeys(self._form.styles[kind] for kind in kinds)
         each = [(style, [kind for kind in kinds if self._form.styles[kind] == style]) for style in styles]
@@ -88,7 +88,7 @@ class TaggedRules:
         return f"{before} ({alternatives}) {end}"
 
     def _text(self, after: str, texts: Sequence[str]) -> str:
-        """Text as it is, up to what ends it."""
+        """Return the rule for plain text up to the literal that ends it."""
         if texts:
             return f"({' | '.join(map(quoted, texts))}) {self._rules.sequence(after)}"
         mark = after.strip()
@@ -99,7 +99,7 @@ class TaggedRules:
         return f"({name}_END | {name}? {self._rules.sequence(mark)}) {space}"
 
     def _notated(self, notation: str, schema: Mapping[str, Any], kinds: Sequence[str]) -> list[str]:
-        """Alternatives for a value in a notation other than text."""
+        """Return alternatives for a value in a notation other than text."""
         if notation == forms.GEMMA:
             for name, body in GEMMA.items():
                 self._rules.add(name, body)

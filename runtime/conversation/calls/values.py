@@ -1,4 +1,4 @@
-"""Values of arguments in the notations that models write: JSON, Python and some models' own. Knows text alone."""
+"""Reads and writes argument values in models' notations: JSON, Python and some models' own. Knows text alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def written(value: Any, notation: str) -> str:
 
 
 def gemma(value: Any) -> str:
-    """Return the value as Gemma 4 writes it: JSON with bare keys and its own quotation marks."""
+    """Return the value in Gemma 4's notation: JSON with bare keys and its own quotation marks."""
     if isinstance(value, str):
         return f"{GEMMA_QUOTE}{value}{GEMMA_QUOTE}"
     if isinstance(value, dict):
@@ -37,7 +37,7 @@ def gemma(value: Any) -> str:
 
 
 def from_gemma(text: str) -> Any:
-    """Return the value that Gemma's notation stands for. Raises ValueError."""
+    """Return the value of a text in Gemma's notation. Raises ValueError."""
     parts = text.split(GEMMA_QUOTE)
     parts[0::2] = [BARE_KEY.sub(r'"\1":', part) for part in parts[0::2]]
     parts[1::2] = [json.dumps(part) for part in parts[1::2]]
@@ -45,7 +45,7 @@ def from_gemma(text: str) -> Any:
 
 
 def from_elements(text: str) -> Any:
-    """Return the list or the map that nested elements stand for, as MiniMax-M3 writes them. Raises ValueError."""
+    """Return the list or dict of nested elements, MiniMax-M3's notation. Raises ValueError."""
     parts = [part for part in ELEMENT.split(text) if part and not part.isspace()]
     value, rest = _elements(parts)
     if rest or isinstance(value, str):
@@ -54,7 +54,7 @@ def from_elements(text: str) -> Any:
 
 
 def _elements(parts: Sequence[str]) -> tuple[Any, Sequence[str]]:
-    """The value that the first parts are, and the parts after it. Raises ValueError."""
+    """Return the value of the first parts, and the remaining parts. Raises ValueError."""
     if not parts or not parts[0].startswith("<"):
         text = parts[0] if parts else ""
         return (json.loads(text) if NUMBER.fullmatch(text) or text in ("true", "false") else text), parts[1:]
@@ -75,9 +75,9 @@ FAULTS = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
 
 
 def read_value(text: str, kinds: Sequence[str], notation: str) -> str:
-    """Return as JSON the value that text stands for: the text itself where it has none of the JSON types.
+    """Return the value of a text as JSON, or the text itself if it is a value of none of these types.
 
-    Where text is written as it is, only values of other types are read from it.
+    If text is written without quotes, only values of other types are parsed.
     """
     others = [kind for kind in kinds if kind != "string"] if notation == TEXT else kinds
     for reader in (from_gemma,) if notation == GEMMA else READERS:

@@ -1,1 +1,1 @@
-"""Model files of the hub: their names, the shared cache, fetching. Knows files and a network; opens no model."""
+"""Handles model files of the hub: names, the shared cache, fetching. Knows files and a network; opens no model."""

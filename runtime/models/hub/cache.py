@@ -1,6 +1,6 @@
-"""The cache folder that all tools of Hugging Face share: which GGUF files are in it, where, and out with them.
+"""Finds and removes GGUF files in the cache folder that all tools of Hugging Face share.
 
-Asks no network.
+Uses no network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class CachedFile:
 
 
 def cached_path(name: str, cache: Path | None = None) -> Path:
-    """The path of the model that `hf:owner/repo:file` means, if all its shards are in the cache.
+    """Return the path of the model named `hf:owner/repo:file`, if all its shards are in the cache.
 
     Raises HubError naming the command that fetches it.
     """
@@ -43,7 +43,7 @@ def cached_path(name: str, cache: Path | None = None) -> Path:
 
 
 def cached(cache: Path | None = None) -> list[CachedFile]:
-    """Every GGUF file in the cache, by repository and name; each once, though several revisions have it."""
+    """Return every GGUF file in the cache, by repository and name, once even if several revisions have it."""
     try:
         repos = scan_cache_dir(cache).repos
     except hf.CacheNotFound:
@@ -59,7 +59,7 @@ def cached(cache: Path | None = None) -> list[CachedFile]:
 
 
 def cached_shards(name: str, cache: Path | None = None) -> tuple[str, set[str]]:
-    """The repository and the names of the cached shards of the model `name`. Raises HubError where there are none."""
+    """Return the repository and the cached shards of the model `name`. Raises HubError if there are none."""
     repo, wanted = split_name(name)
     names = [file.name for file in cached(cache) if file.repo == repo]
     if not names:
@@ -68,7 +68,7 @@ def cached_shards(name: str, cache: Path | None = None) -> tuple[str, set[str]]:
 
 
 def remove(name: str, cache: Path | None = None) -> int:
-    """Removes the model `name` means from the cache, content and name, and returns the bytes that this freed.
+    """Remove the model `name` from the cache, content and name, and return the number of bytes freed.
 
     Raises HubError.
     """

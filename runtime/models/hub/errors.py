@@ -1,4 +1,4 @@
-"""What the hub's client raises, as HubError: one sentence with the remedy."""
+"""Translates errors of the hub's client to HubError: one sentence with the remedy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from huggingface_hub import errors as hf
 from runtime.core.errors import SlipstreamError
 from runtime.models.hub.names import HubError, UnreachableError
 
-# What reading an answer raises that is no answer of a hub; its client checks little of what it takes apart
+# Errors from parsing a response that is not a hub's; the client validates little of it
 NONSENSE = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, AssertionError,
     httpx2.InvalidURL, httpx2.StreamError, httpx2.DecodingError, httpx2.TooManyRedirects, httpx2.UnsupportedProtocol,
@@ -20,7 +20,7 @@ NONSENSE = (
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """What the client raises, as HubError in one sentence with the remedy."""
+    """Turn the client's errors into HubError, in one sentence with the remedy."""
     try:
         yield
     except SlipstreamError:
@@ -39,7 +39,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def nonsense(what: str) -> HubError:
-    """For an answer about `what` that means nothing."""
+    """Return the error for an invalid response about `what`."""
     return HubError(
         f"What the hub answers for {what} makes no sense. Check HF_ENDPOINT if it is set, and whether something in the "
         "network answers in the hub's place; or try again later."
@@ -47,7 +47,7 @@ def nonsense(what: str) -> HubError:
 
 
 def explain(what: str, error: Exception) -> str:
-    """What an error of the hub's client means for `what`, as one sentence with the remedy."""
+    """Return the sentence about an error of the hub's client for `what`, with the remedy."""
     if isinstance(error, hf.HfHubHTTPError):
         return explain_answer(what, error)
     if isinstance(error, hf.OfflineModeIsEnabled):
@@ -63,7 +63,7 @@ def explain(what: str, error: Exception) -> str:
 
 
 def explain_answer(what: str, error: hf.HfHubHTTPError) -> str:
-    """What a refusal by the hub means for `what`, by the error that the client made of it."""
+    """Return the sentence about a refusal by the hub for `what`, by the client's error class."""
     if isinstance(error, hf.GatedRepoError):
         return (
             f"{what} is gated: accept its terms on its page, then set HF_TOKEN to a token of yours, or run `hf auth "
@@ -80,7 +80,7 @@ def explain_answer(what: str, error: hf.HfHubHTTPError) -> str:
 
 
 def explain_status(what: str, status: int, wait: str) -> str:
-    """What the status of the hub's answer means for `what`; `wait` is its Retry-After header."""
+    """Return the sentence about the status of the hub's response for `what`; `wait` is its Retry-After header."""
     if status == 401:
         return f"The hub refuses the token for {what}. Set HF_TOKEN to a valid one, or run `hf auth login`."
     if status == 403:

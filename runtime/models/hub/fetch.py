@@ -1,8 +1,8 @@
-"""Model files from the hub, in the cache folder that all tools of Hugging Face share.
+"""Fetches model files from the hub into the cache folder that all tools of Hugging Face share.
 
-A file is fetched into a partial one, goes on where it was cut off, is compared with the hub's checksum, and only then
-put in its place. HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME and the stored token are the client's own and take effect. Knows
-files; opens no model.
+A file is fetched into a partial one, resumed after an interruption, compared with the hub's checksum, and only then
+moved to its place. HF_ENDPOINT, HF_HUB_OFFLINE, HF_HOME and the stored token are read by the hub's client. Knows files;
+opens no model.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ from runtime.models.hub.patience import DownloadPace, opened, within
 from runtime.models.hub.private_hub import WeakFileLock, build_hf_headers, http_stream_backoff
 from runtime.models.shards import shard_names
 
-SPARE = 2**26  # bytes that stay free on the disk
-ATTEMPTS = 6  # in a row that bring nothing, after which a pull ends
-PAUSE = 1.0  # seconds after the first of them, twice as many after the second, and so on
-CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # git's of a small file, or SHA-256 of a large one
-CUT = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)  # what another attempt may mend
+SPARE = 2**26  # bytes to leave free on the disk
+ATTEMPTS = 6  # consecutive attempts without new bytes, after which a pull ends
+PAUSE = 1.0  # seconds after the first of them, multiplied by the number of consecutive ones
+CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # git's for a small file, SHA-256 for a large one
+# errors that a further attempt may resolve
+CUT = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)
 SIZES, FOUND = TypeAdapter(dict[str, int]), TypeAdapter(list[tuple[str, int, bool]])
-OnBytes = Callable[[str, int], object]  # (file, bytes of it that are stored, or that were checked)
+OnBytes = Callable[[str, int], object]  # (file, bytes of it stored or checked)
 
-logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # what it would log is one sentence of ours
-constants.HF_HUB_DISABLE_TELEMETRY = True  # or the hub is told, and asked for, what a pull does not need
+logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # our own sentence replaces its log messages
+constants.HF_HUB_DISABLE_TELEMETRY = True  # otherwise the client sends and requests data that a pull does not need
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +58,29 @@ class RemoteFile:
     size: int
     checksum: str
     url: str
-    blob: Path  # where its content belongs
+    blob: Path  # the path of its content in the cache
 
     @property
     def partial(self) -> Path:
-        """What was fetched of it so far."""
+        """The path of the partial file."""
         return self.blob.with_name(f"{self.blob.name}.slipstream.incomplete")
 
     @property
     def n_here(self) -> int:
-        """Bytes that need not be fetched."""
+        """Bytes that are already on this machine."""
         place = self.blob if self.blob.exists() else self.partial
         return min(self.size, place.stat().st_size) if place.exists() else 0
 
 
 class Hub:
-    """The hub as the environment says, or another one with another cache (for tests)."""
+    """The hub that the environment names, or another one with another cache (for tests)."""
 
     def __init__(self, endpoint: str | None = None, cache: Path | None = None, token: str | None = None) -> None:
         self.endpoint, self.token = endpoint or constants.ENDPOINT, token
         self.cache = cache or Path(constants.HF_HUB_CACHE)
 
     def names(self, repo: str) -> dict[str, int]:
-        """The repository's GGUF files and their bytes; names that could lead elsewhere are left out."""
+        """Return the repository's GGUF files and their bytes, without names that could lead outside its folder."""
         with explained(repo):
             info = within(repo, lambda: HfApi(self.endpoint, self.token).model_info(repo, files_metadata=True))
             found = {file.rfilename: file.size or 0 for file in info.siblings or ()}
@@ -87,7 +88,7 @@ class Hub:
         return {name: size for name, size in files.items() if name.lower().endswith(".gguf") and is_safe(name)}
 
     def search(self, words: str, limit: int = 20) -> list[tuple[str, int, bool]]:
-        """Repositories with GGUF files: name, downloads, and whether access must be asked for; most fetched first."""
+        """Return repositories with GGUF files: name, downloads, and whether access is gated; most downloaded first."""
 
         def ask() -> list[ModelInfo]:
             api = HfApi(self.endpoint, self.token)
@@ -98,7 +99,7 @@ class Hub:
             return FOUND.validate_python(found, strict=True)
 
     def plan(self, name: str) -> list[RemoteFile]:
-        """All files of the model that `name` means. Raises HubError."""
+        """Return all files of the model `name`. Raises HubError."""
         repo, wanted = split_name(name)
         names = self.names(repo)
         files = shard_names(pick(repo, list(names), wanted))
@@ -122,11 +123,11 @@ class Hub:
                 f"{file} has {found.size / 1e9:.0f} GB, more than the hub hands out as one file. Choose a smaller or a "
                 "split one."
             )
-        storage = self.cache / f"models--{repo.replace('/', '--')}"  # as the client lays its cache out
+        storage = self.cache / f"models--{repo.replace('/', '--')}"  # the client's cache layout
         return RemoteFile(file, found.size, found.etag, url, storage / "blobs" / found.etag)
 
     def check_space(self, files: list[RemoteFile]) -> None:
-        """Raises HubError when what is missing does not fit the disk."""
+        """Raise HubError if the missing bytes do not fit on the disk."""
         need = sum(file.size - file.n_here for file in files)
         place = next(folder for folder in (self.cache, *self.cache.absolute().parents) if folder.exists())
         free = shutil.disk_usage(place).free
@@ -139,11 +140,9 @@ class Hub:
     def pull(
         self, name: str, files: list[RemoteFile], on_bytes: OnBytes, on_check: OnBytes = lambda file, n: None
     ) -> Path:
-        """Fetches what is missing, checks it, and returns the path to open.
+        """Fetch the missing files, check them, and return the path to open.
 
-        What an interrupt leaves behind is used the next time.
-
-        Raises HubError.
+        A partial file that an interrupt leaves is resumed the next time. Raises HubError.
         """
         repo = split_name(name)[0]
         self.check_space(files)
@@ -155,8 +154,8 @@ class Hub:
         return Path(paths[0])
 
     def _fetch(self, repo: str, file: RemoteFile, on_bytes: OnBytes, on_check: OnBytes) -> None:
-        """One file's content, unless it is stored already; a second process waits for the first."""
-        locks = self.cache / ".locks" / file.blob.parents[1].name  # those of the hub's own tools
+        """Fetch one file's content, unless it is stored already; a second process waits for the first."""
+        locks = self.cache / ".locks" / file.blob.parents[1].name  # the locks that the hub's own tools use
         try:
             for folder in (locks, file.blob.parent):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -176,10 +175,10 @@ class Hub:
         on_bytes(file.name, file.size)
 
     def _complete(self, what: str, file: RemoteFile, on_bytes: OnBytes) -> None:
-        """Fetches the rest of the partial file; a connection that is cut is taken up where it ended."""
-        # Not by hf_hub_download: it removes its temporary file at every interrupt and begins anew, writes all that the
-        # hub sends, and puts content in place without comparing its checksum
-        n_vain = 0  # attempts in a row that brought nothing
+        """Fetch the rest of the partial file; a broken connection is resumed where it ended."""
+        # Not by hf_hub_download: it removes its temporary file at every interrupt and starts again, writes all bytes
+        # that the hub sends, and moves content to its place without comparing its checksum
+        n_vain = 0  # consecutive attempts without new bytes
         with explained(what), file.partial.open("ab") as partial:
             if partial.tell() > file.size:
                 partial.truncate(partial.seek(0))
@@ -195,7 +194,7 @@ class Hub:
                 time.sleep(PAUSE * n_vain)
 
     def _receive(self, file: RemoteFile, partial: BinaryIO, on_bytes: OnBytes) -> None:
-        """Appends what one request brings. Raises what the client raises, and HubError."""
+        """Append the bytes of one request. Raises the client's errors, and HubError."""
         headers = build_hf_headers(token=self.token) | {"Accept-Encoding": "identity"}
         if start := partial.tell():
             headers["Range"] = f"bytes={start}-"
@@ -203,7 +202,7 @@ class Hub:
         stream = http_stream_backoff("GET", file.url, headers=headers, timeout=timeout, retry_on_exceptions=())
         with opened(file.name, stream) as response:
             hf_raise_for_status(response)
-            if response.status_code != 206:  # the whole file comes, although a part was asked for
+            if response.status_code != 206:  # the whole file is sent, although a part was requested
                 partial.truncate(partial.seek(0))
             for piece in response.iter_bytes():
                 if partial.tell() + len(piece) > file.size:
@@ -215,7 +214,7 @@ class Hub:
                 on_bytes(file.name, partial.tell())
 
     def _check(self, file: RemoteFile, on_check: OnBytes) -> None:
-        """Removes a partial file that is not what the hub promised. Raises HubError."""
+        """Remove a partial file whose checksum is wrong. Raises HubError."""
         if checksum(file, on_check) != file.checksum:
             file.partial.unlink()
             raise HubError(
@@ -225,7 +224,7 @@ class Hub:
 
 
 def checksum(file: RemoteFile, on_check: OnBytes) -> str:
-    """The checksum of what was fetched, of the kind that the hub names for it."""
+    """Return the checksum of the fetched bytes, by the hub's algorithm for this file."""
     is_git = len(file.checksum) == 40
     sums = hashlib.sha1(f"blob {file.size}\0".encode(), usedforsecurity=False) if is_git else hashlib.sha256()
     with file.partial.open("rb") as content:

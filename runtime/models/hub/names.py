@@ -1,4 +1,4 @@
-"""Names of files on the hub: `owner/repo`, `owner/repo:file.gguf`, `owner/repo:Q4_K_M`.
+"""Parses names of files on the hub: `owner/repo`, `owner/repo:file.gguf`, `owner/repo:Q4_K_M`.
 
 Strict, because they become paths; opens nothing.
 """
@@ -12,20 +12,20 @@ from runtime.core.errors import SlipstreamError
 from runtime.models.shards import is_first_shard
 
 REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-# What is no part of a file name somewhere, or leads out of a folder
+# Characters that are invalid in a file name on some system, or lead out of a folder
 FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|\ud800-\udfff]')
 
 
 class HubError(SlipstreamError):
-    """The hub, or what is asked of it, is wrong, or a file of it was not fetched."""
+    """The hub or a request to it failed, or a file of it was not fetched."""
 
 
 class UnreachableError(HubError):
-    """The hub could not be asked at all."""
+    """The hub could not be reached at all."""
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """`hf:owner/repo:file` as repo and file, of which the latter may be empty. Raises HubError."""
+    """Return `hf:owner/repo:file` as repo and file, of which the latter may be empty. Raises HubError."""
     repo, _, file = name.removeprefix("hf:").partition(":")
     if not REPO.fullmatch(repo) or ".." in repo or "--" in repo:
         raise HubError(f"'{shortened(name)}' names nothing on the hub. Write owner/repo, or owner/repo:file.gguf.")
@@ -38,12 +38,12 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def shortened(name: str) -> str:
-    """What a sentence can hold of it."""
+    """Return the name shortened for a sentence."""
     return name if len(name) <= 100 else f"{name[:100]}..."
 
 
 def is_safe(file: str) -> bool:
-    """Does the name stay inside the folder that it is put into, on every system?"""
+    """Whether the name stays inside its folder, on every system."""
     steps = file.split("/")
     return (
         len(file) < 512
@@ -53,8 +53,10 @@ def is_safe(file: str) -> bool:
 
 
 def pick(repo: str, names: Sequence[str], wanted: str) -> str:
-    """The one model file that `wanted` means: a whole name, a quantization such as Q4_K_M, or nothing where there is
-    but one.
+    """Return the one model file that `wanted` names: by its whole name, by a quantization such as Q4_K_M, or, if empty,
+    the only one.
+
+    Raises HubError if there is not exactly one.
     """
     models = sorted(name for name in names if is_first_shard(name) and not name.rpartition("/")[2].startswith("mmproj"))
     if wanted in models:

@@ -1,6 +1,6 @@
-"""An end to waiting for a hub that answers drop by drop, which no timeout of its client's ever notices.
+"""Limits the wait for a hub that sends its response drop by drop, which the client's own timeouts never notice.
 
-Knows threads and clocks; must not know what is asked.
+Knows threads and clocks; must not know the request.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TypeVar
 
 from runtime.models.hub.names import HubError, UnreachableError
 
-PATIENCE = 60.0  # seconds for an answer, and those in which so many bytes of a file must come:
+PATIENCE = 60.0  # seconds for a response, and for LEAST bytes of a file:
 LEAST = 2**15
-LOOK = 0.5  # seconds; a signal that comes right before a thread sleeps is heeded when it wakes
-NAME = "asks the hub"  # of the threads that do
+LOOK = 0.5  # seconds; a signal that arrives right before a thread sleeps is handled when it wakes
+NAME = "asks the hub"  # name of the threads that do
 
 T = TypeVar("T")
 
 
 def within(what: str, ask: Callable[[], T]) -> T:
-    """What `ask` gives or raises. Raises UnreachableError when that takes too long; nobody waits for it then."""
+    """Return or raise the result of `ask`. Raises UnreachableError if it takes too long, and abandons the call then."""
     answer: Future[T] = Future()
 
     def work() -> None:
@@ -46,19 +46,19 @@ def within(what: str, ask: Callable[[], T]) -> T:
 
 @contextmanager
 def opened(what: str, response: AbstractContextManager[T]) -> Iterator[T]:
-    """The response, once its head is there. Raises UnreachableError when that takes too long."""
+    """Yield the response once its headers are there. Raises UnreachableError if that takes too long."""
     with ExitStack() as stack:
         yield within(what, lambda: stack.enter_context(response))
 
 
 class DownloadPace:
-    """Whether the bytes of a file come fast enough to ever end."""
+    """Checks that the bytes of a file arrive fast enough to ever finish."""
 
     def __init__(self, what: str) -> None:
         self._what, self._since, self._n_bytes = what, time.monotonic(), 0
 
     def add(self, n_bytes: int) -> None:
-        """So many more are there. Raises HubError where they come too slowly."""
+        """Count received bytes. Raises HubError if they arrive too slowly."""
         self._n_bytes += n_bytes
         if time.monotonic() - self._since < PATIENCE:
             return

@@ -1,8 +1,8 @@
-"""What is used of the hub's client that its documentation does not list.
+"""Undocumented functions of the hub's client that are used here.
 
-Written for WRITTEN_FOR; tests/test_private_interfaces.py says what no longer holds. Without `WeakFileLock` two
-processes would fetch the same file at once, where a file system knows no locks; without `build_hf_headers` and
-`http_stream_backoff` a pull would send no token, and not wait where the hub asks for it.
+Written for WRITTEN_FOR; tests/test_private_interfaces.py reports changes. Without `WeakFileLock`, two processes would
+fetch the same file simultaneously where a file system has no locks. Without `build_hf_headers` and
+`http_stream_backoff`, a pull would send no token, and not wait when the hub asks for it.
 """
 
 from __future__ import annotations

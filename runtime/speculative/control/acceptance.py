@@ -1,5 +1,4 @@
-"""How often what a drafter says comes true: by its own confidence, and quick to notice that the text has become
-another.
+"""Calibrates drafter confidence to acceptance probability and adapts quickly when the kind of text changes.
 
 Counts only; knows no costs and no tokens.
 """
@@ -15,58 +14,58 @@ import numpy as np
 
 from runtime.speculative.control.tuning import TUNING
 
-EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.99, 0.998)  # between which confidences are calibrated together
+EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.99, 0.998)  # edges of the confidence bins
 N_BINS = len(EDGES) + 1
-UNKNOWN = N_BINS  # in a bin's place
-MOST_COUNTED = 1e12  # of anything: more is no count
+UNKNOWN = N_BINS  # the bin when no confidence is known
+MOST_COUNTED = 1e12  # limit of stored counts; larger ones are invalid
 
 
 def bin_of(confidence: float) -> int:
-    """The bin that a confidence belongs to."""
+    """Return the bin of a confidence."""
     return bisect_right(EDGES, confidence)
 
 
 class Acceptance:
-    """Calibration of one drafter's confidence to the chance of acceptance.
+    """Calibration of one drafter's confidence to the acceptance probability.
 
-    Slow counts per bin of confidence, shifted in logits by an offset that follows the last few tokens (Platt's scaling,
-    learned online), one for each kind of text. A token counts as tried only when all before it were accepted: an
-    accepted window says "at least".
+    Slow counts per confidence bin are shifted in logits by an offset that follows the last few tokens (Platt scaling,
+    learned online). Each kind of text has its own offset. A token counts as tried only if all draft tokens before it
+    were accepted.
     """
 
     def __init__(self, caution: float = 1.0) -> None:
-        """Until it is known better, a token's chance is its confidence to the power of `caution`: short matches of what
-        expects repetition mean less than they say.
+        """Use the confidence to the power of `caution` as the prior acceptance probability: short matches of lookups
+        are overconfident.
         """
         middles = [(low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True)]
         prior = TUNING.prior_tokens
         self.bins = [[prior, prior * math.pow(middle, caution)] for middle in middles]  # tried, accepted
-        # From a confidence's bin to the next one's: within a draft; from the last one of the step before, the last row
-        # where none is known.
+        # Counts of transitions from one confidence bin to the next: within a draft, and from the previous step's last
+        # bin to the first token's; the last row of the latter is for an unknown bin.
         self.moves = [[1.0 if after == before else 0.05 for after in range(N_BINS)] for before in range(N_BINS)]
         usual, weight = bin_of(TUNING.prior_acceptance), TUNING.first_token_weight
         self.starts = [
             [weight * (1.0 if after == usual else 0.05) for after in range(N_BINS)] for _ in range(N_BINS + 1)
         ]
         self.last = UNKNOWN
-        self.visits = [0.01] * N_BINS + [1.0]  # how often a step began after each of these
-        self.n_seen = 0  # tokens that were compared with what came
+        self.visits = [0.01] * N_BINS + [1.0]  # recent steps by the last bin before them
+        self.n_seen = 0  # tokens compared with the generated text
         self._total = [TUNING.prior_tokens, TUNING.prior_tokens * TUNING.prior_acceptance]
         self.kind, self._offsets = "", {"": 0.0}
         self._shift = 1.0  # exp(-offset)
 
     @property
     def rate(self) -> float:
-        """Share of the lately tried tokens that were accepted."""
+        """Acceptance rate of the recently tried tokens."""
         return self._total[1] / self._total[0]
 
     @property
     def chances(self) -> list[float]:
-        """[N_BINS] chance of acceptance by bin of confidence, now."""
+        """[N_BINS] current acceptance probability by confidence bin."""
         return [self._chance(which) for which in range(N_BINS)]
 
     def chance(self, confidence: float) -> float:
-        """The chance that a token of this confidence is accepted, now."""
+        """Return the current acceptance probability of a token with this confidence."""
         return self._chance(bin_of(confidence))
 
     def _chance(self, which: int) -> float:
@@ -75,14 +74,14 @@ class Acceptance:
         return rate / (rate + (1 - rate) * self._shift)
 
     def set_kind(self, kind: str) -> None:
-        """Says of what kind the text is from now on; a new kind begins with what the last one meant."""
+        """Set the kind of text; a new kind starts with the offset of the previous one."""
         if kind != self.kind:
             self._offsets.setdefault(kind, self._offsets[self.kind])
             self.kind = kind
             self._shift_by(self._offsets[kind])
 
     def rest(self, n_steps: int = 1) -> None:
-        """Steps in which nothing was said."""
+        """Record steps in which the drafter proposed nothing."""
         self._visit()
         self.last = UNKNOWN
         if n_steps > 1:
@@ -95,8 +94,8 @@ class Acceptance:
         self.visits[self.last] += 1
 
     def observe(self, confidences: Sequence[float], n_accepted: int, n_known: int) -> None:
-        """Learns from what was said with these confidences: of the first `n_known` is known what came in their place,
-        the first `n_accepted` were right.
+        """Learn from draft tokens with these confidences: the first `n_known` can be compared with the generated text,
+        the first `n_accepted` of them match it.
         """
         self._visit()
         self._total = [TUNING.recent_decay * count for count in self._total]
@@ -123,24 +122,24 @@ class Acceptance:
         total[0], total[1] = total[0] + 1, total[1] + hit
 
     def _shift_by(self, offset: float) -> None:
-        """Sets the offset in logits of the present kind of text."""
+        """Set the offset in logits of the current kind of text."""
         self._offsets[self.kind], self._shift = offset, math.exp(-offset)
 
     def doubt(self) -> None:
-        """Lets what was learned count half, so that a probe after a long pause can change the belief."""
+        """Halve the weight of the counts, so that a probe after a long pause can change the estimate."""
         for cell in (self._total, *self.bins):
             cell[:] = [(cell[0] + TUNING.prior_tokens) / 2, (cell[1] + TUNING.prior_tokens * cell[1] / cell[0]) / 2]
         self._shift_by(self._offsets[self.kind] / 2)
 
     def state(self) -> dict[str, Any]:
-        """What is worth keeping until the next start, as plain data."""
+        """Return the state to store until the next start, as plain data."""
         counts = {"bins": self.bins, "moves": self.moves, "starts": self.starts, "total": self._total}
         return counts | {"kinds": self._offsets}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes up what `state` gave; what was seen often counts as a few tokens (`remembered_tokens`).
+        """Restore the result of `state`; large counts are scaled down to `remembered_tokens`.
 
-        Raises ValueError, KeyError or TypeError when it is not of this form.
+        Raises ValueError, KeyError or TypeError when it has another form.
         """
         bins, moves, starts, total = (np.array(state[key], dtype=float) for key in ("bins", "moves", "starts", "total"))
         if (bins.shape, moves.shape, starts.shape, total.shape) != (

@@ -1,6 +1,6 @@
-"""Which drafter proposes next and how far: a draft token is worth its chance of acceptance times a token's seconds.
+"""Chooses which drafters propose in a step and how many tokens they draft.
 
-Knows counts and times; knows no model, no tokens and no rule of acceptance. The objective is expected tokens per
+Knows counts and times; knows no model, no tokens and no verification rule. The objective is expected tokens per
 second, E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode, as docs/how-it-works.md derives it.
 """
 
@@ -22,7 +22,7 @@ from runtime.speculative.control.valuation import Market, value_all
 
 
 class Controller:
-    """One step is `begin`, then `choose` per drafter, a criterion per proposal, then `learn`."""
+    """Chooses drafters. A step calls `begin`, `choose` per drafter, `criterion` per proposal, and `learn`."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class Controller:
         own = {name: state.costs for name, state in self.states.items() if state.costs}
         self.plain_passes = PlainPasses()
         self.passes = Passes(costs, own, self.plain_passes)
-        self.off = off  # why there is nothing to choose
+        self.off = off  # why there are no drafters
         self._overhead = Overhead()
         self.exploration = Exploration()
-        self._n_idle = 0  # steps since the last one in which anything was asked or learned
-        self._n_steps = self._next_valuation = self._next_of_all = 0  # so far; after which drafters are valued again
-        self.rate = 0.0  # tokens per second of the best way known, but for lookups, which depend on the place
-        # Of this step: tokens that may be drafted, exact rows, drafters (None: all)
+        self._n_idle = 0  # steps without any drafter since the last step that was learned from
+        self._n_steps = self._next_valuation = self._next_of_all = 0  # steps so far; steps of the next valuations
+        self.rate = 0.0  # tokens per second of the best drafter or plain decode, without lookups
+        # Of this step: most draft tokens, exact rows, drafters (None: all)
         self._terms: tuple[int, int | None, Collection[str] | None] = max_k, None, None
         self.begin(0)
 
@@ -55,8 +55,10 @@ class Controller:
         exact_rows: int | None = None,
         drafters: Collection[str] | None = None,
     ) -> None:
-        """A step begins at this context length, of which `most` tokens may be drafted, as far as `max_k` allows, in a
-        pass that `n_together` replies share; with more than `exact_rows` rows it must gain more. None: all `drafters`.
+        """Begin a step at this context length, with at most `most` draft tokens (and `max_k`).
+
+        `n_together` sequences share the pass. A pass of more than `exact_rows` rows must gain more to be chosen.
+        `drafters` are the names of those that take part; None: all.
         """
         before, n_before = self._terms, self.passes.n_together
         k = self.max_k if most is None else max(1, min(most, self.max_k))
@@ -76,26 +78,26 @@ class Controller:
 
     @property
     def overhead(self) -> float:
-        """Seconds per token outside models: sampling and the like."""
+        """Seconds per token outside models, such as sampling."""
         return self._overhead.seconds
 
     @property
     def _taking_part(self) -> dict[str, DrafterState]:
-        """The drafters of this step: what another would bring is no price for what these can."""
+        """The drafters that take part in this step; others do not affect the choice."""
         return self.states.taking_part(self._terms[2])
 
     @property
     def best_gain(self) -> float:
-        """Tokens per second of the best way known of late, over those of plain decode."""
+        """Recent speed of the best drafter or plain decode, relative to plain decode."""
         rates = (state.rate for state in self._taking_part.values() if not state.is_disabled)
         return max([self.rate, *rates]) / self.plain_rate
 
     def n_worth(self, n: int) -> int:
-        """How many of `n` replies that wait have rows of one pass."""
+        """Return how many of `n` ready sequences to decode in one pass."""
         return self.passes.joint.n_worth(n, self.passes.n_context)
 
     def _value_all(self, is_time: bool) -> None:
-        """Values drafters, all of them when it `is_time`."""
+        """Value drafters again: all of them if `is_time`, else those whose estimates changed."""
         self._next_valuation = self._n_steps + TUNING.valuation_interval
         if is_time:
             self._next_of_all = self._n_steps + 8 * TUNING.valuation_interval
@@ -104,13 +106,14 @@ class Controller:
 
     @property
     def _market(self) -> Market:
-        """What passes cost in this step."""
+        """The cost of passes in this step."""
         now = self.passes
         return Market(now.seconds, now.n_context, self.overhead, self.plain_rate, now.with_surcharges)
 
     def choose(self, name: str, can_score: bool = True) -> Choice:
-        """Choose whether the drafter is asked in this step, and count it as asked or as waiting. `can_score`: tokens
-        that are not verified are compared with the text too.
+        """Choose whether the drafter proposes in this step, and record the choice.
+
+        `can_score`: whether tokens that are not verified can be compared with the text.
         """
         state, decision, limit = self.states[name], self.decide(name), self.fixed_k
         if decision is USE:
@@ -124,7 +127,7 @@ class Controller:
         return Choice(decision, limit)
 
     def decide(self, name: str) -> Decision:
-        """Return whether the drafter is worth asking in this step."""
+        """Return the decision about the drafter in this step."""
         state = self.states[name]
         if self.fixed_k is not None:
             return LOOK_UP
@@ -143,7 +146,7 @@ class Controller:
         return can_afford(state) or self.exploration.can_afford_newcomer(state, seconds(state))
 
     def n_idle(self, names: Iterable[str]) -> int:
-        """Steps from now on in which none of these will be asked, so that they may be made without."""
+        """Return the number of next steps in which none of these drafters will propose."""
         if self.fixed_k is not None or self.plain_passes.is_due:
             return 0
         plain = max(self.passes.seconds[0], 1e-9)
@@ -158,7 +161,7 @@ class Controller:
         return max(0, min(waits))
 
     def n_unasked(self, name: str) -> int:
-        """Steps from now on in which that drafter will hardly be asked."""
+        """Return the estimated number of next steps in which this drafter will not propose."""
         state = self.states[name]
         if self.fixed_k is not None or state.traits.is_model_free or state.pays_now(self.rate):
             return 0
@@ -169,12 +172,12 @@ class Controller:
         return max(0, n_parked)
 
     def idle(self, seconds: float) -> None:
-        """A plain step was made without asking anything."""
+        """Record a plain step that skipped all drafters."""
         self._n_idle += 1
         self.exploration.decode_seconds += seconds
 
     def _end_idling(self) -> None:
-        """Takes in what such steps leave to be counted."""
+        """Record the skipped steps in the counts of drafters and of plain passes."""
         n, self._n_idle = self._n_idle, 0
         self._n_steps += n
         self.plain_passes.note_row(n)
@@ -183,18 +186,18 @@ class Controller:
             state.acceptance.rest(n)
 
     def is_usual(self, seconds: float) -> bool:
-        """Did a plain pass take what is believed?"""
+        """Return whether the time of a plain pass is close to the estimate."""
         return seconds < TUNING.unusual_pass * self.passes.seconds[0]
 
     def criterion(self, name: str, choice: Choice) -> StoppingCriterion:
-        """Return the stopping criterion for a proposal of that drafter, which begins now."""
+        """Return the stopping criterion for a proposal of this drafter that begins now."""
         state = self.states[name]
         return StoppingCriterion(state.policy, state.acceptance, choice.limit, state.seconds_for, self.passes.clock)
 
     def length(self, name: str, confidences: Sequence[float]) -> tuple[int, float]:
-        """How much of what a lookup proposes to use, and the tokens that the best length would bring.
+        """Return the number of a lookup's tokens to use, and the expected gain in tokens of the best length.
 
-        Nothing is used where a drafter that is asked later is expected to bring more.
+        It is 0 if a drafter that would run later is expected to gain more.
         """
         if self.fixed_k is not None:
             return (k := min(self.fixed_k, len(confidences))), float(k)
@@ -208,7 +211,7 @@ class Controller:
         return (k if is_best and not self.plain_passes.is_due and not state.is_disabled else 0), gain
 
     def learn(self, outcomes: Sequence[DraftOutcome], n_tokens: int, draft: float, verify: float, total: float) -> None:
-        """A step has ended: what was proposed, how many tokens came, seconds for drafting, the pass, and in all."""
+        """Learn from a step: its proposals, generated tokens, and seconds of drafting, of the pass, and in total."""
         self.exploration.decode_seconds += total
         rest, is_wide = min(total - draft - verify, verify) / n_tokens, any(each.is_used for each in outcomes)
         self._overhead.learn(rest, is_wide)
@@ -222,7 +225,7 @@ class Controller:
             self._learn_outcome(each, n_tokens, total)
 
     def _learn_outcome(self, outcome: DraftOutcome, n_tokens: int, total: float) -> None:
-        """What one drafter's proposal says about it."""
+        """Learn from one drafter's proposal."""
         state = self.states[outcome.name]
         if outcome.confidences:
             state.acceptance.observe(outcome.confidences, outcome.n_matched, outcome.n_comparable)
@@ -240,21 +243,21 @@ class Controller:
 
     @property
     def plain_alone(self) -> float:
-        """Tokens per second of a reply without drafts that has its passes to itself."""
+        """Tokens per second of plain decode of a single sequence."""
         return 1 / max(self.passes.costs.seconds(1, self.passes.n_context) + self.overhead, 1e-9)
 
     def repays(self, name: str, n_uncached: int, n_reply: int) -> bool:
-        """Will a reply of `n_reply` tokens repay what the drafter spends on reading `n_uncached` tokens before it?"""
+        """Return whether a reply of `n_reply` tokens repays the drafter's prefill of `n_uncached` tokens."""
         state = self.states[name]
         saved = 1 / self.plain_rate - 1 / max(state.rate, 1e-9)
         return self.fixed_k is not None or n_reply * saved > n_uncached * state.prefill_seconds
 
     def begin_anew(self) -> None:
-        """All drafters are valued in the next step: what is believed of them has been replaced."""
+        """Value all drafters in the next step, because their estimates were replaced."""
         self._n_steps = self._next_valuation = self._next_of_all = 0
 
     def reason(self) -> Reason:
-        """Why the last step was plain."""
+        """Return why the last step was plain."""
         if self.off or not self.states:
             return self.off or NONE_ON
         return why_plain(self._taking_part or self.states, self.passes.seconds, self.plain_rate)

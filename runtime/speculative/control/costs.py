@@ -1,7 +1,7 @@
-"""What a pass costs here: seconds by width (rows decoded at once) and context length.
+"""Cost model of passes: seconds by width (rows decoded in one pass) and context length.
 
-Pure arithmetic over times that others take; knows no backend. Times drift on a shared or throttling machine, so every
-pass that is made anyway refreshes the table, clamped so that a single spike does little.
+Pure arithmetic on times measured elsewhere; knows no backend. Times drift on a shared or throttling machine, so every
+pass updates the table. Changes are clamped so that a single spike has little effect.
 """
 
 from __future__ import annotations
@@ -13,67 +13,66 @@ import numpy as np
 
 from runtime.speculative.control.tuning import TUNING
 
-FAMILIAR = round(1 / TUNING.time_weight)  # times seen, from which on one more has its usual weight
-LEAST_RATIO, MOST_RATIO, MOST_KEPT = 0.25, 1e3, 4096  # of plain passes at the beginning, and how many: else not learned
+FAMILIAR = round(1 / TUNING.time_weight)  # number of measurements from which a new one has the usual weight
+# Limits of restored state: times relative to a plain pass at context length 0, and number of entries
+LEAST_RATIO, MOST_RATIO, MOST_KEPT = 0.25, 1e3, 4096
 
 
 class PassCosts:
     """T(n, c): seconds of a pass over n rows at context length c.
 
-    Between measured widths and lengths linear, never less for a longer context.
+    Linear between measured widths and lengths; never less for a longer context.
     """
 
     def __init__(self) -> None:
-        self._shared, self._n_guessed = TUNING.shared_drift, 1  # times that a guess counts
-        self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds, but for the drift
-        self._drift = 1.0  # of all since then
-        self._is_scaled = False  # did passes of some widths become others than those that were measured?
-        self._after = 0.0  # seconds that a plain pass takes longer after a wider one, but for the drift
-        # (bucket, width) -> times seen, where few times say more than what was known before
+        self._shared, self._n_guessed = TUNING.shared_drift, 1  # measurements that an estimate counts as
+        self._table: dict[int, dict[int, float]] = {}  # bucket -> width -> seconds, before the drift
+        self._drift = 1.0  # factor on all times since they were measured
+        self._is_scaled = False  # whether some widths were rescaled because their number of threads changed
+        self._after = 0.0  # extra seconds of a plain pass after a wider one, before the drift
+        # (bucket, width) -> number of measurements, for entries that early measurements change faster than usual
         self._n_seen: dict[tuple[int, int], int] = {}
 
     def copy(self) -> PassCosts:
-        """A table that begins alike and learns for itself."""
+        """Return an independent copy."""
         return deepcopy(self)
 
     def of_company(self) -> PassCosts:
-        """The same for passes that several replies share."""
+        """Return a copy for passes that several sequences share."""
         costs = self.copy()
         costs._shared, costs._n_seen, costs._n_guessed = TUNING.shared_drift_together, {}, FAMILIAR  # noqa: SLF001 (of this class)
         return costs
 
     def set(self, width: int, seconds: float, n_context: int = 0) -> None:
-        """Takes a careful measurement as it is."""
+        """Set a careful measurement as it is."""
         self._table.setdefault(n_context // TUNING.context_bucket, {})[width] = seconds / self._drift
 
     @property
     def after(self) -> float:
-        """Seconds that a plain pass takes longer after a wider one: llama.cpp builds its graph anew then."""
+        """Extra seconds of a plain pass after a wider one, because llama.cpp rebuilds its graph."""
         return self._drift * self._after
 
     def set_after(self, seconds: float) -> None:
-        """Takes a careful measurement of `after` as it is."""
+        """Set a careful measurement of `after` as it is."""
         self._after = max(0.0, seconds) / self._drift
 
     def observe_after(self, n_context: int, seconds: float) -> None:
-        """Refreshes `after` with a plain pass that came after a wider one."""
+        """Update `after` with a plain pass that followed a wider one."""
         plain = self.seconds(1, n_context)
         longer = min(max(0.0, seconds - plain), plain)
         self._after += TUNING.time_weight * (longer / self._drift - self._after)
 
     def doubt(self) -> None:
-        """What is known counts like one pass of each width: at load the machine may have been busy, and passes in use
-        take other times.
-        """
+        """Let each entry count as one measurement: the machine may have been busy at load, and times in use differ."""
         self._n_seen = {(bucket, width): 1 for bucket, row in self._table.items() for width in row}
 
     def observe(
         self, width: int, n_context: int, seconds: float, weight: float = TUNING.time_weight, is_rare: bool = False
     ) -> float:
-        """Refreshes the table with a pass that was made anyway; what is known of all others drifts along a little,
-        unless it `is_rare`: then the first times tell of passes like it and not of the machine.
+        """Update the table with a pass. All other entries drift with it to a small extent.
 
-        Returns by what share.
+        If it `is_rare`, its first measurements are attributed to this width alone, not to the machine. Returns the
+        relative change of all other entries.
         """
         key = n_context // TUNING.context_bucket, width
         if is_rare:
@@ -89,16 +88,16 @@ class PassCosts:
         return share * change
 
     def state(self) -> list[tuple[int, int, float]]:
-        """What passes in use have told, for the next start: context bucket, width, and times what a plain pass takes at
-        the beginning. Nothing where other threads made them than those that a start begins with.
+        """Return what passes in use taught, for the next start: context bucket, width, and time relative to a plain
+        pass at context length 0. Empty if the number of threads changed since the start.
         """
         plain, seen = self._plain, [key for key, n in self._n_seen.items() if n > 1 and not self._is_scaled]
         return [(bucket, width, self._table[bucket][width] / plain) for bucket, width in seen if plain]
 
     def restore(self, state: Iterable[tuple[int, int, float]]) -> None:
-        """Takes up what `state` gave, beside what a plain pass takes now.
+        """Restore the result of `state`, scaled by the current time of a plain pass.
 
-        Raises ValueError or TypeError when it is not of this form.
+        Raises ValueError or TypeError when it has another form.
         """
         found = [(int(bucket), int(width), float(ratio)) for bucket, width, ratio in state]
         if len(found) > MOST_KEPT or not all(b >= 0 and w > 0 and LEAST_RATIO < r < MOST_RATIO for b, w, r in found):
@@ -113,15 +112,15 @@ class PassCosts:
 
     @property
     def _plain(self) -> float:
-        """What a plain pass takes at the beginning, but for the drift; 0 where that is not known."""
+        """Seconds of a plain pass at context length 0, before the drift; 0 if not measured."""
         return self._table.get(0, {}).get(1, 0.0)
 
     def drift(self, factor: float) -> None:
-        """All passes take so much longer from now on."""
+        """Scale the times of all passes."""
         self._drift *= factor
 
     def _row(self, n_context: int) -> dict[int, float]:
-        """Where passes at that length are noted; a new one begins as a guess from the others."""
+        """Return the table row of a context length; a new one starts with interpolated times."""
         bucket = n_context // TUNING.context_bucket
         if bucket not in self._table:
             self._table[bucket] = self._guess(n_context)
@@ -129,8 +128,8 @@ class PassCosts:
         return self._table[bucket]
 
     def _weights(self, key: tuple[int, int], weight: float) -> tuple[float, float]:
-        """The weight of one more time, and the machine's share of the change: none while a guess changes, as one time
-        may be a spike.
+        """Return the weight of a new measurement, and the fraction of its change that is attributed to the machine.
+        The fraction is 0 while an entry has few measurements, because one of them may be a spike.
         """
         if key not in self._n_seen:
             return weight, self._shared
@@ -139,18 +138,18 @@ class PassCosts:
         return (fresh, 0.0) if fresh > weight else (weight, self._shared)
 
     def scale(self, widths: Callable[[int], bool], factor: float) -> None:
-        """Passes of these widths take so much longer from now on."""
+        """Scale the times of passes of these widths."""
         self._is_scaled = True
         for row in self._table.values():
             for width in filter(widths, row):
                 row[width] *= factor
 
     def seconds(self, width: int, n_context: int) -> float:
-        """The expected time; 0 before any measurement."""
+        """Return the estimated seconds of a pass; 0 before any measurement."""
         return self.up_to(width, n_context)[-1]
 
     def up_to(self, width: int, n_context: int) -> list[float]:
-        """[width] seconds of passes over 1, 2, ... rows; beyond the measured widths on the last slope."""
+        """Return [width] seconds of passes over 1, 2, ... rows; the last slope extrapolates beyond measured widths."""
         row = self._table.get(n_context // TUNING.context_bucket) or self._guess(n_context)
         drift = self._drift
         if len(row) >= width and all(w in row for w in range(1, width + 1)):
@@ -158,11 +157,11 @@ class PassCosts:
         return [drift * seconds for seconds in interpolated(sorted(row.items()), width)]
 
     def widths(self, n_context: int) -> dict[int, float]:
-        """Width -> seconds at that context length."""
+        """Return width -> seconds at this context length."""
         return {width: self._drift * seconds for width, seconds in self._guess(n_context).items()}
 
     def _guess(self, n_context: int) -> dict[int, float]:
-        """Width -> seconds at that context length before the drift is applied, between measured lengths linear."""
+        """Return width -> seconds at this context length, before the drift; linear between measured lengths."""
         bucket = n_context // TUNING.context_bucket
         below = max((known for known in self._table if known <= bucket), default=None)
         above = min((known for known in self._table if known >= bucket), default=None)
@@ -174,34 +173,36 @@ class PassCosts:
 
 
 class PlainPasses:
-    """When plain passes are made amid drafts, by steps since the last run of them, and which of them tell."""
+    """Schedules runs of plain passes among passes with drafts, and tracks which of them are representative."""
 
     def __init__(self) -> None:
         self._since_run, self._n_in_row = 0, 0
-        self.is_due = False  # is this step to be plain?
+        self.is_due = False  # whether this step must be plain
 
     def begin(self, n_steps: int, gain: float, may_be: bool) -> None:
-        """A step begins after `n_steps`; drafts make `gain` times plain decode. `may_be`: can it be plain for that?"""
+        """Begin a step after `n_steps` steps. `gain` is the speed with drafts relative to plain decode; `may_be` is
+        whether the step may be made plain for measurement.
+        """
         self.is_due = may_be and self._since_run >= self._every(n_steps, gain)
 
     @staticmethod
     def _every(n_steps: int, gain: float) -> float:
-        """Steps between two runs."""
+        """Return the number of steps between two runs."""
         wanted = max(TUNING.least_plain_interval, TUNING.plain_run / TUNING.plain_share * (gain - 1))
         return min(wanted, TUNING.most_plain_interval, max(TUNING.first_plain_run, n_steps // 2))
 
     def note(self, is_plain: bool) -> None:
-        """A step has ended."""
+        """Record the end of a step."""
         self._n_in_row = self._n_in_row + 1 if is_plain else 0
         self._since_run = 0 if self._n_in_row >= TUNING.plain_run else self._since_run + 1
 
     def note_row(self, n: int) -> None:
-        """So many plain steps have ended."""
+        """Record the end of `n` plain steps."""
         self._n_in_row, self._since_run = self._n_in_row + n, 0
 
     @property
     def is_steady(self) -> bool:
-        """Was the last step as it would be in plain decode?"""
+        """Whether the last step took the time that it would take in plain decode."""
         return self._n_in_row >= TUNING.steady_passes
 
 
@@ -212,7 +213,9 @@ class Overhead:
         self.seconds, self._n_plain = 0.0, 0  # steps without a draft
 
     def learn(self, seconds: float, is_wide: bool) -> None:
-        """Takes in a step's; what steps with a draft take more is lost by drafting."""
+        """Update with a step's seconds. Steps with a draft can only lower the estimate once a plain step was measured,
+        because their extra time is a cost of drafting.
+        """
         self._n_plain += not is_wide
         if not is_wide:
             self.seconds += max(TUNING.time_weight, 1 / (1 + self._n_plain)) * (seconds - self.seconds)
@@ -221,13 +224,14 @@ class Overhead:
 
 
 def clamped(seconds: float, measured: float) -> float:
-    """The seconds, as far as they can be believed beside what was measured carefully."""
+    """Return `seconds` clamped to within a factor of `most_learned_change` of the careful measurement."""
     return min(max(seconds, measured / TUNING.most_learned_change), measured * TUNING.most_learned_change)
 
 
 def interpolated(points: Sequence[tuple[int, float]], n: int) -> list[float]:
-    """Return the seconds of passes over 1 to `n` rows: piecewise linear through (width, seconds) points in order;
-    beyond the last on its slope, if that rises. Zeros without a point.
+    """Return the seconds of passes over 1 to `n` rows, piecewise linear through (width, seconds) points in order.
+
+    Beyond the last point, the last slope continues if it is positive. Zeros without a point.
     """
     if len(points) < 2:
         only, seconds = points[0] if points else (1, 0.0)

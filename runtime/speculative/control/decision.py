@@ -1,4 +1,4 @@
-"""Whether a drafter is asked in a step, and why."""
+"""Decisions whether a drafter proposes in a step, with reasons."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Decision(Enum):
-    """`asks`: is the drafter asked?"""
+    """Decision about a drafter in a step: `asks` is whether it proposes, `why` is the reason."""
 
     SKIP = "it would not pay, and trying it has cost enough for now", False
     WAIT = "it would not pay, and is tried again later", False
@@ -20,12 +20,12 @@ class Decision(Enum):
         self.why, self.asks = why, asks
 
 
-# Looked up so by name, a member takes a tenth of the time
+# A module name takes a tenth of the time of a member lookup
 SKIP, WAIT, LOOK_UP, USE, PROBE = list(Decision)[:5]
 
 
 class Choice(NamedTuple):
-    """What becomes of a drafter in a step."""
+    """The decision about a drafter in a step, and the length of its draft."""
 
     decision: Decision
-    limit: int | None = None  # tokens that it drafts whatever they are worth: a length that is fixed, or a probe's
+    limit: int | None = None  # draft length that is fixed or set by a probe; None: the policy decides

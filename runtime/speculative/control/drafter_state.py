@@ -1,6 +1,6 @@
-"""What the controller believes of one drafter: acceptance, seconds, expected gain; parked, disabled, or in use.
+"""The controller's estimates for one drafter: acceptance, seconds, expected gain; parked, disabled, or in use.
 
-Knows counts and times; the choice among drafters is the controller's.
+Knows counts and times; the controller chooses among drafters.
 """
 
 from __future__ import annotations
@@ -17,48 +17,46 @@ from runtime.speculative.control.tuning import TUNING
 
 
 class DraftOutcome(NamedTuple):
-    """What a drafter proposed in a step, compared with the tokens that came."""
+    """A drafter's proposal in a step, compared with the generated tokens."""
 
     name: str
-    confidences: Sequence[float]  # of its tokens, that included which was drafted and rejected by the drafter itself
-    n_comparable: int  # of them, from the first, that something came to compare with
-    n_matched: int  # of those, from the first, that came
-    first_seconds: float  # until its first token was known; for a lookup, all it took
+    confidences: Sequence[float]  # of its tokens, including one that its stopping criterion rejected
+    n_comparable: int  # leading tokens that can be compared with the generated text
+    n_matched: int  # leading tokens that match it
+    first_seconds: float  # time until its first token; for a lookup, its whole time
     rest_seconds: float
     n_rest: int  # tokens that took `rest_seconds`
-    is_used: bool  # did the target see it, or was it only scored?
-    expected_gain: float = 0.0  # tokens that using it was expected to bring, of a lookup
-    is_probe: bool = False  # was it asked although it was not believed to pay?
+    is_used: bool  # whether it was verified, not only scored
+    expected_gain: float = 0.0  # of a lookup: expected tokens gained by using it
+    is_probe: bool = False  # whether it was a probe of a drafter that was not expected to pay
 
 
 class DrafterState:
-    """Beliefs about one drafter. `costs` are those of the target's passes over its tokens, where they are its own."""
+    """Estimates for one drafter. `costs` is its own cost model of the target's passes over its tokens, if any."""
 
     def __init__(self, traits: Traits, costs: PassCosts | None = None) -> None:
         self.traits, self.costs = traits, costs
         self.acceptance = Acceptance(TUNING.caution if traits.must_earn else 1.0)
-        self.first_seconds = self.rest_seconds = max(traits.seconds, 1e-9)  # of a draft token
-        self._last_first = self._last_rest = self.first_seconds  # as they were in its last proposal
-        self._is_in_company, self._other_times = False, self._times  # those of the other: alone, or in company
-        self.prefill_seconds = traits.seconds * TUNING.prefill_share  # per token of a prompt
-        self.policy: Policy | None = None  # of one that is not model-free
-        self.priced_seconds = self.first_seconds  # of a first token, as they were when the policy was solved
+        self.first_seconds = self.rest_seconds = max(traits.seconds, 1e-9)  # per draft token
+        self._last_first = self._last_rest = self.first_seconds  # the same in its last proposal
+        self._is_in_company, self._other_times = False, self._times  # drafting for several sequences; times otherwise
+        self.prefill_seconds = traits.seconds * TUNING.prefill_share  # per prompt token
+        self.policy: Policy | None = None  # None for lookups
+        self.priced_seconds = self.first_seconds  # `first_seconds` when the policy was solved
         self.expected_gain = 0.0  # tokens per step beyond plain decode
         self.rate = 0.0  # tokens per second with it
-        self.lost = 0.0  # seconds against plain decode, lately
-        self.cooldown = TUNING.last_probe  # steps that it will be disabled for
+        self.lost = 0.0  # recent seconds lost against plain decode
+        self.cooldown = TUNING.last_probe  # steps of the next cooldown
         self.since_probe = 0  # steps since it was parked or probed
-        self.probe_interval = TUNING.first_probe  # steps until the next
-        self.n_right_probes = 0  # in a row, since it was parked
-        self.n_misses = 0  # of a lookup, since it was of use
-        self.is_new = True  # nothing was learned of it at an earlier start
-        self.is_disabled = False  # it lost more than was believed
+        self.probe_interval = TUNING.first_probe  # steps between probes
+        self.n_right_probes = 0  # consecutive correct probes since it was parked
+        self.n_misses = 0  # proposals of a lookup since the last one that was used
+        self.is_new = True  # whether no acceptance was restored from an earlier start
+        self.is_disabled = False  # whether it lost more time than estimated
 
     @property
     def has_news(self) -> bool:
-        """Has what is believed of its seconds, or of the confidences that are met, changed by much since the policy was
-        solved?
-        """
+        """Whether its estimated seconds or its acceptance changed much since the policy was solved."""
         if self.policy is None or self.is_priced_wrongly:
             return True
         met = self.acceptance.visits[:N_BINS]
@@ -67,18 +65,18 @@ class DrafterState:
 
     @property
     def is_priced_wrongly(self) -> bool:
-        """Has what is believed of its seconds changed by much since the policy was solved?"""
+        """Whether its estimated seconds changed much since the policy was solved."""
         return not 1 / TUNING.dearer < self.first_seconds / self.priced_seconds < TUNING.dearer
 
     def pays(self, rate: float) -> bool:
-        """Is it expected to gain, where a second is worth so many tokens? Only a lookup's expected gain leaves the cost
-        of asking out.
+        """Return whether it is expected to gain at `rate` tokens per second. The expected gain of a lookup, unlike that
+        of other drafters, does not include the time of proposing, so it is subtracted here.
         """
         asking = self.first_seconds * rate if self.traits.is_model_free else 0.0
         return self.expected_gain > asking and not self.is_disabled
 
     def pays_now(self, rate: float) -> bool:
-        """Is it worth asking after the confidence that was last seen of it?"""
+        """Return whether a proposal pays now, given its last confidence."""
         if self.policy is None or self.is_disabled:
             return self.pays(rate)
         gain: float = self.policy.asked[self.acceptance.last]
@@ -86,12 +84,12 @@ class DrafterState:
 
     @property
     def is_probe_due(self) -> bool:
-        """Has the parked drafter waited for its next probe?"""
+        """Whether it is time for the next probe of the parked drafter."""
         return self.since_probe >= self.probe_interval
 
     def n_idle(self, plain_seconds: float) -> int:
-        """Steps in which a lookup is not asked yet: where it is disabled, or was of no use lately and asking is not
-        free. What it takes in a process's first steps, when everything takes longer, must not keep it out for good.
+        """Return the number of next steps that skip a lookup, because it is disabled or was useless lately and not
+        cheap. The number is limited, because the first steps of a process are slow and must not disable it for good.
         """
         if self.is_disabled:
             return self.probe_interval - self.since_probe
@@ -102,11 +100,11 @@ class DrafterState:
         return math.ceil(min(wanted, TUNING.last_probe)) - 1 - self.since_probe
 
     def seconds_for(self, k: int) -> float:
-        """That a draft of so many tokens takes."""
+        """Return the estimated seconds of a draft of `k` tokens."""
         return self.first_seconds + (0.0 if self.traits.is_model_free else (k - 1) * self.rest_seconds)
 
     def learn_use(self, outcome: DraftOutcome) -> None:
-        """Takes in what a lookup's answer was good for."""
+        """Update a lookup's expected gain and misses."""
         self.expected_gain += TUNING.time_weight * (outcome.expected_gain - self.expected_gain)
         self.n_misses = 0 if outcome.is_used else self.n_misses + 1
 
@@ -115,15 +113,15 @@ class DrafterState:
         return self.first_seconds, self.rest_seconds, self._last_first, self._last_rest
 
     def set_in_company(self, is_in_company: bool) -> None:
-        """Is it asked for several replies at once from now on? That takes other times than for one alone."""
+        """Set whether it drafts for several sequences in shared passes, for which times are kept separately."""
         if is_in_company == self._is_in_company:
             return
         self._is_in_company, times, self._other_times = is_in_company, self._other_times, self._times
         self.first_seconds, self.rest_seconds, self._last_first, self._last_rest = times
 
     def learn_times(self, outcome: DraftOutcome) -> None:
-        """Averages of the seconds per draft token. A sudden change of the first one's is the others' as well, where
-        none was drafted that could tell.
+        """Update the average seconds per draft token. If only a first token was drafted and its time changed suddenly,
+        the seconds of further tokens are scaled alike.
         """
         before = self.first_seconds
         self.first_seconds = learned(before, self._last_first, outcome.first_seconds)
@@ -135,27 +133,27 @@ class DrafterState:
             self.rest_seconds *= self.first_seconds / before
 
     def scale_seconds(self, factor: float) -> None:
-        """Draft tokens take so much longer from now on; if that is news, what was lost before says nothing."""
+        """Scale the seconds per draft token; if `factor` is not 1, also reset the losses and enable the drafter."""
         if factor != 1.0:
             self.first_seconds, self.rest_seconds = self.first_seconds * factor, self.rest_seconds * factor
             self.is_disabled, self.lost = False, 0.0
 
     def note_use(self) -> None:
-        """The drafter is asked because it pays: pauses between probes begin short again."""
+        """Record a use because it pays: the interval between probes is short again."""
         self.since_probe, self.probe_interval, self.n_right_probes = 0, TUNING.first_probe, 0
 
     def note_lookup(self) -> None:
-        """It is looked up, and may be used again if it was disabled."""
+        """Record a lookup, and enable the drafter if it was disabled."""
         self.since_probe, self.is_disabled = 0, False
 
     def note_wait(self, n_steps: int = 1) -> None:
-        """Steps have passed in which it was not asked."""
+        """Record steps in which it did not propose."""
         self.since_probe += n_steps
 
     def note_probe(self) -> None:
-        """The drafter is probed; pauses between probes double.
+        """Record a probe, and double the interval between probes.
 
-        Belief is doubted before a probe that is not one of several in a row.
+        Unless the previous step was a probe too, the weight of its acceptance counts is halved first.
         """
         if self.since_probe:
             self.acceptance.doubt()
@@ -163,18 +161,19 @@ class DrafterState:
         self.since_probe, self.probe_interval, self.is_disabled = 0, interval, False
 
     def renew(self) -> None:
-        """Another model drafts in its place: what it takes is known, and little of how often it is right."""
+        """Reset for a new model of the same drafter: its times remain, its acceptance counts lose half their weight."""
         self.acceptance.doubt()
         self.lost, self.is_disabled, self.cooldown = 0.0, False, TUNING.last_probe
         self.since_probe, self.probe_interval = TUNING.first_probe, TUNING.first_probe
 
     def learn_loss(self, lost: float, plain_seconds: float) -> None:
-        """Takes in the seconds that a step with it took beyond plain decode's for as many tokens. Where such losses add
-        up although it is believed to pay, it is disabled for a while: a one-sided cumulative sum (Page, 1954). The next
-        time it has less to lose, and the cooldown is twice as long, unless it has gained as much in between.
+        """Add the seconds that a step with it took beyond plain decode of as many tokens.
+
+        If losses accumulate although it is expected to pay, it is disabled for a cooldown: a one-sided cumulative sum
+        (Page, 1954). Next time a smaller loss disables it for twice as long, unless it gained as much in between.
         """
         patience = TUNING.patience * plain_seconds
-        self.lost = max(0.0, self.lost + min(lost, patience / 2))  # one step that was held up proves nothing
+        self.lost = max(0.0, self.lost + min(lost, patience / 2))  # one stalled step is no evidence
         if not self.lost:
             self.cooldown = TUNING.last_probe
         if self.lost > patience:
@@ -182,12 +181,12 @@ class DrafterState:
             self.probe_interval, self.cooldown = self.cooldown, min(2 * self.cooldown, TUNING.most_cooldown)
 
     def learn_prefill(self, n_tokens: int, seconds: float) -> None:
-        """Takes in what reading a prompt took."""
+        """Update the average prefill seconds per prompt token."""
         self.prefill_seconds += TUNING.prefill_weight * (seconds / n_tokens - self.prefill_seconds)
 
 
 class DrafterStates(dict[str, DrafterState]):
-    """The states of drafters that may be asked. Others are suspended, with what was learned of them."""
+    """The states of the available drafters. Suspended drafters are kept apart with their estimates."""
 
     def __init__(self, drafters: Mapping[str, Traits], costs: PassCosts) -> None:
         super().__init__(
@@ -199,36 +198,37 @@ class DrafterStates(dict[str, DrafterState]):
         self._suspended: dict[str, DrafterState] = {}
 
     def suspend(self, name: str) -> None:
-        """Leave a drafter out of every choice until it is restored, as for want of memory."""
+        """Exclude a drafter from every choice until it is restored, for example when memory is short."""
         self._suspended[name] = self.pop(name)
 
     def restore(self, name: str) -> None:
-        """Take a suspended drafter up again."""
+        """Include a suspended drafter again."""
         self[name] = self._suspended.pop(name)
 
     @property
     def known(self) -> dict[str, DrafterState]:
-        """All, those that are suspended as well."""
+        """The states of all drafters, including suspended ones."""
         return self | self._suspended
 
     def taking_part(self, names: Collection[str] | None) -> dict[str, DrafterState]:
-        """Return those of these names; None: all."""
+        """Return the states with these names; None: all."""
         return self if names is None else {name: self[name] for name in self if name in names}
 
     def set_kind(self, kind: str) -> None:
-        """Set of what kind the text is from now on, because acceptance differs by kind."""
+        """Set the kind of text, because acceptance differs by kind."""
         for state in self.values():
             state.acceptance.set_kind(kind)
 
     def set_in_company(self, is_in_company: bool) -> None:
-        """Set whether drafters are asked for several sequences at once, which takes other times."""
+        """Set whether drafters draft for several sequences in shared passes, for which times are kept separately."""
         for state in self.values():
             state.set_in_company(is_in_company)
 
 
 def learned(believed: float, last: float, seconds: float) -> float:
-    """What is believed of a time after one more, which came after `last`: one far off moves it a little, as it may be a
-    spike, but what two in a row agree upon is believed at once.
+    """Return a robust running mean: one outlier moves it slightly, two consecutive ones replace it.
+
+    `believed` is the mean so far [s], `last` the previous time and `seconds` the new one.
     """
     if min(last, seconds) > TUNING.spike * believed or max(last, seconds) < believed / TUNING.spike:
         return min(last, seconds, key=lambda each: abs(each - believed))

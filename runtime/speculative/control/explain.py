@@ -1,4 +1,4 @@
-"""What the controller knows and therefore chooses, as plain data for people to look at. Reads; decides nothing."""
+"""Estimates and decisions of the controller as plain data for users. Reads only; decides nothing."""
 
 from __future__ import annotations
 
@@ -12,85 +12,85 @@ from runtime.speculative.control.tuning import TUNING
 
 
 class Why(NamedTuple):
-    """What was known when a pass of a reply was made, for a trace."""
+    """Reasons behind one pass of a sequence, for a trace."""
 
-    n_context: int  # tokens before it
-    confidences: tuple[float, ...]  # of the draft's tokens, as far as their drafter says some
-    reason: str  # why nothing was drafted, in a sentence; "" where something was
-    plain_per_second: float  # tok/s of plain decode by itself
-    asked: tuple[str, ...] = ()  # the drafters that proposed something, used or not
-    unasked: Mapping[str, str] = {}  # why others were not asked, by name
+    n_context: int  # context length in tokens before the pass
+    confidences: tuple[float, ...]  # of the draft's tokens, if it was a chain of one drafter
+    reason: str  # why nothing was drafted, in a sentence; "" if there was a draft
+    plain_per_second: float  # tok/s of plain decode of a single sequence
+    asked: tuple[str, ...] = ()  # the drafters that proposed, used or not
+    unasked: Mapping[str, str] = {}  # why other drafters were skipped, by name
 
 
 class Pass(NamedTuple):
-    """One target pass of a reply."""
+    """One target pass of a sequence."""
 
-    seconds: float  # of the whole step
-    drafters: tuple[str, ...]  # whose proposals it verified: none in a plain one, several in a tree
+    seconds: float  # time of the whole step
+    drafters: tuple[str, ...]  # drafters whose proposals it verified: none in a plain pass, several in a tree
     n_drafted: int
     n_accepted: int
-    n_tokens: int = 0  # that became part of the reply
+    n_tokens: int = 0  # tokens added to the reply
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
-    own_seconds: float = 0.0  # of the step, as far as other programs did not keep it waiting
-    n_together: int = 1  # replies that had rows of it
-    why: Why | None = None  # where the reply is traced
+    own_seconds: float = 0.0  # time of the step without waiting for other programs
+    n_together: int = 1  # number of sequences with rows in the pass
+    why: Why | None = None  # set if the sequence is traced
 
     @property
     def drafter(self) -> str:
-        """The drafters in a word, for people and for counts: "none" for a plain pass."""
+        """Names of the drafters joined by "+"; "none" for a plain pass."""
         return "+".join(self.drafters) or "none"
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterFacts:
-    """One drafter: what it costs, how often it is right, what that promises."""
+    """One drafter: its cost, acceptance and expected gain."""
 
     name: str
-    is_model_free: bool  # costs nothing to use once it has spoken
-    acceptance: float  # share of its lately tried tokens that were accepted
-    n_seen: int  # tokens that were compared with what came
+    is_model_free: bool  # a lookup: its tokens cost nothing after the lookup
+    acceptance: float  # acceptance rate of its recently tried tokens
+    n_seen: int  # tokens compared with the generated text
     first_seconds: float  # until its first token
     rest_seconds: float  # for each further one
     tokens: tuple[float, ...]  # [max_k] expected tokens of a pass, by draft length - 1
     per_second: tuple[float, ...]  # [max_k] expected tokens per second, by draft length - 1
-    expected_gain: float  # tokens per step beyond plain decode that the controller believes in
-    is_disabled: bool  # it lost more time than was believed
+    expected_gain: float  # estimated tokens per step beyond plain decode
+    is_disabled: bool  # whether it lost more time than estimated
     n_waited: int  # steps since it was parked or probed
-    n_wait: int  # steps until the next probe
+    n_wait: int  # steps between probes
 
     @property
     def best_k(self) -> int:
-        """The draft length that promises most, were every draft as long."""
+        """The draft length with the highest expected speed, if all drafts had the same length."""
         return 1 + max(range(len(self.per_second)), key=self.per_second.__getitem__)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The decision and what it rests on."""
+    """The controller's decision and the estimates behind it."""
 
     pass_seconds: tuple[float, ...]  # [max_k + 1] seconds of a target pass over 1, 2, ... rows
-    measured: tuple[int, ...]  # the widths that were measured; the others lie between or beyond
+    measured: tuple[int, ...]  # the measured widths; others are interpolated or extrapolated
     plain_per_second: float
-    rate: float  # tokens per second of the best way known
+    rate: float  # tokens per second of the best drafter or plain decode
     overhead: float  # seconds per token outside models
     fixed_k: int | None
-    drafters: tuple[DrafterFacts, ...]  # those that promise most first
-    chosen: str | None  # the drafter asked first because it pays; None: plain decode
+    drafters: tuple[DrafterFacts, ...]  # by expected gain, highest first
+    chosen: str | None  # the drafter with the highest expected gain that pays; None: plain decode
     decode_seconds: float
-    probe_seconds: float  # of those, lost to asking drafters that are not believed to pay
-    probe_share: float  # that they may cost
+    probe_seconds: float  # part of decode_seconds that was lost to probes
+    probe_share: float  # fraction of decode_seconds that probes may cost
     why_plain: str  # the reason for plain steps, in words
-    n_together: int = 1  # replies that share the passes which are made
+    n_together: int = 1  # number of sequences that share passes
 
     @property
     def costs(self) -> dict[int, float]:
-        """Seconds of a target pass, by the widths that were measured."""
+        """Seconds of a target pass by measured width."""
         return {width: self.pass_seconds[width - 1] for width in self.measured if width <= len(self.pass_seconds)}
 
 
 def explain(controller: Controller, n_context: int, why_plain: str) -> Explanation:
-    """Takes stock of a controller at that context length."""
+    """Return the estimates and the decision of a controller at this context length."""
     costs = controller.passes.costs
     pass_seconds = tuple(costs.up_to(controller.max_k + 1, n_context))
     plain = 1 / max(pass_seconds[0] + controller.overhead, 1e-9)
@@ -114,7 +114,7 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
 
 
 def facts(name: str, state: DrafterState, pass_seconds: tuple[float, ...], overhead: float) -> DrafterFacts:
-    """What one drafter promises at every draft length."""
+    """Return one drafter's estimates for every draft length."""
     acceptance = state.acceptance.rate
     tokens = tuple(expected_tokens(acceptance, k) for k in range(1, len(pass_seconds)))
     per_second = tuple(
@@ -129,5 +129,7 @@ def facts(name: str, state: DrafterState, pass_seconds: tuple[float, ...], overh
 
 
 def expected_tokens(acceptance: float, k: int) -> float:
-    """E(k): the tokens of a pass over k drafted ones, each accepted with that chance, and one of the target's own."""
+    """Return E(k): the expected tokens of a pass over k draft tokens with this acceptance rate, plus the target's own
+    token.
+    """
     return float(sum(acceptance**i for i in range(k + 1)))

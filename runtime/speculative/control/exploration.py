@@ -1,4 +1,4 @@
-"""Probes: asking a drafter that is not believed to pay. When, how closely, and how much of the time that may cost."""
+"""Probes of drafters that are not expected to pay: when they run, what they verify, and their time budget."""
 
 from __future__ import annotations
 
@@ -9,47 +9,45 @@ from runtime.speculative.control.tuning import TUNING
 
 
 class Exploration:
-    """One ledger: seconds that probes may cost, and have cost."""
+    """The time budget of probes, and the time that they have cost."""
 
     def __init__(self) -> None:
-        self.decode_seconds = 0.0  # a share of which probes may lose
-        self.earned = 0.0  # seconds that drafts have gained and probes may lose
-        self.seconds = 0.0  # lost to probes
+        self.decode_seconds = 0.0  # decode time, of which probes may cost a fraction
+        self.earned = 0.0  # seconds gained by drafts that probes may cost in addition
+        self.seconds = 0.0  # seconds lost to probes
         self._n_probes = 0
 
     @property
     def credit(self) -> float:
-        """Seconds that probes may still lose; less than 0 where they have lost more."""
+        """Seconds that probes may still cost; negative if they cost more than the budget."""
         return TUNING.probe_share * self.decode_seconds + self.earned - self.seconds
 
     def take_up(self, credit: float) -> None:
-        """Begin with the credit of an earlier start, as far as it can be."""
+        """Start with the credit of an earlier start, limited to `most_credit`."""
         most = TUNING.most_credit
         self.decode_seconds = min(max(0.0, credit), most) / TUNING.probe_share
         self.seconds = min(max(0.0, -credit), most)
 
     def can_afford(self, state: DrafterState) -> bool:
-        """Return whether there is time for a probe."""
+        """Return whether the budget allows a probe."""
         return state.first_seconds <= self.credit
 
     def can_afford_newcomer(self, state: DrafterState, pass_seconds: Sequence[float]) -> bool:
-        """Return whether there is time for a probe of a new drafter, which may cost a little more, as it may be better
-        than expected. Only of one that would pay if all of it were right.
+        """Return whether the budget allows a probe of a new drafter. It may exceed the budget slightly, but only for a
+        drafter that would pay if all its tokens were accepted.
 
-        `pass_seconds` [max_k + 1] are the target's over its tokens, by width - 1.
+        `pass_seconds` [max_k + 1] are the seconds of the target's passes over its tokens, by width - 1.
         """
         is_possible = state.is_new and not state.is_disabled and self.credit >= -TUNING.first_probes * pass_seconds[0]
         return is_possible and bool(paying_lengths(state, pass_seconds))
 
     def earn(self, lost: float, plain_seconds: float) -> None:
-        """Take in the seconds that a step with a draft lost against plain decode; of what it gained, probes may lose a
-        part.
-        """
+        """Add the seconds that a step with a draft lost against plain decode; a negative loss increases the budget."""
         earned = self.earned - TUNING.earned_share * lost
         self.earned = min(max(0.0, earned), TUNING.most_earned * plain_seconds)
 
     def begin(self, state: DrafterState, can_score: bool, pass_seconds: Sequence[float]) -> int:
-        """A probe begins; returns how many of its tokens are verified: none where scoring will do."""
+        """Begin a probe and return the number of its tokens to verify; 0 if scoring is enough."""
         self._n_probes += 1
         state.note_probe()
         if state.n_right_probes >= TUNING.sure_probes and (lengths := paying_lengths(state, pass_seconds)):
@@ -58,7 +56,9 @@ class Exploration:
         return 0 if is_scored else TUNING.least_k
 
     def learn(self, state: DrafterState, outcome: DraftOutcome, lost: float) -> None:
-        """What a probe brought, and the seconds that it cost. One that was right is followed by another at once."""
+        """Learn from a probe and charge the seconds that it lost. A correct probe is followed by another in the next
+        step.
+        """
         lost = max(0.0, lost)
         paid = min(self.earned, lost)
         self.earned, self.seconds = self.earned - paid, self.seconds + lost - paid
@@ -69,7 +69,7 @@ class Exploration:
 
 
 def paying_lengths(state: DrafterState, pass_seconds: Sequence[float]) -> list[int]:
-    """The draft lengths that would pay if all tokens were right."""
+    """Return the draft lengths that would pay if all tokens were accepted."""
     return [
         k
         for k in range(TUNING.least_k, len(pass_seconds))

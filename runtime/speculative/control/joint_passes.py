@@ -1,6 +1,7 @@
-"""Passes that several replies share: what they cost, what each reply pays, and how many rows they should have.
+"""Cost model of passes that several sequences share: cost, share of each sequence, and number of rows.
 
-Knows times and counts. What a pass brings per second decides, over all replies (goodput: SmartSpec, arXiv 2406.14066).
+Knows times and counts. The criterion is the tokens per second of a pass over all sequences (goodput: SmartSpec,
+arXiv 2406.14066).
 """
 
 from __future__ import annotations
@@ -14,20 +15,26 @@ from runtime.speculative.control.tuning import TUNING
 
 
 class JointPasses:
-    """`costs` are by the rows of all replies, `gain` is what the best way known for one alone makes of plain decode."""
+    """Cost model of shared passes.
+
+    `costs` is by the rows of all sequences. `gain` is the best known speed of a single sequence relative to plain
+    decode.
+    """
 
     def __init__(self, costs: PassCosts, gain: float) -> None:
-        self.costs, self.gains = costs, {1: gain}  # the latter by how many replies share passes
-        self._row_seconds = 0.0  # of a prompt's token
-        self._slowdown = 1.0  # times what the table says a plain pass takes now, as rows look at the cells of all
-        self._with_drafts = 0.0  # seconds of the last pass but for what it read, if it had drafts
-        self._n_mixed = TUNING.blurred_passes  # passes in a row that read prompts beside saying tokens
-        self._n_drafting = math.inf  # replies that have drafts where any has: all, as long as none had
-        self._n_apart = 0  # passes that were not shared although others waited
+        self.costs, self.gains = costs, {1: gain}  # the latter by the number of sequences that share passes
+        self._row_seconds = 0.0  # seconds per prompt token
+        self._slowdown = 1.0  # factor on the table's plain pass now, because rows attend over the cells of all
+        self._with_drafts = 0.0  # seconds of the last pass without its prompt rows, if it had drafts
+        self._n_mixed = TUNING.blurred_passes  # passes that decoded and read prompts since one only read prompts
+        self._n_drafting = math.inf  # average number of sequences with drafts, in passes that have any; inf: none yet
+        self._n_apart = 0  # passes of a single sequence although others were ready
 
     def shares(self, n: int, most: int, n_context: int) -> list[float]:
-        """[most + 1] seconds of the tokens of one of `n` replies: of a plain pass its part, and of what drafts add,
-        where as many draft as usual, and each as much as this one.
+        """Return [most + 1] the seconds that one of `n` sequences pays for a pass, by number of its draft tokens.
+
+        It pays its part of a plain pass and of the extra time of drafts, assuming that the usual number of sequences
+        draft and that each drafts as many tokens as this one.
         """
         plain, *wider = accumulate(self.costs.up_to(n + most, n_context)[n - 1 :], max)
         n_drafting, shares = min(max(1.0, self._n_drafting), n), [plain / n]
@@ -37,14 +44,14 @@ class JointPasses:
         return shares
 
     def learn_drafts(self, n_drafted: Sequence[int]) -> None:
-        """Takes in how many tokens were drafted for each reply of a pass, where any were."""
+        """Record the number of draft tokens of each sequence of a pass, if it had any."""
         if n := sum(map(bool, n_drafted)):
             before = min(self._n_drafting, len(n_drafted))
             self._n_drafting = before + TUNING.drafting_weight * (n - before)
 
     def n_worth(self, n: int, n_context: int) -> int:
-        """How many of `n` replies that wait have rows of one pass: all of them, or 1 where drafts for one alone bring
-        more, but for a look now and then at what sharing brings.
+        """Return how many of `n` ready sequences to decode in one pass: all, or 1 if drafting for a single sequence is
+        faster. Every `apart_passes` passes all of them share one anyway, so that its speed stays known.
         """
         seconds = self.costs.up_to(n, n_context)
         # n rows never take longer than n passes of one
@@ -55,8 +62,8 @@ class JointPasses:
         return 1 if self._n_apart % TUNING.apart_passes else n
 
     def n_readable(self, n: int, n_context: int, most: int) -> int:
-        """How many rows of prompts, up to `most`, a pass with the tokens of `n` replies may have, so that none takes
-        much longer than without.
+        """Return the number of prompt rows, up to `most`, that a pass decoding `n` sequences may have without taking
+        much longer than without them (`most_stall`).
         """
         plain = self._plain(n, n_context)
         row = self._row_seconds or plain / n
@@ -65,16 +72,16 @@ class JointPasses:
 
     @property
     def is_blurred(self) -> bool:
-        """Should what is said and what is read have passes of their own, so that it is known what each takes?"""
+        """Whether decoding and prefill should have separate passes next, so that each can be timed."""
         return self._n_mixed >= TUNING.blurred_passes
 
     def _plain(self, n: int, n_context: int) -> float:
         return self._slowdown * self.costs.seconds(n, n_context)
 
     def learn(self, n_drafted: Sequence[int], n_context: int, n_read: int, seconds: float) -> None:
-        """A pass had the next tokens of these replies with so many draft tokens, and `n_read` of prompts."""
+        """Learn from a pass that decoded sequences with `n_drafted` draft tokens and read `n_read` prompt tokens."""
         self._n_mixed += n_read > 0
-        if any(n_drafted):  # what else the pass had is not known by itself
+        if any(n_drafted):  # its plain part cannot be timed separately
             self._with_drafts = seconds - n_read * self._row_seconds
             return
         self._with_drafts, plain = 0.0, self._plain(len(n_drafted), n_context)
@@ -85,7 +92,7 @@ class JointPasses:
             self._slowdown *= 1 + TUNING.read_weight * (change - 1)
 
     def learn_read(self, n_rows: int, seconds: float) -> None:
-        """A pass had so many rows of prompts, and nothing else."""
+        """Learn from a pass that only read `n_rows` prompt tokens."""
         self._n_mixed = 0
         self._learn_row(n_rows, seconds)
 

@@ -1,5 +1,4 @@
-"""What a controller leaves for the next start: what was learned of each drafter and of passes, and the seconds left
-for probes.
+"""State of a controller stored for the next start: acceptance of each drafter, pass times, and the probe credit.
 
 Plain data; knows no files.
 """
@@ -12,19 +11,19 @@ from typing import Any
 
 from runtime.speculative.control.controller import Controller
 
-CREDIT = "seconds for probes"  # what is left of them, by name
+CREDIT = "seconds for probes"  # key of the probe credit, beside the drafters' names
 PASSES = "passes"
 
 
 def kept(controller: Controller) -> dict[str, Any]:
-    """All that is worth keeping."""
+    """Return the state to store."""
     learned = {name: state.acceptance.state() for name, state in controller.states.known.items()}
     passes = controller.passes.costs.state()
     return {**learned, CREDIT: controller.exploration.credit} | ({PASSES: passes} if passes else {})
 
 
 def take_up(controller: Controller, known: dict[str, Any]) -> None:
-    """Begins with what `kept` gave; what cannot be read is left as it is."""
+    """Restore the result of `kept`; parts that cannot be read are ignored."""
     for name, state in controller.states.items():
         try:
             state.acceptance.restore(known[name])

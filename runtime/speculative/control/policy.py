@@ -1,8 +1,8 @@
-"""When to stop drafting: optimal stopping by dynamic programming over depth, the chance that all so far survives, and
-the last confidence.
+"""When to stop drafting: optimal stopping by dynamic programming over depth, survival (the probability that all draft
+tokens so far are accepted), and the last confidence.
 
-Everything is counted in tokens: a second is worth the tokens that the best way of decoding makes in it (Dinkelbach's
-method for the ratio of expected tokens to expected time). Knows chances and seconds; knows no drafter, no tokens.
+All values are in tokens: a second is worth the tokens that the best decoding method generates in it (Dinkelbach's
+method for the ratio of expected tokens to expected time). Knows probabilities and seconds; knows no drafter, no tokens.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from runtime.core.drafter import CONTINUE, LAST, REJECT, UNKNOWN_TOKEN, Answer
 from runtime.speculative.control.acceptance import N_BINS, Acceptance, bin_of
 from runtime.speculative.control.tuning import TUNING
 
-GRID = np.linspace(0.0, 1.0, 9)  # survival chances that values are computed for
+GRID = np.linspace(0.0, 1.0, 9)  # survival probabilities for which values are computed
 PLACES = np.arange(len(GRID) * N_BINS)  # survival by bin of confidence, flat
-UNSAID = np.array(Acceptance().moves + Acceptance().starts)  # counts before anything was said
+UNSAID = np.array(Acceptance().moves + Acceptance().starts)  # prior counts, before any draft
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What the tokens of a draft cost: seconds until the first is known, and of each further one; of sampling, per
-    token kept.
-    """
+    """Cost of a draft's tokens in seconds: of the first, of each further one, and of sampling per accepted token."""
 
     first: float
     rest: float
@@ -35,45 +33,43 @@ class Price:
 
 
 class Policy:
-    """What one drafter is worth at a `rate` in tokens per second, and how far to draft with it.
+    """Value of one drafter at a `rate` in tokens per second, and the stopping rule for its drafts.
 
-    `pass_seconds` [max_k + 1] are the target's seconds by width - 1.
+    `pass_seconds` [max_k + 1] are the seconds of the target's passes by width - 1.
     """
 
     def __init__(self, acceptance: Acceptance, pass_seconds: Sequence[float], price: Price, rate: float) -> None:
         rates = np.array([rate, (1 + TUNING.rate_step) * rate])
-        self.chances = acceptance.chances  # as they were believed to be
+        self.chances = acceptance.chances  # acceptance probabilities when the policy was solved
         self._gain = 1 - rate * price.overhead
         self._stop = [-rate * seconds for seconds in pass_seconds]
-        self._values: list[
-            list[float]
-        ] = []  # by number of tokens drafted; survival by bin of the last one's confidence, flat
+        self._values: list[list[float]] = []  # by number of draft tokens; survival by bin of the last confidence, flat
         asked = self._solve(acceptance, np.array(pass_seconds), price, rates)
         self.asked = (
             asked[0] - self._stop[0]
-        ).tolist()  # by the bin last known, the tokens that asking brings beyond a plain pass
+        ).tolist()  # by last known bin: expected tokens gained by a proposal over a plain pass
         often = np.array(acceptance.visits) / sum(acceptance.visits)
         plain = -rates * pass_seconds[0]
         worth = np.maximum(asked, plain[:, None]) @ often
-        # Tokens per step beyond plain decode, where it is asked whenever that pays
+        # Tokens per step beyond plain decode, if it proposes whenever that pays
         self.expected_gain = float(worth[0] - plain[0])
         worth += 1 - rates * price.overhead
         mean_seconds = max(float(worth[0] - worth[1]) / (TUNING.rate_step * rate), 1e-12)
-        self.rate = rate + float(worth[0]) / mean_seconds  # tokens per second that way
+        self.rate = rate + float(worth[0]) / mean_seconds  # tokens per second with such proposals
 
     def _solve(
         self, acceptance: Acceptance, pass_seconds: NDArray[np.float64], price: Price, rates: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Solves the program backward from the longest draft.
+        """Solve the dynamic program backward from the longest draft.
 
-        Returns the value of asking for a first token, by rate and the bin last known.
+        Returns the value of drafting a first token, by rate and last known bin.
         """
         moves, starts = transitions(acceptance)
         survival = (GRID[:, None] * np.array(self.chances)).ravel()  # after one more token of each confidence
         there, rates = interpolation(survival), rates[:, None]
-        gain = (1 - rates * price.overhead) * survival - rates * price.rest  # of that token, less its time
+        gain = (1 - rates * price.overhead) * survival - rates * price.rest  # value of that token, less its time
         ends = (-rates * pass_seconds[:, None, None]).repeat(len(PLACES), axis=2)  # by depth, rate and place
-        drawn = ends - rates * price.rest  # the same where the token's time has been spent
+        drawn = ends - rates * price.rest  # the same after the token's time was spent
         value = ends[-1]
         for end, drawn_end in zip(ends[-2::-1], drawn[-2::-1], strict=True):
             self._values.append(value[0].tolist())
@@ -85,8 +81,8 @@ class Policy:
         return asked
 
     def _value(self, n_drafted: int, survival: float, which: int) -> float:
-        """Tokens still to be expected, less what they cost, when so many are drafted and all of them survive with that
-        chance.
+        """Return the expected further tokens less their cost, after `n_drafted` tokens with this survival probability.
+        `which` is the bin of the last confidence.
         """
         place = survival * (len(GRID) - 1)
         low = min(int(place), len(GRID) - 2)
@@ -94,24 +90,24 @@ class Policy:
         return values[at] * (1 - share) + values[at + N_BINS] * share
 
     def includes(self, n_drafted: int, survival: float, confidence: float) -> bool:
-        """Is one more token, of that confidence and with that chance that it and all before it survive, worth
-        verifying?
+        """Return whether one more token of this confidence is worth verifying. `survival` is the probability that it
+        and all before it are accepted.
         """
         if n_drafted >= len(self._stop) - 1:
             return False
         return self._gain * survival + self._value(n_drafted + 1, survival, bin_of(confidence)) > self._stop[n_drafted]
 
     def goes_on(self, n_drafted: int, survival: float, confidence: float) -> bool:
-        """Is it worth drafting another token, of which nothing is known yet, after one of that confidence?"""
+        """Return whether to draft another token after one of this confidence."""
         return self._value(n_drafted, survival, bin_of(confidence)) > self._stop[n_drafted] + 1e-12
 
 
 class StoppingCriterion:
-    """The criterion of one proposal, and what was proposed: asked once per draft token, in order.
+    """The stopping criterion of one proposal, which also records it; called once per draft token, in order.
 
-    With a `limit` so many tokens are drafted whatever they are worth; else the policy decides, and without one nothing
-    is. `seconds_for` says what so many tokens should take. The last of `confidences` and `tokens` may be a token that
-    was rejected.
+    With a `limit`, that number of tokens is drafted regardless of their value; else the policy decides, and without one
+    nothing is drafted. `seconds_for` returns the expected seconds of a number of tokens. The last of `confidences` and
+    `tokens` may be a token that was rejected.
     """
 
     def __init__(
@@ -130,7 +126,7 @@ class StoppingCriterion:
         self.tokens: list[int] = []
 
     def should_continue(self, confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:
-        """Is the next token, of that confidence, worth verifying, and if so, is one more worth drafting?"""
+        """Decide whether the next token is worth verifying, and if so, whether to draft another."""
         if not self.confidences:
             self._first_seconds = self._clock() - self._began
         self.confidences.append(confidence)
@@ -147,12 +143,12 @@ class StoppingCriterion:
         return LAST if answer is CONTINUE and self._is_held_up() else answer
 
     def _is_held_up(self) -> bool:
-        """Did the tokens so far take much longer than believed? Then what is there is verified before one goes on."""
+        """Return whether the tokens so far took much longer than expected; they are then verified without more."""
         n = len(self.confidences)
         return self._clock() - self._began > TUNING.held_up * self._seconds_for(n)
 
     def _decide(self, policy: Policy, confidence: float) -> Answer:
-        """What the policy says of one more token of that confidence, and of another after it."""
+        """Return the policy's decision about one more token of this confidence, and about another after it."""
         survival = self._survival * self._acceptance.chance(confidence)
         if not policy.includes(self._n_drafted, survival, confidence):
             return REJECT
@@ -160,24 +156,25 @@ class StoppingCriterion:
         return CONTINUE if policy.goes_on(self._n_drafted, survival, confidence) else LAST
 
     def seconds(self) -> tuple[float, float]:
-        """Seconds until the first token was known, and since then."""
+        """Return the seconds until the first token was known, and the seconds since then."""
         total = self._clock() - self._began
         first = self._first_seconds or total
         return first, total - first
 
     def drafted(self, draft_tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """The chain that can be scored, where `draft_tokens` were proposed.
+        """Return the chain that can be scored, given the proposed `draft_tokens`.
 
-        Under the rejection rule a rejected token is not named and not scored: it is accepted more often than it is met.
+        Under the rejection rule a token left out by the criterion is not named and not scored, because acceptance is
+        more likely there than an equal token in the text.
         """
         return tuple(self.tokens) or draft_tokens[: self._n_drafted]
 
 
 def transitions(acceptance: Acceptance) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How likely a bin of confidence follows on another: [after, before] within a draft, and from the last one of the
-    step before.
+    """Return the transition probabilities between confidence bins, [after, before]: within a draft, and from the
+    previous step's last bin to the first token's.
 
-    A step's first token is seen seldom, so it is taken to be somewhat like any other that this drafter said.
+    First tokens are rare, so the distribution over all tokens of this drafter is added to their counts.
     """
     counts = np.array(acceptance.moves + acceptance.starts)
     said = np.maximum(counts - UNSAID, 0).sum(axis=0)
@@ -187,7 +184,9 @@ def transitions(acceptance: Acceptance) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def interpolation(survival: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[places, places] that takes values on the grid to those at `survival` [places], each in its own bin."""
+    """Return the matrix [places, places] that interpolates values on the grid at `survival` [places], each in its own
+    bin.
+    """
     at = survival * (len(GRID) - 1)
     low = np.minimum(at.astype(int), len(GRID) - 2)
     near = low * N_BINS + PLACES % N_BINS
@@ -198,9 +197,10 @@ def interpolation(survival: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def best_case(first: float, rest: float, pass_seconds: Sequence[float]) -> tuple[int, float]:
-    """Return the draft length that saves most where every token is accepted, and how many times plain decode that is:
-    (1 + k) T(1) / (D(k) + T(1 + k)). `pass_seconds` [max_k + 1] are T by width - 1; a draft token takes `first`, a
-    further one `rest` seconds.
+    """Return the draft length with the highest speed if every token is accepted, and its speed relative to plain
+    decode: (1 + k) T(1) / (D(k) + T(1 + k)).
+
+    `pass_seconds` [max_k + 1] are T by width - 1. The first draft token takes `first` seconds, a further one `rest`.
     """
     times = {
         k: (1 + k) * pass_seconds[0] / (first + (k - 1) * rest + seconds) for k, seconds in enumerate(pass_seconds) if k
@@ -212,11 +212,11 @@ def best_case(first: float, rest: float, pass_seconds: Sequence[float]) -> tuple
 def fastest_length(
     chances: Sequence[float], pass_seconds: Sequence[float], rate: float, overhead: float, prudence: float = 1.0
 ) -> tuple[int, float]:
-    """Return the length of a draft that costs nothing to use with which tokens come fastest, if faster than at `rate`,
-    and the tokens that it brings beyond a plain pass and its own time at that rate. The tokens' own chances are given;
-    seconds beyond a plain pass count `prudence` times.
+    """Return the fastest length of a draft that is already made (0 if none is faster than `rate`), and its gain in
+    tokens over a plain pass, less the cost of its extra time at `rate`.
 
-    What drafts brought elsewhere is no price: the tokens of this place have to be made in one way or another.
+    `chances` are the acceptance probabilities of its tokens; seconds beyond a plain pass count `prudence` times. The
+    length maximizes tokens per second of this pass alone; gains at other positions do not count.
     """
     plain, survival, tokens, best, gain, fastest = pass_seconds[0], 1.0, 1.0, 0, 0.0, rate
     for k, chance in enumerate(chances[: len(pass_seconds) - 1], start=1):

@@ -1,6 +1,6 @@
-"""Why a step was not speculative, in a code and a sentence with numbers.
+"""Reasons why a step was not speculative: a code and a sentence with numbers.
 
-Reads what the controller knows; decides nothing.
+Reads the controller's estimates; decides nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Code = Literal["acceptance", "cost", "memory", "draft-error", "exactness", "user
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a step was not speculative: a code for programs, a sentence for people."""
+    """Reason why a step was not speculative: a code for programs, a sentence for users."""
 
     code: Code
     text: str
@@ -27,7 +27,7 @@ NONE_ON = Reason("user", "no drafter is switched on")
 
 
 def why_plain(drafters: Mapping[str, DrafterState], pass_seconds: Sequence[float], plain_rate: float) -> Reason:
-    """Why none of `drafters`, at least one, paid: judged by the one that promises most."""
+    """Return why none of `drafters` (at least one) paid, judged by the one with the highest rate."""
     heard = [name for name, state in drafters.items() if state.acceptance.n_seen or not state.traits.is_model_free]
     if not heard:
         return Reason("acceptance", f"nothing to look up was found by the drafters {', '.join(drafters)}")

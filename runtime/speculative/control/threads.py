@@ -1,9 +1,8 @@
-"""Which number of threads is fastest, watched while decoding: another busy process can make two threads a hundred times
-slower than one, because each waits for the other at every step of a pass.
+"""Chooses the number of threads while decoding. Another busy process can make two threads a hundred times slower than
+one, because each waits for the other at every step of a pass.
 
-Knows times and numbers; the pass itself is made by others. No more threads are used than there are cores that nobody
-else keeps busy. Among as many as that, a trial is an ordinary pass with another number, so it costs only the
-difference.
+Knows times and numbers; does not run passes. No more threads are used than there are cores free of other processes.
+Within that limit, a trial is an ordinary pass with another number of threads, so it costs only the difference.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from runtime.speculative.control.tuning import TUNING
 
 
 class ThreadTrial:
-    """Passes made with `n` threads, compared with those of the present number: `own` are the last of those, over the
-    expected.
+    """Comparison of passes with `n` threads to passes with the current number. `own` are the latest times of the
+    current number, relative to the estimate.
 
-    On a machine that others use as well, single passes are held up, so the two are compared in turns and on average.
+    On a shared machine single passes stall, so the two numbers alternate in blocks and their averages are compared.
     """
 
     def __init__(self, n: int, own: Sequence[float]) -> None:
@@ -30,22 +29,22 @@ class ThreadTrial:
 
     @property
     def is_on(self) -> bool:
-        """Is the next pass made with `n`?"""
+        """Whether the next pass uses `n` threads."""
         return self._n_passes // TUNING.trial_block % 2 == 0
 
     def observe(self, relative: float) -> None:
-        """Takes in a pass, which took so many times what was expected of the present number."""
+        """Add the time of a pass, relative to the estimate for the current number of threads."""
         (self._times if self.is_on else self._own).append(relative)
         self._n_passes += 1
 
     @property
     def found(self) -> float:
-        """What passes with `n` take."""
+        """Average time of passes with `n` threads, relative to the estimate for the current number."""
         return usual(self._times)
 
     @property
     def verdict(self) -> bool | None:
-        """Should `n` be taken? None while that is not known."""
+        """Whether to use `n` threads; None while undecided."""
         n, ratio = len(self._times), self.found / usual(self._own)
         if ratio >= (TUNING.hopeless_trial if n < 2 else TUNING.worse_trial):
             return False
@@ -55,38 +54,38 @@ class ThreadTrial:
 
 
 def usual(times: Sequence[float]) -> float:
-    """Their mean, where one that was held up counts as two."""
+    """Return the mean, in which each time counts at most twice the median."""
     most = 2 * median(times)
     return sum(min(each, most) for each in times) / len(times)
 
 
 class ThreadChoice:
-    """One kind of passes: `n` threads are used, as far as the limit allows, unless a trial is on."""
+    """Choice for one kind of passes: `n` threads within the limit, unless a trial uses another number."""
 
     def __init__(self, options: Sequence[int], n: int) -> None:
         self.options, self.n = sorted({*options, n}), n
         self._limit = max(self.options)
-        self._is_settling = False  # the limit has changed, and what passes take now is not known yet
-        self._recent: deque[float] = deque(maxlen=5)  # times with n, over the expected
+        self._is_settling = False  # whether the limit changed and the new time of passes is not known yet
+        self._recent: deque[float] = deque(maxlen=5)  # times with n threads, relative to the estimate
         self._trial: ThreadTrial | None = None
-        self._settled: list[float] = []  # the same since the limit has changed
-        # Fewer than there could be were chosen in a moment, which may have been a busy one
+        self._settled: list[float] = []  # the same since the limit changed
+        # If fewer threads than the maximum were chosen at load, the machine may have been busy: try others soon
         self._waited, self._wait = 0, TUNING.first_trial if n == max(self.options) else 0
-        self._before: dict[int, float] = {}  # width -> seconds expected after the last trial
+        self._before: dict[int, float] = {}  # width -> estimated seconds after the last trial
         self._next = 0
 
     @property
     def tried(self) -> int:
-        """The number that the next pass is made with."""
+        """Number of threads for the next pass."""
         return min(self._trial.n if self._trial and self._trial.is_on else self.n, self._limit)
 
     @property
     def is_on_trial(self) -> bool:
-        """Is what the next passes take needed, each of it?"""
+        """Whether each of the next passes must be timed."""
         return self._is_settling or self._trial is not None
 
     def limit(self, most: int) -> None:
-        """At most so many from now on."""
+        """Limit the number of threads."""
         if most == self._limit:
             return
         before, self._limit = self.tried, most
@@ -94,13 +93,13 @@ class ThreadChoice:
             self._trial, self._is_settling, self._settled = None, True, []
             self._recent.clear()
         elif self._trial and self._trial.n > most:
-            self._trial = None  # its next passes would be made with the present number
+            self._trial = None  # its next passes would have the current number of threads
 
     def observe(self, width: int, seconds: float, expected: float) -> float | None:
-        """Takes in a pass made with `tried`.
+        """Learn from a pass with `tried` threads.
 
-        Returns by how much passes are expected to take longer or shorter from now on, when the number was changed; 1
-        when it was not; None while a trial is on, whose times say nothing about `n`.
+        Returns the factor on the time of passes from now on if the number of threads changed, 1 if it did not, and
+        None during a trial or until the time after a new limit is known.
         """
         if self._is_settling:
             return self._settle(seconds / expected)
@@ -114,7 +113,7 @@ class ThreadChoice:
         return 1.0
 
     def _settle(self, relative: float) -> float | None:
-        """A few passes say what they take with the number that the limit has left."""
+        """Measure a few passes after the limit changed. Return the factor on their time, or None until it is known."""
         self._settled.append(relative)
         if len(self._settled) < TUNING.trial_passes:
             return None
@@ -124,18 +123,18 @@ class ThreadChoice:
 
     @property
     def _others(self) -> list[int]:
-        """What could be tried."""
+        """Other numbers of threads within the limit."""
         return [option for option in self.options if option != self.n and option <= self._limit]
 
     def _begin_trial(self) -> None:
-        """Begins a trial of another number; the others take turns."""
+        """Begin a trial of another number of threads; the candidates take turns."""
         others = self._others
         self._trial, self._next = ThreadTrial(others[self._next % len(others)], self._recent), self._next + 1
         self._waited = 0
         self._before.clear()
 
     def _judge(self, trial: ThreadTrial, relative: float) -> float | None:
-        """Goes on with the trial; the number is taken when it went well."""
+        """Continue the trial; use its number of threads if it was fast enough. Returns as `observe` does."""
         was_on = trial.is_on
         trial.observe(relative)
         verdict = trial.verdict if was_on else None
@@ -151,35 +150,35 @@ class ThreadChoice:
 
 
 class Others(Protocol):
-    """The processes that share the cores."""
+    """Measures the cores used by other processes."""
 
     def busy_cores(self) -> float | None:
-        """Cores that they kept busy since it was last known, if that is known."""
+        """Return the cores that other processes kept busy since the last call; None if unknown."""
 
     def pause(self) -> None:
-        """What they take from now on does not matter."""
+        """Stop measuring."""
 
     def resume(self) -> None:
-        """It matters again."""
+        """Measure again."""
 
 
 class Watch:
-    """How many cores others take, of `n_cores`, while passes are made; `n_taken` is what is known at first."""
+    """Number of the `n_cores` cores that other processes use during passes; `n_taken` is the initial number."""
 
     def __init__(self, n_cores: int, others: Others, n_taken: int = 0) -> None:
         self.n_cores, self.others, self.n_taken = n_cores, others, n_taken
-        self._found, self._next_look = [n_taken], 0.0  # by the last looks, of which the most counts
-        self._n_calm = TUNING.calm_looks  # how many of them
-        self._n_looks = TUNING.soon_looks * TUNING.most_calm_looks  # since a pass was held up
+        self._found, self._next_look = [n_taken], 0.0  # results of the last looks; their maximum counts
+        self._n_calm = TUNING.calm_looks  # number of looks in `_found`
+        self._n_looks = TUNING.soon_looks * TUNING.most_calm_looks  # looks since a pass was stalled
         others.pause()
 
     @property
     def n_free(self) -> int:
-        """Cores that are left, at least one."""
+        """Number of free cores, at least one."""
         return max(1, self.n_cores - self.n_taken)
 
     def look(self) -> None:
-        """More are taken at once; fewer when some looks in a row have found that."""
+        """Measure at intervals. A higher number counts immediately, a lower one after several looks in a row."""
         if (now := time.perf_counter()) < self._next_look:
             return
         self._next_look = now + TUNING.watch_seconds
@@ -188,8 +187,10 @@ class Watch:
             self._note(round(busy))
 
     def note_held_up(self, n_had: float) -> None:
-        """The threads of a pass had only so many cores. Who holds them up again soon, as what computes beside the
-        models in Slipstream itself can without being seen, is given the core for twice as long.
+        """Record a stalled pass whose threads had only `n_had` cores.
+
+        If passes stall again soon, the cores count as taken for twice as long. Other threads of Slipstream itself can
+        cause this, and `others` does not measure them.
         """
         is_again = self._n_looks <= TUNING.soon_looks * self._n_calm
         self._n_calm = min(2 * self._n_calm, TUNING.most_calm_looks) if is_again else TUNING.calm_looks
@@ -202,7 +203,7 @@ class Watch:
 
 
 class Threads:
-    """Threads for the target's passes of one row and of several, and the draft model's; applied where they changed."""
+    """Numbers of threads for the target's one-row passes, its wider passes and the draft model; applied on change."""
 
     def __init__(
         self,
@@ -220,16 +221,16 @@ class Threads:
 
     @property
     def clock(self) -> Clock:
-        """What steps are timed by: where others compute, the time for which they kept us waiting says nothing."""
+        """Clock for timing steps: it excludes waiting for other processes while they use cores."""
         return self._steadiest if self._watch and self._watch.n_taken else time.perf_counter
 
     def of(self, width: int) -> ThreadChoice:
-        """The choice for the target's passes of that many rows."""
+        """Return the choice for the target's passes of this width."""
         return self.one if width == 1 else self.many
 
     def observe(self, width: int, seconds: float, expected: float, n_had: float) -> float | None:
-        """Takes in a pass of the target whose threads had `n_had` cores, as its choice does. One that was held up for
-        want of them is proof that others compute.
+        """Learn from a pass of the target whose threads had `n_had` cores; see `ThreadChoice.observe`. A pass that
+        stalled for lack of cores shows that other processes compute.
         """
         choice = self.of(width)
         tried, change = choice.tried, choice.observe(width, seconds, expected)
@@ -239,17 +240,17 @@ class Threads:
         return change
 
     def pause(self) -> None:
-        """No more passes are made for a while, in which others may have the cores."""
+        """Stop measuring other processes while no passes run."""
         if self._watch:
             self._watch.others.pause()
 
     def resume(self) -> None:
-        """Passes are made again."""
+        """Measure other processes again, because passes run."""
         if self._watch:
             self._watch.others.resume()
 
     def set(self) -> None:
-        """Applies the numbers of threads that the next pass is to be made with."""
+        """Apply the numbers of threads for the next pass."""
         if self._watch:
             self._watch.look()
             self._limit()
@@ -259,7 +260,7 @@ class Threads:
             self._applied = wanted
 
     def _limit(self) -> None:
-        """No more threads of any kind than cores are left."""
+        """Limit all numbers of threads to the free cores."""
         for choice in (self.one, self.many, self.draft):
             if self._watch:
                 choice.limit(self._watch.n_free)

@@ -1,4 +1,4 @@
-"""What is known of a drafter before it was asked. Plain data."""
+"""Static properties of a drafter. Plain data."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from runtime.core.drafter import Drafter
 
 
 class Traits(NamedTuple):
-    """What is known of a drafter before it was asked."""
+    """Static properties of a drafter, known before its first proposal."""
 
-    seconds: float  # of a draft token, as measured
-    is_model_free: bool = False  # costs nothing to use once it has answered
-    spares_work: bool = False  # what it leaves behind makes the target's pass over its tokens cheaper
-    must_earn: bool = False  # expects repetition: that must be seen before it is believed
-    n_window_rows: int = 0  # that it has in every pass before which it is asked
+    seconds: float  # measured seconds per draft token
+    is_model_free: bool = False  # a lookup: its tokens cost nothing after the lookup
+    spares_work: bool = False  # its computation makes the target's pass over the draft tokens cheaper
+    must_earn: bool = False  # relies on repetition, so its acceptance must be measured before its confidence is trusted
+    n_window_rows: int = 0  # rows that it adds to each pass for which it proposes
 
 
 def traits_of(drafter: Drafter, seconds: float) -> Traits:
-    """Return the traits of a drafter, a token of which takes so many seconds."""
+    """Return the traits of a drafter with these measured seconds per draft token."""
     return Traits(seconds, drafter.is_model_free, drafter.spares_work, drafter.must_earn, drafter.n_window_rows)

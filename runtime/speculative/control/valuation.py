@@ -1,6 +1,6 @@
-"""What each drafter is worth, and the best rate of all ways to decode, which follow from each other.
+"""Computes the value of each drafter and the best decoding rate, which depend on each other.
 
-Knows what is believed of drafters, and seconds; makes no choice.
+Knows estimates of drafters and seconds; makes no choice.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from runtime.speculative.control.tuning import TUNING
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """What passes cost now: [k + 1] seconds by width - 1, seconds per token outside models, and plain decode's rate."""
+    """Current costs: of passes, and of a token outside models; and the rate of plain decode."""
 
-    pass_seconds: list[float]
+    pass_seconds: list[float]  # [k + 1] by width - 1
     n_context: int
-    overhead: float
-    plain_rate: float
-    surcharged: Callable[[Sequence[float]], list[float]] = list  # adds what passes cost besides
+    overhead: float  # seconds per token outside models
+    plain_rate: float  # tokens per second
+    surcharged: Callable[[Sequence[float]], list[float]] = list  # adds the surcharges of passes with drafts
 
     def pass_seconds_of(self, state: DrafterState) -> list[float]:
-        """Return the seconds of passes over the tokens of a drafter with a policy, by width - 1; one without a draft is
-        the same for all.
+        """Return the seconds of passes over the tokens of a drafter with a policy, by width - 1; a plain pass costs the
+        same for all drafters.
         """
         passes = self.pass_seconds[: TUNING.policy_depth + 1]
         if state.costs is None:
@@ -34,9 +34,9 @@ class Market:
 
 
 def value_all(states: Collection[DrafterState], market: Market, rate: float, is_time: bool) -> float:
-    """Values drafters at the best rate of those with a policy, of which `rate` is a first guess, and returns that rate.
+    """Value drafters at the best rate of those with a policy, and return that rate; `rate` is its initial estimate.
 
-    All of them when it `is_time`, else those of which there is news.
+    All drafters are valued if `is_time`, else lookups and those whose estimates changed.
     """
     rate = max(rate, market.plain_rate)
     stale = [state for state in states if state.traits.is_model_free or state.has_news or is_time]
@@ -51,7 +51,7 @@ def value_all(states: Collection[DrafterState], market: Market, rate: float, is_
 
 
 def value(state: DrafterState, market: Market, rate: float) -> None:
-    """Values one drafter; a lookup is worth what it brought lately. Window rows are part of the price of asking."""
+    """Value one drafter; a lookup by its recent gain. The cost of window rows is part of its first token's cost."""
     if state.traits.is_model_free:
         state.rate = (1 + state.expected_gain) * market.plain_rate
         return
