@@ -15,9 +15,9 @@ def as_origin(text: str) -> str:
     """Return an origin as it is sent. `*` stands for any host of an app's scheme. Raises SettingsError."""
     found = ORIGIN.fullmatch(text.lower().removesuffix("/"))
     if found is None:
-        raise SettingsError(f"'{text}' is no origin. Write SCHEME://HOST, such as app://obsidian.md.")
+        raise SettingsError(f"'{text}' is not an origin. Write SCHEME://HOST, such as app://obsidian.md.")
     if found[2] == "*" and found[1] in ("http", "https"):
-        raise SettingsError(f"'{text}' would let in every web page. Name its host, or set an API key instead.")
+        raise SettingsError(f"'{text}' would admit every web page. Name its host, or set an API key instead.")
     return found[0]
 
 

@@ -2,6 +2,7 @@
 
 `settings.toml` in the user's configuration folder, all of it optional:
 
+    model = "qwen3-4b"  # the terminal chat starts with it, instead of the model used last
     rpc = ["192.168.1.21:50052"]  # workers that take layers of any model
     prompt_cache_bytes = 0  # what was read of prompts is not kept on disk
 
@@ -63,6 +64,7 @@ class ServerTable:
 class Settings:
     """What a person may set once for all commands."""
 
+    model: str = ""  # with which the terminal chat starts; "": the one used last
     rpc: Annotated[tuple[str, ...], BeforeValidator(checked_workers)] = ()  # workers, where a pair names none
     memory: Annotated[Thresholds, WrapValidator(read_memory)] = USUAL
     prompt_cache_bytes: Annotated[int, Field(ge=0, le=10**15, strict=True)] = 8_000_000_000  # 0: none on disk

@@ -50,13 +50,13 @@ class LoadProgress:
         self._tasks: dict[str, TaskID] = {}
         return self
 
-    def update(self, what: str, share: float, *, go_on: bool) -> bool:
-        """Show the loaded share of `what`. Returns `go_on`, as the loader's callback must."""
+    def update(self, what: str, share: float, *, keep_loading: bool) -> bool:
+        """Show the loaded share of `what`. Returns `keep_loading`, as the loader's callback must."""
         if self._progress is not None:
             if what not in self._tasks:
                 self._tasks[what] = self._progress.add_task(f"Loading the {what} model", total=1.0)
             self._progress.update(self._tasks[what], completed=share)
-        return go_on
+        return keep_loading
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -26,7 +26,7 @@ from rich.progress import track
 from bench.instruments.architectures.drafting import DRAFTING
 from bench.instruments.architectures.families import FAMILIES, TEXT
 from bench.instruments.architectures.mtp import write_drafting
-from bench.instruments.architectures.replies import Asked, Said, replies, requests
+from bench.instruments.architectures.replies import Asked, FamilyReply, replies, requests
 from bench.instruments.architectures.rewinds import ROUNDING, random_rewinds
 from bench.instruments.architectures.shapes import QUIET
 from bench.instruments.timing import report
@@ -35,7 +35,7 @@ from runtime.engine import Options
 
 N_CTX, MAX_TOKENS = 1024, 64
 N_PASSES, N_FIRST = 48, 240  # passes of a walk, and tokens of its first context, more than the windows
-PATIENCE = 900.0  # maximal seconds for one family
+TIMEOUT = 900.0  # maximal seconds for one family
 ASKED = requests([(0.0, 1), (0.9, 7), (0.9, 8), (1.4, 9)], MAX_TOKENS)
 K = {"lookahead": 12, "layerskip": 8}  # draft lengths of these drafters; others draft USUAL_K tokens
 USUAL_K, POOR_SEED = 6, 2
@@ -108,49 +108,51 @@ def write_poor(name: str, folder: Path) -> Path:
     return write_drafting(name, folder / "poor", seed=POOR_SEED)
 
 
-def see_replies(row: Row, path: Path, poor: Path, plain: list[Said]) -> bool:
+def see_replies(row: Row, path: Path, poor: Path, plain: list[FamilyReply]) -> bool:
     """Record drafts and texts of every configuration; return whether all texts are the same as plain decode's."""
-    said, refused = by_way(path, poor, predicted(plain))
-    everything = [each for found in said.values() for each in found]
-    others = {way: sum(not a.is_as(b) for a, b in zip(found, plain, strict=True)) for way, found in said.items()}
+    answers, refused = by_way(path, poor, predicted(plain))
+    everything = [each for found in answers.values() for each in found]
+    others = {way: sum(not a.is_as(b) for a, b in zip(found, plain, strict=True)) for way, found in answers.items()}
     row.drafts = drafts(everything)
     row.same_text = f"{len(everything) - sum(others.values())} of {len(everything)}"
-    row.notes = "; ".join([*notes(said, others), *refused])
+    row.notes = "; ".join([*notes(answers, others), *refused])
     return not sum(others.values())
 
 
-def by_way(path: Path, poor: Path, asked: list[Asked]) -> tuple[dict[str, list[Said]], list[str]]:
+def by_way(path: Path, poor: Path, asked: list[Asked]) -> tuple[dict[str, list[FamilyReply]], list[str]]:
     """Return the replies by configuration, and the configurations that are refused for this family."""
-    said: dict[str, list[Said]] = {}
+    answers: dict[str, list[FamilyReply]] = {}
     refused: list[str] = []
     for way, options in WAYS.items():
         try:
-            said[way] = replies(path, poor if way == "poor model" else path, options, asked)
+            answers[way] = replies(path, poor if way == "poor model" else path, options, asked)
         except SettingsError as error:
             refused.append(f"no {way}: {str(error).partition('because ')[2].split('.')[0]}")
-    return said, refused
+    return answers, refused
 
 
-def predicted(plain: list[Said]) -> list[Asked]:
+def predicted(plain: list[FamilyReply]) -> list[Asked]:
     """Return the requests, each with the greedy reply as its prediction."""
     greedy = {
-        asked.prompt: said.text for asked, said in zip(ASKED, plain, strict=True) if not asked.sampling.temperature
+        asked.prompt: answers.text
+        for asked, answers in zip(ASKED, plain, strict=True)
+        if not asked.sampling.temperature
     }
     return [replace(asked, prediction=greedy[asked.prompt]) for asked in ASKED]
 
 
-def drafts(said: Sequence[Said]) -> str:
+def drafts(answers: Sequence[FamilyReply]) -> str:
     """Return the numbers of proposed and accepted draft tokens, or the reasons for having none."""
-    if drafted := sum(each.n_drafted for each in said):
-        return f"{sum(each.n_accepted for each in said):,} of {drafted:,}"
-    return "none: " + ", ".join(sorted({each.why_plain for each in said}))
+    if drafted := sum(each.n_drafted for each in answers):
+        return f"{sum(each.n_accepted for each in answers):,} of {drafted:,}"
+    return "none: " + ", ".join(sorted({each.why_plain for each in answers}))
 
 
-def notes(said: dict[str, list[Said]], others: dict[str, int]) -> Iterator[str]:
+def notes(answers: dict[str, list[FamilyReply]], others: dict[str, int]) -> Iterator[str]:
     """Yield the configurations with other texts, and the drafters that proposed nothing."""
     yield from (f"other texts with {way}: {n}" for way, n in others.items() if n)
-    silent = [way for way in ALONE if way in said and not any(each.n_drafted for each in said[way])]
-    if silent and any(each.n_drafted for found in said.values() for each in found):
+    silent = [way for way in ALONE if way in answers and not any(each.n_drafted for each in answers[way])]
+    if silent and any(each.n_drafted for found in answers.values() for each in found):
         yield f"no drafts by {' and '.join(silent)}"
 
 
@@ -164,9 +166,7 @@ def see_rewinds(row: Row, path: Path) -> bool:
 def apart(name: str) -> Row:
     """Return the row of a family, measured in a process of its own."""
     command = [sys.executable, "-m", "bench.architectures", "--apart", name]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | QUIET, timeout=PATIENCE
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | QUIET, timeout=TIMEOUT)
     if done.returncode == 0:
         return Row(**json.loads(done.stdout.splitlines()[-1]))
     last = (done.stderr.strip().splitlines() or [""])[-1]

@@ -36,7 +36,7 @@ from runtime.models.registry import find_pair, load_registry
 SPAWN = get_context("spawn")
 LOADING = 120.0  # maximal seconds to load
 SEED = 7
-MANY = 300  # questions to choose from
+N_QUESTIONS = 300  # questions to choose from
 SIDES = ("ours", "llama.cpp")
 
 
@@ -129,7 +129,7 @@ def bodies(n: int, number: int, kind: str, temperature: float, max_tokens: int) 
 def asked(n: int, number: int, kind: str, temperature: float) -> list[str]:
     """Return one text for each client, none of which was in an earlier round."""
     if kind == "questions":
-        known = questions(MANY)
+        known = questions(N_QUESTIONS)
         return [known[(number * n + i) % len(known)] for i in range(n)]
     texts = PROSE if kind == "prose" else tuple(KINDS[each].text(False) for each in ("edit", "summary"))
     return [f"(Note {number}-{n}-{i}, {temperature}.) {texts[(number + i) % len(texts)]}" for i in range(n)]

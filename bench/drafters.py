@@ -70,9 +70,7 @@ class Way:
 
 def ways(pair: Pair) -> dict[str, Way]:
     """Return the configurations by name; plain is first, as its replies are the reference and the prediction of the
-    others.
-
-    Drafters that leave the target's states out of order are not combined with a head.
+    others. Drafters that leave the target's states out of order are not combined with a head.
     """
     own = tuple(filter(None, [drafts_by(pair)]))
     others = ("layerskip", "lookahead", "suffix") if own in ((), ("model",)) else ("suffix",)
@@ -99,9 +97,7 @@ class Setting:
 
 
 def rates(engines: Mapping[str, LoadedEngine], all_ways: Mapping[str, Way], setting: Setting) -> dict[str, float]:
-    """Return the tokens per second of decoding over all prompts, by configuration. The prediction is plain decode's
-    reply of the round before.
-    """
+    """Return the tokens per second of decoding by configuration; plain decode's last reply is the prediction."""
     tokens, seconds = dict.fromkeys(all_ways, 0), dict.fromkeys(all_ways, 0.0)
     for i, prompt in enumerate(setting.prompts):
         plain = all_ways[PLAIN].texts.get(i, "")
@@ -121,9 +117,7 @@ def rates(engines: Mapping[str, LoadedEngine], all_ways: Mapping[str, Way], sett
 
 
 def opened(setting: Setting, all_ways: dict[str, Way], stack: ExitStack) -> dict[str, LoadedEngine]:
-    """Return an engine for each configuration; those unavailable here, such as early exit on a GPU, are printed and
-    left out.
-    """
+    """Return an engine for each configuration; those unavailable here, such as early exit on a GPU, are printed."""
     engines, lacking = dict[str, LoadedEngine](), set[str]()
     for name, way in list(all_ways.items()):
         way.drafters = tuple(each for each in way.drafters if each not in lacking)

@@ -38,7 +38,7 @@ from runtime.speculative.target import TargetPasses
 
 PLAIN = 0.0309  # seconds of a plain pass
 TIMES = {1: 1.0, 2: 1.9, 3: 2.57, 4: 2.78, 6: 3.9, 8: 5.9, 12: 7.0, 16: 6.74, 20: 8.9, 32: 12.1}  # relative, by rows
-MOST = 31  # maximal tokens of a draft
+MAX_DRAFT = 31  # maximal tokens of a draft
 COLUMNS = [
     "edit",
     "tokens",
@@ -94,13 +94,13 @@ def costs_of_passes() -> PassCosts:
 
 def decoder_of(drafter: Drafter) -> Decoder:
     """Return a decoder with these costs and no target yet."""
-    controller = Controller(costs_of_passes(), {drafter.name: traits_of(drafter, 1e-5)}, MOST)
+    controller = Controller(costs_of_passes(), {drafter.name: traits_of(drafter, 1e-5)}, MAX_DRAFT)
     return Decoder(TargetPasses(ToyBackend(), 3), [drafter], controller)
 
 
 def timed_as(target: KnownText, costs: PassCosts) -> Callable[[Callable[[], Logits]], tuple[Logits, Took]]:
     """Return a function that runs a pass and reports the cost as its time."""
-    seconds = costs.up_to(MOST + 1, 0)
+    seconds = costs.up_to(MAX_DRAFT + 1, 0)
 
     def make(passed: Callable[[], Logits]) -> tuple[Logits, Took]:
         logits = passed()

@@ -59,16 +59,16 @@ class Outcome:
     part: Part
     how: str  # "" for success
     seconds: float
-    said: str
+    output: str
 
     def lines(self) -> list[str]:
         """Return the part's chapter of the report."""
-        said = self.said.rstrip().splitlines()
-        cut = [f"... {len(said) - KEPT} lines before ..."] if len(said) > KEPT else []
+        output = self.output.rstrip().splitlines()
+        cut = [f"... {len(output) - KEPT} lines before ..."] if len(output) > KEPT else []
         state = f"**{self.how}**, " if self.how else ""
         command = "..." if self.part.command[0] == "-c" else " ".join(self.part.command)
         head = f"## {self.part.title}", "", f"{state}{self.seconds:.0f} s: `python {command}`"
-        return [*head, "", "```", *cut, *said[-KEPT:], "```", ""]
+        return [*head, "", "```", *cut, *output[-KEPT:], "```", ""]
 
 
 def bench(name: str, *args: str) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ SPEED = Part("How long a pass takes", bench("widths", "135m", "--seconds", "1", 
 
 def size_of(speed: Outcome) -> float:
     """Return the amount of work relative to a GPU's, 1 at most."""
-    last = speed.said.rstrip().rpartition("\n")[2]
+    last = speed.output.rstrip().rpartition("\n")[2]
     seconds = SPEED_LIMIT if speed.how else json.loads(last)["ms"]["1"] / 1e3
     return min(1.0, QUICK / seconds)
 
@@ -140,12 +140,12 @@ def run(part: Part, environment: dict[str, str], seconds: float) -> Outcome:
         env=environment, cwd=Path(__file__).parents[1], start_new_session=True, encoding="utf8", errors="replace",
     )  # fmt: skip
     try:
-        said, _ = process.communicate(timeout=limit)
+        output, _ = process.communicate(timeout=limit)
         how = f"failed with code {process.returncode}" if process.returncode else ""
     except subprocess.TimeoutExpired:
         end(process)
-        said, how = process.communicate()[0], f"ended after its {limit:.0f} seconds"
-    return Outcome(part, how, time.monotonic() - began, said)
+        output, how = process.communicate()[0], f"ended after its {limit:.0f} seconds"
+    return Outcome(part, how, time.monotonic() - began, output)
 
 
 def end(process: subprocess.Popen[str]) -> None:

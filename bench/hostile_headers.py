@@ -33,8 +33,8 @@ from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 
-PATIENCE = 30.0  # maximal seconds; a tenth is usual
-MOST_MEMORY = 8 << 30  # bytes of address space
+TIMEOUT = 30.0  # maximal seconds; a tenth is usual
+MAX_MEMORY = 8 << 30  # bytes of address space
 OPTIONS = Options(drafters=(), threads=1, n_ctx=256)
 RUNS, REFUSED, RAISED = 0, 10, 11  # exit codes
 NAMES = {RUNS: "runs", REFUSED: "refused", RAISED: "raised"}
@@ -56,7 +56,7 @@ class Outcome:
 def try_file(path: Path, log: Path) -> None:
     """Load the file and generate a token, in a process of its own whose exit code is the outcome."""
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         engine = LoadedEngine(Pair("x", path), OPTIONS)
@@ -73,7 +73,7 @@ def end_of(path: Path, log: Path) -> tuple[str, str]:
     """Return the outcome for the file, and the log's last line."""
     process = FORKS.Process(target=try_file, args=(path, log))
     process.start()
-    process.join(PATIENCE)
+    process.join(TIMEOUT)
     if process.exitcode is None:
         process.kill()
         process.join()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pygal
 from pygal.style import Style
 
-from app.bench.plots import LOOK, draw
+from app.bench.plots import STYLE, draw
 
 DOCS = Path(__file__).parents[1] / "docs"
 # T(n) / T(1) of the demo target on a shared 2-core AMD EPYC, 2026-11-21 (bench/results/passes.md).
@@ -42,7 +42,7 @@ def style(colors: tuple[str, ...]) -> Style:
 def costs() -> str:
     """Return a plot of the cost of a pass over n rows and of n passes."""
     chart = pygal.XY(
-        **LOOK | {"y_labels_major": [1]},
+        **STYLE | {"y_labels_major": [1]},
         style=style(COLORS),
         x_title="rows in a pass",
         y_title="times a pass of one row",
@@ -56,7 +56,7 @@ def costs() -> str:
 def expected_tokens() -> str:
     """Return a plot of the tokens per pass by acceptance rate, with the cost of that pass."""
     chart = pygal.XY(
-        **LOOK | {"y_labels_major": [1]}, style=style(tuple(color for color in COLORS for _ in range(2))),
+        **STYLE | {"y_labels_major": [1]}, style=style(tuple(color for color in COLORS for _ in range(2))),
         x_title="draft tokens accepted",
         y_title="tokens, or passes of one row", x_value_formatter="{:.0%}".format,
     )  # fmt: skip
@@ -74,7 +74,7 @@ def adaptation() -> str:
     """Return a plot of the acceptance rates of a learning head on a stream whose subject changes."""
     n = len(ADAPTED["the head as it was"])
     chart = pygal.Line(
-        **LOOK,
+        **STYLE,
         style=style(COLORS),
         x_title=f"blocks of questions: {n // 2} about one subject, {n - n // 2} about another",
         y_title="draft tokens accepted",

@@ -155,7 +155,7 @@ def restarts(model: str, n_tokens: int, n_starts: int) -> tuple[list[list[str]],
     return rows, summary | {"slowest": round(max(firsts), 2)}
 
 
-def beside(model: str, n_rounds: int) -> tuple[list[list[str]], dict[str, object]]:
+def measure_storing(model: str, n_rounds: int) -> tuple[list[list[str]], dict[str, object]]:
     """Measure the cost of storing: first tokens of short prompts, and gaps of replies that begin while a prompt is
     stored.
     """
@@ -196,7 +196,7 @@ def main() -> None:
         rows, summary = restarts(args.pair, args.tokens, args.starts)
         report(f"{name}, a prompt after restarts", ["", "first token, s", "prompt", "cached"], rows, summary)
     if args.rounds:
-        rows, summary = beside(args.pair, args.rounds)
+        rows, summary = measure_storing(args.pair, args.rounds)
         report(f"{name}, while a prompt is stored", ["server", "first token, ms", "gap p50, ms", "p99"], rows, summary)
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from rich.progress import track
 
 from bench.instruments.architectures.mtp import write_drafting
-from bench.instruments.company import Case, Told, alone, in_company, n_different
+from bench.instruments.concurrent_replies import Case, Collected, alone, concurrently, n_different
 from bench.instruments.forms import SCHEMA, follows_schema
 from bench.instruments.heads import block_head_for, head_for, write_head
 from bench.instruments.laws import DRAFTERS, count, exact_law, p_value
@@ -49,12 +49,12 @@ HEADS = {"eagle": head_for, "dflash": block_head_for}
 # Families of tiny models with a drafting layer; the first two also with concurrent replies
 MTP = "qwen35mtp", "glm4moe", "qwen35moemtp", "deepseek2mtp", "nemotron_h_moe_mtp", "step35", "mimo2", "bailingmoe3"
 N_IDS, FIRST_ID, LAST_ID = 24, 300, 500  # number and range of the ids in their prompts
-COMPANIES = (  # concurrent replies, their drafters, and K
+CONCURRENT = (  # concurrent replies, their drafters, and K
     (2, "none", None), (2, "all", None), (3, "suffix", None), (3, "eagle", None), (3, "dflash", None), (3, "eagle", 3),
     (3, "dflash", 3), (4, "none", None), (4, "model", None), (5, "ngram", None), (6, "lookahead", None),
     (7, "layerskip", None), (8, "none", None), (8, "all", None), (8, "eagle", 3),
 )  # fmt: skip
-MTP_COMPANIES = (3, None), (3, 3), (8, 3)  # concurrent replies and K for a target's own layers
+MTP_CONCURRENT = (3, None), (3, 3), (8, 3)  # concurrent replies and K for a target's own layers
 MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
 THREADS = 1  # per engine, as there is a process for each core
 GREEDY = Sampling(0.0, seed=SEEDS[0])
@@ -85,7 +85,7 @@ def cases(asked: list[str]) -> Iterator[Case]:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Reply:
     """A reply, and the number of its tokens that were drafted."""
 
     tokens: tuple[int, ...]
@@ -108,18 +108,16 @@ def temporary() -> TemporaryDirectory[str]:
     return TemporaryDirectory()
 
 
-def texts(options: Options, asked: Iterable[Case], expected: Mapping[str, str]) -> list[Said]:
+def texts(options: Options, asked: Iterable[Case], expected: Mapping[str, str]) -> list[Reply]:
     """Return the reply to every case; `expected` has the predictions by prompt."""
     engine, found = opened(options), []
     for prompt, sampling, grammar in asked:
         most = GRAMMAR_TOKENS if grammar else MAX_TOKENS
-        chunks = list(
-            engine.reply(
-                [Message("user", prompt)], sampling, most, grammar=grammar, prediction=expected.get(prompt, "")
-            )
-        )
+        prediction = expected.get(prompt, "")
+        chunks = list(engine.reply([Message("user", prompt)], sampling, most, grammar=grammar, prediction=prediction))
         tokens = tuple(token for chunk in chunks for token in chunk.tokens)
-        found.append(Said(tokens, "".join(chunk.text for chunk in chunks), sum(sum(chunk.drafted) for chunk in chunks)))
+        n_accepted = sum(sum(chunk.drafted) for chunk in chunks)
+        found.append(Reply(tokens, "".join(chunk.text for chunk in chunks), n_accepted))
     engine.close()
     return found
 
@@ -137,7 +135,7 @@ class Proof:
     """Plain decode's replies to every case, as the reference. Sent to processes."""
 
     asked: list[Case]
-    plain: list[Said]
+    plain: list[Reply]
 
     @classmethod
     def of(cls, n_prompts: int) -> Proof:
@@ -149,7 +147,7 @@ class Proof:
         """Return the row of a kind of drafting at that K. The prediction is the greedy reply."""
         pairs = zip(self.asked, self.plain, strict=True)
         expected = {
-            prompt: said.text for (prompt, sampling, grammar), said in pairs if sampling == GREEDY and not grammar
+            prompt: reply.text for (prompt, sampling, grammar), reply in pairs if sampling == GREEDY and not grammar
         }
         title = f"{name}, K {'adaptive' if k is None else k}"
         try:
@@ -163,16 +161,16 @@ class Proof:
             str(len(found)),
             str(wrong),
             "",
-            str(sum(said.n_guessed for said in found)),
+            str(sum(reply.n_guessed for reply in found)),
         ]
 
-    def company_row(self, most: int, name: str, k: int | None) -> list[str]:
+    def concurrent_row(self, most: int, name: str, k: int | None) -> list[str]:
         """Return the row of up to `most` concurrent replies, each compared as far as it was generated."""
-        whole, title = [said.tokens[:MAX_TOKENS] for said in self.plain], company_title(name, most, k)
+        whole, title = [reply.tokens[:MAX_TOKENS] for reply in self.plain], concurrent_title(name, most, k)
         try:
             with no_past():
                 engine = opened(replace(KINDS.get(name, PLAIN), slots=most + 1, fixed_k=k))
-                found = in_company(engine, self.asked, MAX_TOKENS, most, seed=most)
+                found = concurrently(engine, self.asked, MAX_TOKENS, most, seed=most)
                 engine.close()
         except SettingsError:
             return [title, "0", "0", NOT_HERE, ""]
@@ -180,36 +178,36 @@ class Proof:
 
     def form_row(self) -> list[str]:
         """Return the row of the replies under a grammar, checked against its schema."""
-        forms = [said for said, (_, _, grammar) in zip(self.plain, self.asked, strict=True) if grammar]
-        return ["JSON by schema", str(len(forms)), str(sum(not follows_schema(said.text) for said in forms)), "", ""]
+        forms = [reply for reply, (_, _, grammar) in zip(self.plain, self.asked, strict=True) if grammar]
+        return ["JSON by schema", str(len(forms)), str(sum(not follows_schema(reply.text) for reply in forms)), "", ""]
 
 
-def company_title(name: str, most: int, k: int | None) -> str:
+def concurrent_title(name: str, most: int, k: int | None) -> str:
     """Return the title of a row of concurrent replies."""
     return f"{name}, {most} at once" + ("" if k is None else f", K {k}")
 
 
-def n_guessed(found: Mapping[int, Told]) -> str:
+def n_guessed(found: Mapping[int, Collected]) -> str:
     """Return the number of drafted tokens of all replies."""
     return str(sum(told.n_guessed for told in found.values()))
 
 
-def own_layers_row(family: str, k: int | None, n_prompts: int) -> list[str]:
+def mtp_row(family: str, k: int | None, n_prompts: int) -> list[str]:
     """Return the row of drafts by a tiny model's own layers, against its plain decode."""
-    pair, said = Pair("own layers", write_drafting(family, Path(temporary().name))), list[list[tuple[int, ...]]]()
+    pair, reply = Pair("own layers", write_drafting(family, Path(temporary().name))), list[list[tuple[int, ...]]]()
     n_guessed, is_exact = 0, True
     for drafters in ((), ("mtp",)):
         engine = LoadedEngine(pair, Options(512, drafters, fixed_k=k if drafters else None, threads=THREADS, fast=True))
-        said.append([])
+        reply.append([])
         for ids, sampling in own_layers_cases(n_prompts):
             chunks = list(engine.reply(ids, sampling, MAX_TOKENS))
-            said[-1].append(tuple(token for chunk in chunks for token in chunk.tokens))
+            reply[-1].append(tuple(token for chunk in chunks for token in chunk.tokens))
             n_guessed += sum(sum(chunk.drafted) for chunk in chunks)
         is_exact = engine.facts.exactness.is_exact
         engine.close()
-    wrong = sum(a != b for a, b in zip(*said, strict=True))
+    wrong = sum(a != b for a, b in zip(*reply, strict=True))
     title = f"mtp of {family}, K {'adaptive' if k is None else k}"
-    return [title, str(len(said[0])), *counted(wrong, is_exact), str(n_guessed)]
+    return [title, str(len(reply[0])), *counted(wrong, is_exact), str(n_guessed)]
 
 
 def counted(wrong: int, is_exact: bool) -> tuple[str, str]:
@@ -217,7 +215,7 @@ def counted(wrong: int, is_exact: bool) -> tuple[str, str]:
     return (str(wrong), "") if is_exact else ("0", f"--fast: {wrong}")
 
 
-def own_layers_company_row(family: str, most: int, k: int | None, n_prompts: int) -> list[str]:
+def mtp_concurrent_row(family: str, most: int, k: int | None, n_prompts: int) -> list[str]:
     """Return the same row for concurrent replies, each compared as far as it was generated."""
     pair = Pair("own layers", write_drafting(family, Path(temporary().name)))
     asked: list[Case] = [(ids, sampling, None) for ids, sampling in own_layers_cases(n_prompts)]
@@ -226,10 +224,10 @@ def own_layers_company_row(family: str, most: int, k: int | None, n_prompts: int
     plain = alone(engine, asked, MAX_TOKENS)
     engine.close()
     engine = LoadedEngine(pair, replace(options, drafters=("mtp",), fixed_k=k))
-    found = in_company(engine, asked, MAX_TOKENS, most, seed=most)
+    found = concurrently(engine, asked, MAX_TOKENS, most, seed=most)
     is_exact = engine.facts.exactness.is_exact
     engine.close()
-    title = company_title(f"mtp of {family}", most, k)
+    title = concurrent_title(f"mtp of {family}", most, k)
     return [title, str(len(found)), *counted(n_different(found, plain), is_exact), n_guessed(found)]
 
 
@@ -253,11 +251,11 @@ def main() -> None:
     with ProcessPoolExecutor(args.jobs, get_context("spawn")) as pool:
         proving = pool.submit(laws, args.draws)
         tried = [partial(proof.row, name, k) for name, k in product(KINDS, KS)]
-        tried += [partial(proof.company_row, *each) for each in COMPANIES]
-        tried += [partial(own_layers_row, family, k, args.prompts) for family, k in product(MTP, KS)]
+        tried += [partial(proof.concurrent_row, *each) for each in CONCURRENT]
+        tried += [partial(mtp_row, family, k, args.prompts) for family, k in product(MTP, KS)]
         tried += [
-            partial(own_layers_company_row, family, most, k, args.prompts)
-            for family, (most, k) in product(MTP[:2], MTP_COMPANIES)
+            partial(mtp_concurrent_row, family, most, k, args.prompts)
+            for family, (most, k) in product(MTP[:2], MTP_CONCURRENT)
         ]
         ways = [pool.submit(each) for each in Random(0).sample(tried, min(args.ways, len(tried)))]
         rows = [way.result() for way in track(ways, "texts")]

@@ -103,13 +103,13 @@ def record(pair: Pair, prompts: Sequence[str], most: int = 100) -> Trace:
     confidences, agrees = list[float](), list[bool]()
     for prompt in prompts:
         ids = engine.encode([Message("user", prompt)])
-        said = [
+        tokens = [
             token
             for chunk in engine.reply([Message("user", prompt)], Sampling(temperature=0), most)
             for token in chunk.tokens
         ]
-        for i, token in enumerate(said):
-            pick = sampler.pick(backend.forward(np.array(ids + said[:i], dtype=np.int32))[0])
+        for i, token in enumerate(tokens):
+            pick = sampler.pick(backend.forward(np.array(ids + tokens[:i], dtype=np.int32))[0])
             confidences.append(pick.confidence)
             agrees.append(pick.token == token)
     passes = controller.passes.costs.up_to(MAX_K + 1, 0)

@@ -103,7 +103,7 @@ def test_a_run_prints_a_table_ends_in_json_and_writes_the_report(tmp_path: Path)
     assert [reply["n_tokens"] for reply in kept["replies"]] == 8 * [8]
     assert sum(steps[2] for reply in kept["replies"] if reply["way"] == "model K=3" for steps in reply["steps"]) > 0
     assert kept.items() >= summary.items()
-    assert "What speculation is worth here" in (tmp_path / "report.html").read_text()
+    assert "What speculation gains on this machine" in (tmp_path / "report.html").read_text()
 
 
 def test_a_model_without_a_chat_template_is_given_plain_text(tiny: Path) -> None:
@@ -149,10 +149,10 @@ def test_ctrl_c_prints_what_was_measured_and_exits_with_130() -> None:
     ("args", "words"),
     [
         (("--kinds", "qestion"), "Did you mean 'question'?"),
-        (("--kinds", ","), "There is no kind in it"),
+        (("--kinds", ","), "No kinds of text are named"),
         (("--drafters", "modle"), "Did you mean 'model'?"),
         (("--drafters", "grammar"), "Leave it out"),
-        (("--drafters", "ngram,suffix"), "it repeats past replies"),
+        (("--drafters", "ngram,suffix"), "it drafts from past replies"),
         (("--ks", "0"), "Give numbers from 1 to 16"),
         (("--ks", "2,many"), "are not draft lengths"),
         (("--html", "/no/such/folder/report.html"), "cannot be written"),

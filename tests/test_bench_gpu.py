@@ -46,7 +46,7 @@ def test_a_part_that_fails_or_hangs_is_a_line_of_the_report(tmp_path: Path) -> N
     assert "1 of 4 parts ended well." in report
     assert "it broke" in report
     assert "all is well" in report
-    child = int(outcomes[2].said)
+    child = int(outcomes[2].output)
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
 

@@ -75,7 +75,7 @@ def test_a_slow_way_leaves_the_rest_of_the_prompts_out(monkeypatch: pytest.Monke
 
 
 def test_a_way_that_says_nothing_in_time_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "PATIENCE", 0)
+    monkeypatch.setattr(processes, "TIMEOUT", 0)
     (peer,), results = ask([process_id])
     assert results == {}
     assert "nothing came" in peer.failure

@@ -85,7 +85,7 @@ def test_the_headlines_are_the_gain_the_worst_case_the_reference_and_the_differe
 
 def test_a_difference_is_a_fault_unless_it_was_allowed() -> None:
     assert "same as plain" in verdict(made())
-    assert "fault of Slipstream" in verdict(made(n_different=1))
+    assert "bug in Slipstream" in verdict(made(n_different=1))
     assert "--exact" in verdict(made(n_rounded=1))
 
 

@@ -11,7 +11,7 @@ import pytest
 from gguf import GGUFWriter
 
 from bench.instruments.architectures.writer import write_family
-from bench.instruments.heads import PROMPT, HeadShape, block_head_for, head_for, said_both_ways, write_head
+from bench.instruments.heads import PROMPT, HeadShape, block_head_for, head_for, replies_with_and_without, write_head
 from bench.instruments.shapes import TINY, write_random
 from runtime.backends.contexts import open_backend
 from runtime.backends.dflash import DflashBackend
@@ -180,7 +180,7 @@ def test_as_much_of_a_block_is_drafted_as_is_wanted(
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_random_head_never_changes_a_token(target_file: Path, tmp_path: Path, sampling: Sampling, slots: int) -> None:
     file = write_head(tmp_path / "head.gguf", block_head_for(target_file))
-    (plain, drafting), n_drafted = said_both_ways(Pair("any", target_file, file), "dflash", sampling, slots)
+    (plain, drafting), n_drafted = replies_with_and_without(Pair("any", target_file, file), "dflash", sampling, slots)
     assert plain == drafting
     assert n_drafted > 0
 
@@ -205,8 +205,8 @@ def test_a_target_that_goes_back_by_snapshots_says_the_same(tmp_path: Path) -> N
         ({"vocab": 1000}, "it is for 1,000 tokens, and the target has 512"),
         ({"layers": ()}, "it names no layers of its target"),
         ({"layers": (0, 4)}, "it reads layer 4 of a target that has 4"),
-        ({"block": 1}, "it does not say how many tokens it guesses at once"),
-        ({"mask": None}, "it does not say which token stands for one that is to be guessed"),
+        ({"block": 1}, "it does not state how many tokens it drafts at once"),
+        ({"mask": None}, "it does not state which token marks a token to be drafted"),
         ({"extra": "markov_w1.weight"}, "it is a DSpark head, a variant of DFlash that Slipstream does not run"),
         (
             {"extra": "selector_hidden.weight"},
@@ -221,7 +221,7 @@ def test_a_head_that_cannot_draft_is_refused_and_the_target_answers(
     target_file: Path, tmp_path: Path, change: dict[str, object], clause: str
 ) -> None:
     file = write_head(tmp_path / "head.gguf", replace(block_head_for(target_file), **change))  # type: ignore[arg-type]
-    assert without(Pair("any", target_file, file)).endswith(f"head.gguf is no head for target.gguf: {clause}")
+    assert without(Pair("any", target_file, file)).endswith(f"head.gguf is not a head for target.gguf: {clause}")
 
 
 def without(pair: Pair, options: Options | None = None) -> str:
@@ -237,7 +237,7 @@ def without(pair: Pair, options: Options | None = None) -> str:
 def test_a_head_of_another_kind_than_was_asked_for_is_told(target_file: Path, tmp_path: Path) -> None:
     file = write_head(tmp_path / "head.gguf", head_for(target_file))
     found = without(Pair("any", target_file, file), Options(512, ("dflash",), threads=1))
-    assert found == "head.gguf is no head for the dflash drafter"
+    assert found == "head.gguf is not a head for the dflash drafter"
 
 
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.5, 0.999])
@@ -277,7 +277,7 @@ def test_a_gemma_assistant_is_refused_by_name(target_file: Path, tmp_path: Path)
     writer.close()
     file = tmp_path / "assistant.gguf"
     assert heads.wanted_by(facts(file)) == f"not used: {heads.UNUSED}"
-    assert without(Pair("any", target_file, file)).endswith(f"no head for target.gguf: {heads.UNUSED}")
+    assert without(Pair("any", target_file, file)).endswith(f"not a head for target.gguf: {heads.UNUSED}")
 
 
 def test_what_a_block_head_is_for_is_said(target_file: Path, tmp_path: Path) -> None:

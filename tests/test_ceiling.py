@@ -140,7 +140,7 @@ def test_the_search_for_a_draft_model_says_it_without_measuring_acceptance(hopel
     target = Target(hopeless)
     plain = target.open(None)
     try:
-        with pytest.raises(DraftError, match="cannot pay here, however often it is right: a draft token takes"):
+        with pytest.raises(DraftError, match="cannot pay here at any acceptance rate: a draft token takes"):
             target.try_out(plain, hopeless.target, prompts=())
     finally:
         plain.close()

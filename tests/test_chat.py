@@ -34,7 +34,7 @@ def test_special_tokens_are_handed_to_the_template() -> None:
         ("{% if %}", "cannot be read"),
         ("{{ raise_exception('no system turn') }}", "no system turn"),
         ("{{ messages[5].content }}", "failed"),
-        ("{{ 9 ** (9 ** 9) }}", "too great a number"),
+        ("{{ 9 ** (9 ** 9) }}", "too large a number"),
         ("{{ 'x' * 999999999 }}", "too much text"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "failed"),
     ],

@@ -35,7 +35,7 @@ def test_stats_go_to_standard_error() -> None:
         "other",
         "memory",
         "at load",
-        "accepted at once",
+        "accepted tokens",
     ):
         assert word in done.stderr
         assert word == "other" or word not in done.stdout

@@ -18,7 +18,7 @@ from tests.support.cli import failing, spawned
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("-m", "demmo"), "no pair 'demmo'. Did you mean 'demo'?"),
+        (("-m", "demmo"), "no model 'demmo'. Did you mean 'demo'?"),
         (("-m", "/no/such.gguf"), "no file /no/such.gguf"),
         (("-m", "{junk}"), "not a GGUF file"),
         (("-m", "{cut}"), "damaged or incomplete. Download it again"),
@@ -86,7 +86,7 @@ def test_wrong_usage_exits_with_two(args: tuple[str, ...], words: str) -> None:
 def test_what_is_no_file_is_no_model(tmp_path: Path, kind: str, option: str) -> None:
     path = Path("/dev/zero") if kind == "device" else tmp_path / "x.gguf"
     with no_file(path, kind):
-        assert f"{path} cannot be read (it is no file" in failing("run", "x", option, str(path))
+        assert f"{path} cannot be read (it is not a file" in failing("run", "x", option, str(path))
 
 
 @pytest.mark.parametrize("name", ["models.toml", "settings.toml"])

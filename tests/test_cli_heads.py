@@ -69,7 +69,7 @@ def test_a_head_that_does_not_fit(
     make: Callable[[Path], HeadShape], change: dict[str, Any], clause: str, tmp_path: Path
 ) -> None:
     file = write_head(tmp_path / "head.gguf", replace(make(TARGET), **change))
-    assert f"head.gguf is no head for target.gguf: {clause}." in with_head(file)
+    assert f"head.gguf is not a head for target.gguf: {clause}." in with_head(file)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_file_that_promises_a_drafting_layer_and_has_none(name: str, asked: tu
     tensors = {key: data for key, data in random_tensors(name, tmp_path).items() if not key.startswith("blk.4.")}
     target = write(tmp_path / "trunk.gguf", name, FAMILIES[name], tensors)
     said = answered("-m", str(target), "--draft", "off" if asked == () else "auto", "--raw", *asked)
-    assert said.endswith("its header promises a drafting layer, and the file was made without it.")
+    assert said.endswith("its header states a drafting layer, but the file lacks it.")
 
 
 @MAKERS

@@ -39,7 +39,7 @@ def test_a_path_that_is_there_is_a_model_and_other_words_with_a_slash_are_a_ques
         (("run", "-c", "4096", QUESTION), "--context N"),
         (("run", "--temp", "0", QUESTION), "--temperature T"),
         (("run", "-md", "draft.gguf", QUESTION), "--draft FILE"),
-        (("serve", "-ngl", "99"), "chosen by itself"),
+        (("serve", "-ngl", "99"), "chosen automatically"),
         (("serve", "--ctx-size=4096"), "--context N"),
     ],
 )

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from bench.instruments.company import Case, Together, Told, alone, in_company, n_different
+from bench.instruments.concurrent_replies import Case, Collected, Concurrent, alone, concurrently, n_different
 from runtime.backends.shared import SharedBackend
 from runtime.core.errors import SettingsError
 from runtime.engine import Chunk, Grammar, Message, Options, Sampling
@@ -145,7 +145,7 @@ def test_the_demo_shares_passes_exactly(engine: LoadedEngine) -> None:
 def test_replies_in_company_say_what_each_says_alone(engine: LoadedEngine, most: int) -> None:
     """Greedy, with a seed, in a form; some are given up on the way."""
     whole = alone(engine, CASES, 40)
-    together = in_company(engine, CASES, 40, most, seed=most)
+    together = concurrently(engine, CASES, 40, most, seed=most)
     assert len(together) == len(CASES)
     assert not n_different(together, whole)
     assert sum(told.is_whole for told in together.values()) > len(CASES) // 2
@@ -156,19 +156,19 @@ def test_whatever_drafts_for_them(drafters: tuple[str, ...]) -> None:
     """As many tokens as may be, so that most are wrong."""
     opened = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=4, drafters=drafters, fixed_k=3))
     whole = alone(opened, CASES[::2], 30)
-    assert not n_different(in_company(opened, CASES[::2], 30, 3, seed=1), whole)
+    assert not n_different(concurrently(opened, CASES[::2], 30, 3, seed=1), whole)
     opened.close()
 
 
 def test_more_replies_than_conversations_are_held() -> None:
     opened = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=2, drafters=("ngram",)))
     whole = alone(opened, CASES[::3], 30)
-    assert not n_different(in_company(opened, CASES[::3], 30, 4, seed=1), whole)
+    assert not n_different(concurrently(opened, CASES[::3], 30, 4, seed=1), whole)
     opened.close()
 
 
-def begun(engine: LoadedEngine, cases: Sequence[Case], most: int, least: int = 1) -> tuple[Together, list[Told]]:
-    together = Together(engine)
+def begun(engine: LoadedEngine, cases: Sequence[Case], most: int, least: int = 1) -> tuple[Concurrent, list[Collected]]:
+    together = Concurrent(engine)
     told = [together.add(case, most) for case in cases]
     together.until(lambda: all(len(each.tokens) >= least or each.is_over for each in told))
     return together, told
@@ -231,7 +231,7 @@ def test_a_reply_that_breaks_leaves_the_others_alone(engine: LoadedEngine) -> No
     impossible = Sampling(temperature=0.0, logit_bias=tuple((token, -math.inf) for token in with_b))
     cases = [(QUESTIONS[0], GREEDY, None), (QUESTIONS[1], impossible, Grammar("regex", "(ac){3}b"))]
     whole = alone(engine, cases[:1], 20)[0]
-    together = Together(engine)
+    together = Concurrent(engine)
     good, bad = (together.add(case, 20) for case in cases)
     together.until(lambda: good.is_over and bad.is_over)
     assert isinstance(bad.error, SettingsError)
@@ -293,7 +293,7 @@ def test_in_company_too_steps_are_made_without_asking_anybody(
         """Questions to drafters where so many steps after each may be made without."""
         asked.clear()
         monkeypatch.setattr(controller, "n_idle", lambda names: n_idle)
-        assert not n_different(in_company(engine, cases, 40, most=3, seed=1), whole)
+        assert not n_different(concurrently(engine, cases, 40, most=3, seed=1), whole)
         return len(asked)
 
     assert n_asked(5) < 0.4 * n_asked(0)

@@ -30,7 +30,7 @@ def test_what_drafters_bring_to_other_replies_is_no_price_for_this_one() -> None
     controller = Controller(costs_of(*PASSES), known, max_k=8)
     controller.states["prediction"].expected_gain = 30.0
     for drafters, is_used in ((None, False), (frozenset({"ngram", "prediction"}), True)):
-        controller.begin_anew()
+        controller.reset()
         controller.begin(0, drafters=drafters)
         assert bool(controller.length("ngram", [0.7] * 3)[0]) == is_used
 
@@ -114,7 +114,7 @@ def test_the_reason_for_being_off_is_kept() -> None:
 
 def test_a_drafter_that_never_spoke_is_not_blamed() -> None:
     controller = Controller(costs_of(*PASSES), {"grammar": LOOKUP, "ngram": LOOKUP}, max_k=8)
-    assert controller.reason().text == "nothing to look up was found by the drafters grammar, ngram"
+    assert controller.reason().text == "the drafters grammar, ngram found nothing to propose"
 
 
 def test_who_is_parked_rests_until_the_next_probe_or_until_one_can_be_paid() -> None:

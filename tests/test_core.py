@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.instruments.company import Together
+from bench.instruments.concurrent_replies import Concurrent
 from runtime.engine import Chunk, Message, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
@@ -26,7 +26,7 @@ def engine() -> Iterator[LoadedEngine]:
 def test_short_prompts_that_come_together_have_their_first_tokens_from_the_pass_that_reads_them(
     engine: LoadedEngine,
 ) -> None:
-    together = Together(engine)
+    together = Concurrent(engine)
     first = together.add(("What does os.path.join do?", GREEDY, None), 40)
     second = together.add(("What is a tuple?", GREEDY, None), 40)
     together.step()  # tells how much there is to read
@@ -42,7 +42,7 @@ def test_short_prompts_that_come_together_have_their_first_tokens_from_the_pass_
 
 
 def test_both_waited_for_a_pass_that_read_both_prompts(engine: LoadedEngine) -> None:
-    together = Together(engine)
+    together = Concurrent(engine)
     told = [together.add((question, GREEDY, None), 1) for question in ("What is a set?", "What is a dict?")]
     together.until(lambda: not together.live)
     took = [each.last.stats.prompt_seconds for each in told if each.last and each.last.stats]
@@ -69,7 +69,7 @@ def test_a_pass_is_ended_by_a_cancel_of_one_that_has_a_part_in_it(
 ) -> None:
     """As by another thread while it is made; the other sequence goes on."""
     whole = "".join(chunk.text for chunk in engine.reply([Message("user", "What is a list?")], GREEDY, 20))
-    together = Together(engine)
+    together = Concurrent(engine)
     kept = together.add(("What is a list?", GREEDY, None), 20)
     gone = together.add((TEXT, GREEDY, None), 20)
     together.until(lambda: kept.tokens and gone.tokens)

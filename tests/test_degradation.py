@@ -112,7 +112,7 @@ def test_tight_memory_frees_the_draft_model_and_lookup_goes_on() -> None:
     why = bench.loop.why_plain()
     assert why.code == "memory"
     assert (
-        "the model drafter was given up, because this machine had 1,000 MiB of memory left, where 1,280 MiB should "
+        "the model drafter was unloaded, because this machine had 1,000 MiB of memory left, where 1,280 MiB should "
         "stay free" in why.text
     )
     assert bench.is_plain_text()

@@ -31,11 +31,11 @@ def test_it_goes_on_with_the_kind_that_it_began_with_though_costs_moved(distilli
     distilling.promising("head")
     assert distilling.run(looks=40) == 130
     assert "Training a head for target.gguf" in distilling.err
-    assert "goes on where it was" in distilling.err
+    assert "resumes where it stopped" in distilling.err
     before = kept(REPLIES)
     distilling.promising("model")
     assert distilling.run() == 0
-    assert "Going on to train a head" in distilling.err
+    assert "Continuing to train a head" in distilling.err
     assert distilling.trained[0].kind == "head"
     assert before
     assert folders() == []  # judged, so the next one begins anew
@@ -59,12 +59,12 @@ def test_it_goes_on_with_the_chats_that_it_began_with_and_the_next_one_knows_new
     assert sorted(began.prompts + began.apart) == sorted(old)
     asked("And what is a heap?")
     assert distilling.run(source="chats", looks=40) == 130
-    assert "Going on to train" in distilling.err
+    assert "Continuing to train" in distilling.err
     assert begun_with() == began
     assert distilling.run(source="chats") == 0
     assert sorted(distilling.trained[0].prompts + distilling.trained[0].apart) == sorted(old)
     assert distilling.run(source="chats", looks=40) == 130
-    assert "Going on" not in distilling.err
+    assert "Continuing" not in distilling.err
     assert "And what is a heap?" in begun_with().prompts + begun_with().apart
 
 
@@ -94,7 +94,7 @@ def test_a_damaged_record_begins_anew_with_nothing_of_the_one_before(distilling:
     (folder,) = folders()
     (folder / "about.json").write_bytes(text)
     assert distilling.run(looks=1) == 130
-    assert "Going on" not in distilling.err
+    assert "Continuing" not in distilling.err
     assert kept(REPLIES) == {}
     assert len([*folder.glob("work-*")]) == 1
 
@@ -136,7 +136,7 @@ def test_a_draft_that_does_not_gain_leaves_nothing(distilling: Distilling) -> No
     distilling.gains = [1.0]
     assert distilling.run(kind="head") == 0
     assert "Not kept. It is 1.00 times as fast" in distilling.out
-    assert "10% of its first ones are right" in distilling.out
+    assert "10% of its first draft tokens are right" in distilling.out
     assert made_drafts.made_here() == folders() == []
 
 
@@ -145,7 +145,7 @@ def test_a_draft_that_does_not_gain_leaves_nothing(distilling: Distilling) -> No
 
 def test_a_training_that_is_forgotten_while_it_runs_ends_and_leaves_nothing(distilling: Distilling) -> None:
     distilling.at_look = made_drafts.forget
-    with pytest.raises(SlipstreamError, match="wiped meanwhile, so nothing is kept"):
+    with pytest.raises(SlipstreamError, match="removed meanwhile, so nothing is kept"):
         distilling.run(looks=40)
     assert folders() == []
 
@@ -159,7 +159,7 @@ def test_what_is_begun_after_that_is_not_written_to_by_the_one_before(distilling
                 command.distill("demo", "", "", 500, 10**9, 1, "cpu", 1)
 
     distilling.at_look = begin_anew
-    with pytest.raises(SlipstreamError, match="wiped meanwhile"):
+    with pytest.raises(SlipstreamError, match="removed meanwhile"):
         distilling.run(looks=40)
     assert kept(REPLIES) == {}
     assert len(folders()) == 1

@@ -15,10 +15,10 @@ import pytest
 from app.models import consent
 from app.models.distill import noted
 from runtime.speculative.control.explain import Pass
-from runtime.tools.pairing import Trial, trial_of
+from runtime.tools.trial import Trial, trial_of
 from runtime.training.collecting import Stage
 from runtime.training.extra import TrainingError
-from runtime.training.judging import ENOUGH, Judgement
+from runtime.training.judging import MIN_VERIFIED, Judgement
 from runtime.training.samples import N_LIKELY, Sample, Samples, Text, Texts
 from runtime.training.verdict import break_even
 from tests.support.cli import SLIPSTREAM, failing
@@ -98,7 +98,7 @@ def test_a_damaged_sample_is_removed_with_a_sentence(samples: Samples, what: str
     path = samples.path(3)
     assert path.stat().st_size == WHOLE
     path.write_bytes(HOSTILE[what](path.read_bytes()))
-    with pytest.raises(TrainingError, match=r"000003\.sample .* was damaged and is removed\. Give the same command"):
+    with pytest.raises(TrainingError, match=r"000003\.sample .* was damaged and is removed\. Run the same command"):
         samples.read(3)
     assert samples.numbers() == []
 
@@ -142,19 +142,19 @@ def test_no_reply_and_no_guess_are_a_trial_too() -> None:
 
 
 def test_the_verdict_says_what_was_seen_in_decoding_once_enough_was() -> None:
-    few = Judgement(Trial(1.0, 0.3, 10.0, ENOUGH - 1, 0.4, 1e-3))
-    assert "14% of its first ones are right" in few.why_not(5e-4, PASSES, 0.14)
-    enough = Judgement(Trial(1.0, 0.3, 10.0, ENOUGH, 0.4, 7e-4))
+    few = Judgement(Trial(1.0, 0.3, 10.0, MIN_VERIFIED - 1, 0.4, 1e-3))
+    assert "14% of its first draft tokens are right" in few.why_not(5e-4, PASSES, 0.14)
+    enough = Judgement(Trial(1.0, 0.3, 10.0, MIN_VERIFIED, 0.4, 7e-4))
     said = enough.why_not(5e-4, PASSES, 0.14)
-    assert f"40% of the {ENOUGH} that it made were" in said
-    assert "0.7 for a guess" in said
-    assert f"{break_even(7e-4, PASSES):.0%} of its guesses must be accepted" in said
+    assert f"40% of the {MIN_VERIFIED} verified ones were" in said
+    assert "0.7 for a draft token" in said
+    assert f"{break_even(7e-4, PASSES):.0%} of its draft tokens must be accepted" in said
     assert "14%" not in said
 
 
 def test_a_draft_that_is_right_too_seldom_sure_is_not_told_that_it_is_wrong() -> None:
-    sure = Judgement(Trial(1.01, 0.9, 10.0, ENOUGH, 0.95, 5e-4))
-    assert "but it was sure enough of too few" in sure.why_not(5e-4, PASSES, 0.14)
+    sure = Judgement(Trial(1.01, 0.9, 10.0, MIN_VERIFIED, 0.95, 5e-4))
+    assert "but it was confident enough of too few" in sure.why_not(5e-4, PASSES, 0.14)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_a_draft_that_is_right_too_seldom_sure_is_not_told_that_it_is_wrong() ->
 def test_a_draft_is_kept_only_if_it_gains_over_none_and_over_the_one_before(
     gain: float, over: float | None, is_kept: bool
 ) -> None:
-    beside = None if over is None else Trial(over, 0.5, 1.0, per_pass=1.3)
-    found = Judgement(Trial(gain, 0.5, 1.0, per_pass=1.3), beside, None if over is None else Path("before.gguf"))
+    beside = None if over is None else Trial(over, 0.5, 1.0, 99, per_pass=1.3)
+    found = Judgement(Trial(gain, 0.5, 1.0, 99, per_pass=1.3), beside, None if over is None else Path("before.gguf"))
     assert found.is_kept == is_kept
     if over == 1.0:
         assert "1.20 times as fast as without it, but 1.00 times as fast as with before.gguf" in found.why_not(
@@ -240,14 +240,14 @@ def test_an_answer_that_nobody_gave_is_none(profile: Path) -> None:
 
 
 def test_what_gains_without_right_guesses_is_not_kept() -> None:
-    found = Judgement(Trial(1.2, 0.0, 10.0, ENOUGH, per_pass=1.01))
+    found = Judgement(Trial(1.2, 0.0, 10.0, MIN_VERIFIED, per_pass=1.01))
     assert not found.is_kept
-    assert "1.20 times as fast with it, but not by its doing" in found.why_not(1e-3, [1e-2, 2e-2], 0.0)
+    assert "1.20 times as fast with it, but not because of it" in found.why_not(1e-3, [1e-2, 2e-2], 0.0)
 
 
 def test_progress_says_loss_acceptance_time_left_and_expected_gain() -> None:
     told: Any = SimpleNamespace(loss=1.234, right=(0.8, 0.8), seconds_left=600)
     passes = [0.010, 0.012, 0.014]
     said = noted(Stage("training", 3, 9, told), None, passes, 0.001)
-    assert said == ("loss 1.23, 80% of first guesses right, 10 min left, 1.53 times as fast expected (pays from 34%)")
+    assert said == "loss 1.23, 80% of first tokens right, 10 min left, 1.53 times as fast expected (pays from 34%)"
     assert noted(Stage("reading them", 1200, 5000), 42.0, passes, 0.001) == "1,200 of 5,000, 42 s left"

@@ -58,7 +58,7 @@ def test_both_modules_are_named_where_both_are_missing(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("kind", ["", "head"])
 def test_a_target_that_shows_no_layers_gets_a_draft_model(distilling: Distilling, tmp_path: Path, kind: str) -> None:
     assert distilling.run(str(write_family("qwen2", tmp_path)), kind) == 0
-    assert "shows no layers of the architecture 'qwen2', so a draft model is trained instead" in distilling.err
+    assert "does not show the layers of the architecture 'qwen2', so a draft model is trained instead" in distilling.err
     assert distilling.trained[0].kind == "model"
 
 
@@ -140,7 +140,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(distilling: Distilling, roo
     assert len(kept(REPLIES)) > len(at_first) or part == REPLIES
     assert not [name for name in kept(part) if name.endswith(".new")]
     assert distilling.run(kind="head") == 0
-    assert "Going on" in distilling.err
+    assert "Continuing" in distilling.err
 
 
 @pytest.mark.parametrize("is_there", [True, False])

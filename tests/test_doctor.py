@@ -89,7 +89,7 @@ def test_a_gpu_that_hides_from_a_library_that_was_compiled_for_it_needs_no_compi
 
 
 def test_drivers_and_backends_are_named_side_by_side() -> None:
-    assert doctor.gpus(HEALTHY) == "no driver found; llama.cpp is compiled for the CPU alone"
+    assert doctor.gpus(HEALTHY) == "no driver found; llama.cpp is compiled for the CPU only"
     lavapipe = {"backend": "Vulkan", "name": "llvmpipe", "free_bytes": 1, "total_bytes": 1}
     with_device = {"gpu_hardware": [], "backends": ["Vulkan", "CPU"], "devices": [*HEALTHY["devices"], lavapipe]}
     assert doctor.gpus(with_device) == "a device that llama.cpp finds; llama.cpp is compiled for Vulkan"
@@ -154,7 +154,7 @@ def test_a_library_that_cannot_be_loaded_names_the_command(monkeypatch: pytest.M
     monkeypatch.setattr(machine, "devices", fail)
     monkeypatch.setattr(machine, "BANDWIDTH_BYTES", 2**24)
     with pytest.raises(
-        doctor.LibraryError, match=r"cannot be loaded .* Compile it anew: .* pip install --force-reinstall"
+        doctor.LibraryError, match=r"cannot be loaded .* Reinstall it: .* pip install --force-reinstall"
     ):
         doctor.examine("demo")
 

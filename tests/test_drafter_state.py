@@ -11,7 +11,7 @@ from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
-from runtime.speculative.control.kept import kept, take_up
+from runtime.speculative.control.kept import kept, restore
 from runtime.speculative.control.policy import Policy, Price
 from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
@@ -137,7 +137,7 @@ def test_what_was_learned_is_taken_up_again() -> None:
     learned = controller_for(told)
     adaptive(told, learned)
     fresh, warm = controller_for(told), controller_for(told)
-    take_up(warm, kept(learned))
+    restore(warm, kept(learned))
     assert warm.states[NAME].acceptance.chance(0.85) < fresh.states[NAME].acceptance.chance(0.85) - 0.2
     assert adaptive(told, warm) <= adaptive(told, fresh)
 
@@ -155,7 +155,7 @@ def test_a_draft_after_which_plain_passes_follow_must_pay_for_the_first_of_them(
             outcome = DraftOutcome(NAME, [0.5], 1, 1, 1e-6, 0.0, 0, is_used)
             controller.learn([outcome], 1, 0.0, 10.0, 10.0)
     controller.begin(0)
-    controller.plain_passes.is_due = False
+    controller.plain_passes.is_forced = False
     controller.rate = (1 + controller.states[NAME].acceptance.chance(0.5)) / 15  # a pass takes 14, or 16 with that
     assert (controller.length(NAME, [0.5])[0] == 1) is is_worth_it
 
@@ -166,7 +166,7 @@ def test_a_draft_after_which_plain_passes_follow_must_pay_for_the_first_of_them(
 )
 def test_a_damaged_memory_is_no_memory(state: dict[str, object]) -> None:
     controller, fresh = controller_for(trace(0.5)), controller_for(trace(0.5))
-    take_up(controller, state)
+    restore(controller, state)
     assert np.array_equal(controller.states[NAME].acceptance.chances, fresh.states[NAME].acceptance.chances)
 
 
@@ -260,11 +260,11 @@ def test_seconds_left_for_probes_are_kept_for_the_next_start() -> None:
     before = Controller(costs_of(10.0, 12.0), {NAME: Traits(1.0)}, max_k=1)
     before.learn([], 1, 0.0, 100.0, 100.0)
     after = Controller(costs_of(10.0, 12.0), {NAME: Traits(1.0)}, max_k=1)
-    take_up(after, kept(before))
+    restore(after, kept(before))
     assert kept(after)["seconds for probes"] == pytest.approx(0.5)
     before.exploration.seconds = 0.75
-    take_up(after, kept(before))
+    restore(after, kept(before))
     assert kept(after)["seconds for probes"] == pytest.approx(-0.25)
     for broken in ("many", float("nan"), None):
-        take_up(after, {"seconds for probes": broken})
+        restore(after, {"seconds for probes": broken})
         assert kept(after)["seconds for probes"] == pytest.approx(-0.25)

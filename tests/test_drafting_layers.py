@@ -117,7 +117,7 @@ def test_a_drafting_layer_that_knows_the_text_is_always_right(name: str, tmp_pat
 @pytest.mark.parametrize("name", ["qwen35mtp", "glm4moe", "deepseek2mtp", "step35"])
 def test_a_file_made_without_the_drafting_layer_that_it_promises_answers_without(name: str, tmp_path: Path) -> None:
     target = write_drafting(name, tmp_path, without="blk.4.")
-    clause = "its header promises a drafting layer, and the file was made without it"
+    clause = "its header states a drafting layer, but the file lacks it"
     tokens, n_drafted, _, left_out = said(Pair("any", target), Sampling(seed=1), "mtp")
     assert (len(tokens), n_drafted) == (40, 0)
     assert left_out == f"{name}.gguf cannot draft by itself (mtp): {clause}"
@@ -127,7 +127,7 @@ def test_a_file_made_without_the_drafting_layer_that_it_promises_answers_without
 @pytest.mark.parametrize(
     ("name", "clause"),
     [
-        ("step35three", "its 3 drafting layers would have to take turns, which Slipstream does not do"),
+        ("step35three", "its 3 drafting layers would have to be used in turn, which Slipstream does not support"),
         ("deepseek4mtp", "llama.cpp ends the process when the drafting layer of such a model is opened"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_drafting_layer_without_what_llama_cpp_asserts_is_known_before(
         ("glm5-next", 1, "llama.cpp keeps the drafting layers of glm5-next models and cannot run them"),
         ("qwen3next", 1, "llama.cpp cannot take back what a draft leaves in the recurrent layers of such a model"),
         ("newest", 1, "the drafting layers of newest models were not tried with Slipstream"),
-        ("glm4moe", 2, "its 2 drafting layers would have to take turns, which Slipstream does not do"),
+        ("glm4moe", 2, "its 2 drafting layers would have to be used in turn, which Slipstream does not support"),
         ("glm4moe", 1, ""),
     ],
 )

@@ -60,8 +60,8 @@ CELLLESS = nodes.ggml, "ggml_op_name", lambda op: b"CPY"
     ("patch", "why"),
     [
         (NAMELESS, "does not name"),
-        (ELSEWHERE, "CPU alone"),
-        (OTHERWISE, "lays its tensors out"),
+        (ELSEWHERE, "CPU only"),
+        (OTHERWISE, "lays out its tensors"),
         (CELLLESS, "which cells"),
     ],
     ids=["no names", "other devices", "another layout", "no cells"],
@@ -91,7 +91,7 @@ def test_a_pair_that_cannot_exit_early_runs_without_and_says_why(monkeypatch: py
     loaded = LoadedPair(pair, Options())
     assert [drafter.name for drafter in loaded.decoder.lineup.drafters] == ["ngram"]
     assert loaded.decoder.why_plain().code == "architecture"
-    assert "CPU alone" in loaded.decoder.why_plain().text
+    assert "CPU only" in loaded.decoder.why_plain().text
     loaded.close()
 
 

@@ -101,5 +101,5 @@ def test_who_wants_speed_may_give_the_promise_up() -> None:
 def test_a_reply_that_goes_without_drafts_for_that_says_so() -> None:
     _, _, loop = reply(GREEDY_SEEDED, 1, [ModelDrafter(ToyBackend(), 6)])
     assert loop.why_plain().code == "exactness"
-    assert "round otherwise than plain decode" in loop.why_plain().text
+    assert "round differently from plain decode" in loop.why_plain().text
     assert reply(GREEDY_SEEDED, 2, [ModelDrafter(ToyBackend(), 6)])[2].why_plain().code != "exactness"

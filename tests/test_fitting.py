@@ -126,7 +126,7 @@ def test_what_a_template_takes_is_not_touched(name: str, letters: str) -> None:
          '[call]<get_weather {"city": "town1."}>[tool]text3.',
          ["each call given a message of its own"]),
         (LIKE_LLAMA, "UXT", '[user]text0.[assistant]text1.[call]<get_weather {"city": "town0."}>[tool]text2.',
-         ["text parted from the call after it"]),
+         ["text separated from the call after it"]),
         (DROPS, "UAS", "[user]text0.[assistant]text1.[user]text2.", ["a later system message moved into a user turn"]),
         (ONE_RESULT, "UDTT", '[user]text0.[assistant]<get_weather {"city": "town0."}><get_weather {"city": "town1."}>'
          f"[tool]Result of get_weather (call_{0:024}):\n\ntext2.\n\nResult of get_weather (call_{1:024}):\n\ntext3.",

@@ -111,7 +111,7 @@ def test_llama_cpps_notation_has_tokens(text: str, rule: str) -> None:
 
 
 def test_a_token_that_the_vocabulary_lacks_is_refused(vocab: Vocab) -> None:
-    with pytest.raises(SettingsError, match="<nothing> is no token of this model's vocabulary"):
+    with pytest.raises(SettingsError, match="<nothing> is not a token of this model's vocabulary"):
         compile_grammar(Grammar("gbnf", "root ::= !<nothing>"), vocab.grammar_tokenizer, vocab.control_tokens)
 
 
@@ -218,7 +218,7 @@ def test_a_reply_that_is_taken_up_goes_on_as_it_was(engine: LoadedEngine) -> Non
     prompt, sampling = Ids(tuple(engine.tokenize("Q"))), as_token(engine)
 
     def said(after: Sequence[int]) -> tuple[list[int], str]:
-        ask = Ask(prompt, sampling, 50, grammar=MARKED, stops=("<call>x",), said=tuple(after))
+        ask = Ask(prompt, sampling, 50, grammar=MARKED, stops=("<call>x",), reply_tokens=tuple(after))
         chunks = list(engine.answer(ask, lambda: False, lambda done, total: None))
         return [token for chunk in chunks for token in chunk.tokens], "".join(chunk.text for chunk in chunks)
 

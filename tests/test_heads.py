@@ -12,7 +12,7 @@ import pytest
 
 from bench.instruments.architectures.families import TEXT
 from bench.instruments.architectures.writer import write_family
-from bench.instruments.heads import PROMPT, head_for, said_both_ways, write_head
+from bench.instruments.heads import PROMPT, head_for, replies_with_and_without, write_head
 from bench.instruments.shapes import TINY, write_random
 from runtime.backends import staging
 from runtime.backends.contexts import open_backend
@@ -100,11 +100,11 @@ def test_states_do_not_depend_on_how_the_text_was_read(target: LlamaModel) -> No
         backend = LlamaBackend(target, N_CTX, N_ROWS, 64)
         seen = np.zeros((90, 3 * TARGET.width), dtype=np.float32)
 
-        def hear(known: Tokens, start: int, states: Rows, into: Rows = seen) -> None:
+        def feed(known: Tokens, start: int, states: Rows, into: Rows = seen) -> None:
             assert len(known) - start == len(states)
             into[start : len(known)] = states
 
-        backend.shown.show(at, hear)
+        backend.shown.show(at, feed)
         for end in pieces:
             backend.forward(context[:end])
         heard[len(pieces)] = seen
@@ -182,14 +182,14 @@ def test_a_trail_forgets_what_is_not_said_any_more_and_bounds_what_waits() -> No
     trail = Trail(0, 1000, 2)
     states = np.arange(2000, dtype=np.float32).reshape(1000, 2)
     text = np.arange(1000, dtype=np.int32)
-    trail.hear(text[:10], 0, states[:10])
-    trail.hear(text[:14], 10, states[10:14])
+    trail.feed(text[:10], 0, states[:10])
+    trail.feed(text[:14], 10, states[10:14])
     assert (trail.n_known, trail.n_true(text[:20])) == (14, 14)
-    trail.hear(np.append(text[:12], 99).astype(np.int32), 12, states[12:13])
+    trail.feed(np.append(text[:12], 99).astype(np.int32), 12, states[12:13])
     assert (trail.n_known, trail.shared(text)) == (13, 12)
-    trail.hear(text[:40], 30, states[30:40])  # nobody told of what is between
+    trail.feed(text[:40], 30, states[30:40])  # nobody told of what is between
     assert (trail.begin, trail.n_known) == (30, 40)
-    trail.hear(text[:900], 40, states[40:900])
+    trail.feed(text[:900], 40, states[40:900])
     assert (trail.begin, trail.n_known, len(trail.waiting)) == (900 - heads.STATES, 900, heads.STATES)
     np.testing.assert_array_equal(trail.waiting.rows[-1], states[899])
 
@@ -203,7 +203,7 @@ SAMPLINGS = pytest.mark.parametrize(
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_random_head_never_changes_a_token(target_file: Path, tmp_path: Path, sampling: Sampling, slots: int) -> None:
     file = write_head(tmp_path / "head.gguf", head_for(target_file))
-    (plain, drafting), n_drafted = said_both_ways(Pair("any", target_file, file), "eagle", sampling, slots)
+    (plain, drafting), n_drafted = replies_with_and_without(Pair("any", target_file, file), "eagle", sampling, slots)
     assert plain == drafting
     assert n_drafted > 0
 
@@ -243,7 +243,7 @@ def test_a_head_for_another_target_is_refused_and_the_target_answers(
     left_out = engine.facts.left_out
     engine.close()
     assert sum(len(chunk.tokens) for chunk in chunks) == 4
-    assert left_out.endswith(f"head.gguf is no head for target.gguf: {clause}")
+    assert left_out.endswith(f"head.gguf is not a head for target.gguf: {clause}")
     assert clause in heads.unfit(ModelFacts(read_model_header(file)), ModelFacts(read_model_header(target_file)), file)
 
 

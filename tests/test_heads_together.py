@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.instruments.architectures.writer import write_family
-from bench.instruments.company import Case, alone, in_company, n_different
+from bench.instruments.concurrent_replies import Case, alone, concurrently, n_different
 from bench.instruments.heads import PROMPT, block_head_for, head_for, write_head
 from bench.instruments.shapes import TINY, write_random
 from runtime.core.draft import Tokens
@@ -63,7 +63,7 @@ def test_replies_say_what_each_says_alone(
     whole = alone(plain, CASES, 24)
     plain.close()
     engine = LoadedEngine(pair, replace(options, drafters=(pair.name,), fixed_k=k))
-    together = in_company(engine, CASES, 24, 3, seed=1)
+    together = concurrently(engine, CASES, 24, 3, seed=1)
     engine.close()
     assert not n_different(together, whole)
     assert sum(drafted) > 0 or k is None

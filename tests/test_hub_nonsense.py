@@ -113,7 +113,7 @@ def whole_hub(asked: bytes, content: bytes) -> bytes:
 
 @pytest.mark.parametrize("what", ["search", "plan"])
 def test_an_answer_that_drips_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr(patience, "PATIENCE", 0.3)
+    monkeypatch.setattr(patience, "TIMEOUT", 0.3)
     with answering(lambda asked: model(), drip=0.05) as endpoint:
         hub, began = Hub(endpoint, tmp_path), time.monotonic()
         with pytest.raises(HubError, match=r"not answered .* within 0\.3 seconds"):
@@ -123,7 +123,7 @@ def test_an_answer_that_drips_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("slow", [http(CONTENT * 99, length=b"5"), http(CONTENT, b"X-Long: " + b"a" * 9000)], ids=len)
 def test_content_that_drips_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: bytes) -> None:
-    monkeypatch.setattr(patience, "PATIENCE", 0.5)
+    monkeypatch.setattr(patience, "TIMEOUT", 0.5)
     with answering(lambda asked: whole_hub(asked, slow), drip=0.04, drips=is_for_content) as endpoint:
         hub = Hub(endpoint, tmp_path)
         with pytest.raises(HubError, match=r"not answered .* within 0\.5 seconds"):
@@ -136,7 +136,7 @@ def test_content_that_comes_too_slowly_is_given_up_and_stays(tmp_path: Path, mon
         (file,) = hub.plan("owner/small")
 
         def wait_no_more(name: str, n_bytes: int) -> None:
-            monkeypatch.setattr(patience, "PATIENCE", 0.0)
+            monkeypatch.setattr(patience, "TIMEOUT", 0.0)
 
         with pytest.raises(HubError, match=r"too slowly: . bytes in 0 seconds\. Pull it again"):
             hub.pull("owner/small", [file], wait_no_more)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from app.models import draft_search, seeking
 from app.models import pair as command
-from app.models import seeking
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.facts import facts
 from bench.instruments.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
@@ -127,9 +127,9 @@ def test_a_plain_reply_says_what_exact_would_give(k_quants: Path, alone: None, m
         assert last.stats.reason is not None
         said.append(last.stats.reason.text)
         engine.close()
-    assert said[0].endswith("`--exact` lets it draft where the kernels can be exact")
+    assert said[0].endswith("`--exact` allows drafts where the kernels can be exact")
     assert "it could draft 12 tokens at a time, at 0.73 times the speed of plain decode" in said[1]
-    assert said[2].endswith("`--exact` would change nothing: its kernels round no better here")
+    assert said[2].endswith("`--exact` would change nothing: its kernels are no more exact here")
 
 
 def test_a_trial_asks_the_second_layout_only_where_the_first_is_not_exact(tiny: Path, k_quants: Path) -> None:
@@ -159,14 +159,14 @@ def test_the_search_begins_for_a_layout_that_was_not_tried(
         begun.append(target)
         return subprocess.Popen([sys.executable, "-c", ""])
 
-    monkeypatch.delenv(seeking.OPT_OUT)
-    monkeypatch.setattr(seeking, "start", start)
-    search = seeking.Search(k_quants, said.append, wants_draft=False)
+    monkeypatch.delenv(draft_search.OPT_OUT)
+    monkeypatch.setattr(draft_search, "start", start)
+    search = draft_search.Search(k_quants, said.append, wants_draft=False)
     search.is_open = True
     search.begin()
     search.stop()
     assert said == [
-        "Another layout of the weights is tried for model.gguf in the background; the next start takes what pays."
+        "Another layout of the weights is tried for model.gguf in the background; the next start uses what pays."
     ]
     layout.remember(k_quants, FREE)
     search.begin()
@@ -175,13 +175,13 @@ def test_the_search_begins_for_a_layout_that_was_not_tried(
 
 def test_a_trial_is_made_once_a_reply_has_a_seed(k_quants: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = list[Path]()
-    monkeypatch.delenv(seeking.OPT_OUT)
+    monkeypatch.delenv(draft_search.OPT_OUT)
 
     def start(target: Path) -> subprocess.Popen[bytes]:
         begun.append(target)
         return subprocess.Popen([sys.executable, "-c", ""])
 
-    monkeypatch.setattr(seeking, "start", start)
+    monkeypatch.setattr(draft_search, "start", start)
     monkeypatch.setattr(EngineProcess, "__init__", lambda self, pair, *how: setattr(self, "pair", pair))
     monkeypatch.setattr(EngineProcess, "add", lambda self, ask: 1)
     could_be = facts(could_be_exact=True, exactness=Exactness(1, WIDTH, 0.1))

@@ -18,7 +18,7 @@ from bench.instruments.heads import head_for, write_head
 from runtime.core.draft import Tokens
 from runtime.core.errors import SlipstreamError
 from runtime.learning import conditions, trainer
-from runtime.learning.learner import PAUSE, QUIET, BackgroundLearner, Made
+from runtime.learning.learner import MIN_WINDOWS, PAUSE, QUIET, BackgroundLearner, GeneratedReply
 from runtime.learning.place import Place, forget, place_of, places, root
 from runtime.learning.trainer import TrainerProcess
 from runtime.learning.versions import KEPT, Measured, Versions
@@ -43,9 +43,9 @@ def drafted(n_drafted: int, n_accepted: int, drafter: str = "eagle") -> Pass:
     return Pass(0.01, (drafter,), n_drafted, n_accepted, n_accepted + 1)
 
 
-def reply(n_prompt: int, passes: Sequence[Pass], seed: int = 0) -> Made:
+def reply(n_prompt: int, passes: Sequence[Pass], seed: int = 0) -> GeneratedReply:
     n = n_prompt + sum(each.n_tokens for each in passes)
-    return Made(np.random.default_rng(seed).integers(0, N_VOCAB, n).astype(np.int32), n_prompt, list(passes))
+    return GeneratedReply(np.random.default_rng(seed).integers(0, N_VOCAB, n).astype(np.int32), n_prompt, list(passes))
 
 
 def window(seed: int, n: int = 40) -> Window:
@@ -250,7 +250,7 @@ class Still:
         self.told.append("hold")
         self.is_held = self.is_running
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.told.append("go on")
         self.is_held = False
 
@@ -292,9 +292,9 @@ def world(place: Place, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatc
 
 def test_it_is_trained_once_enough_was_rejected_and_nothing_was_asked_for_a_while(world: World) -> None:
     world.answer(3)
-    assert "3 replies" in world.tend(QUIET)
+    assert f"3 of {MIN_WINDOWS} replies" in world.tend(QUIET)
     world.answer(20, seed=100)
-    assert "nothing was asked" in world.tend(QUIET / 2)
+    assert "idle for less than" in world.tend(QUIET / 2)
     assert world.training.told.count("start") == 0
     assert "trained" in world.tend(QUIET)
     assert world.training.is_running
@@ -416,7 +416,7 @@ def test_a_process_that_is_held_stands_still_and_goes_on(tmp_path: Path) -> None
         wait_for(lambda: psutil.Process(process._process.pid).status() == psutil.STATUS_STOPPED)  # type: ignore[union-attr]
         n = path.stat().st_size
         assert process.is_running
-        process.go_on()
+        process.resume()
         wait_for(lambda: path.stat().st_size > n)
     process.stop()
     assert not process.is_running
@@ -482,8 +482,8 @@ def saying(measured: Measured) -> Callable[..., Measured]:
 
 def test_a_better_head_is_taken_and_a_worse_one_leaves_nothing(demo_place: tuple[Place, Path]) -> None:
     place, head = demo_place
-    assert "took the place of version 0" in adapt(place, DEMO.target, head, copied, saying(BETTER))
-    assert "thrown away" in adapt(place, DEMO.target, head, copied, saying(WORSE))
+    assert "replaced version 0" in adapt(place, DEMO.target, head, copied, saying(BETTER))
+    assert "discarded" in adapt(place, DEMO.target, head, copied, saying(WORSE))
     assert Versions(place).read().current == 1
     assert [*place.work.iterdir()] == []
 
@@ -520,7 +520,7 @@ def test_a_training_whose_texts_were_forgotten_leaves_nothing(demo_place: tuple[
         forget()
         place.make(DEMO.target, head)
 
-    with pytest.raises(SlipstreamError, match="wiped"):
+    with pytest.raises(SlipstreamError, match="removed meanwhile"):
         adapt(place, DEMO.target, head, train, saying(BETTER))
     assert Versions(place).current() is None
     assert not [*root().rglob("*.gguf")]
@@ -568,7 +568,7 @@ def test_a_head_that_was_gone_back_from_meanwhile_is_not_replaced(demo_place: tu
         copied(job)
         Versions(place).revert(0)
 
-    assert "thrown away" in adapt(place, DEMO.target, head, train, saying(BETTER))
+    assert "discarded" in adapt(place, DEMO.target, head, train, saying(BETTER))
     assert Versions(place).read().current == 0
 
 

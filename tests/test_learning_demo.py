@@ -242,11 +242,11 @@ def test_learned_heads_are_listed_gone_back_from_and_wiped_on_the_command_line(
         listed = json.loads(slipstream("models", "learned", "mine", "--json").stdout)["learned"]
         assert [(each["used"], each["versions"][0]["after"]) for each in listed] == [(1, BETTER.after)]
         assert "20.0% before, 30.0% after" in slipstream("models", "learned").stdout
-        assert "from the next reply on" in slipstream("models", "learned", "mine", "--revert", "0").stdout
+        assert "at their next reply" in slipstream("models", "learned", "mine", "--revert", "0").stdout
         assert Versions(place_of(pair.target, head)).current() is None
         answer = "yes" if find_spec("torch") else "no: PyTorch is not installed"
         assert f"learns  {answer}" in slipstream("models", "info", "mine").stdout
-        assert "learned from your replies" in slipstream("forget").stdout
+        assert "trained on your replies" in slipstream("forget").stdout
         assert not root().exists()
     finally:
         registry.unlink()

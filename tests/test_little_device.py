@@ -48,7 +48,7 @@ def test_less_is_asked_of_it_each_time_and_then_nothing(asked: list[int]) -> Non
         assert asked[0] == ALL_LAYERS
         assert len(asked) == len(open_pair.SHARES)
         assert asked[1] > asked[2] >= 0
-        assert "less memory than it says" in engine.facts.left_out
+        assert "less memory than it reports" in engine.facts.left_out
         assert not engine.facts.has_gpu
         assert "".join(chunk.text for chunk in engine.reply("What is a list?", Sampling(temperature=0), 5))
     finally:

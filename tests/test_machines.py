@@ -110,7 +110,7 @@ def test_what_may_be_a_gpu_is_taken_for_one(device: dict[str, int]) -> None:
 def test_one_of_another_version_is_named() -> None:
     with speaking(worker_of((6, 1, 2))) as address, pytest.raises(WorkerError) as raised:
         ask(address)
-    assert f"The worker {address} speaks version 6.1.2" in str(raised.value)
+    assert f"The worker {address} uses version 6.1.2" in str(raised.value)
 
 
 def say(*parts: bytes) -> Any:
@@ -127,7 +127,7 @@ def say(*parts: bytes) -> Any:
 def test_one_that_answers_nonsense_is_named(parts: tuple[bytes, ...]) -> None:
     with speaking(say(*parts)) as address, pytest.raises(WorkerError) as raised:
         ask(address)
-    assert f"What answers at {address} is no worker of version 7.0" in str(raised.value)
+    assert f"The program at {address} is not a worker of version 7.0" in str(raised.value)
 
 
 def test_one_that_answers_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_the_target_goes_to_workers_and_the_draft_model_stays(spec: PairSpec) ->
     poor = Headroom(GIB, GIB - 1, 0)
     less = fit_workers(spec, [pool("a", GIB)], poor, USUAL, "t.gguf")
     assert (less.with_draft, less.is_less) == (False, True)
-    assert less.text.startswith("the draft model is left out for want of memory here; everything fits")
+    assert less.text.startswith("the draft model is left out for lack of memory here; everything fits")
 
 
 def test_what_workers_have_no_room_for_stays_here_or_is_refused(spec: PairSpec) -> None:
@@ -248,7 +248,7 @@ def test_the_doctor_says_what_workers_are_and_how_to_have_them() -> None:
     assert "-DGGML_RPC=on -DGGML_CUDA=on" in with_rpc(found | {"backends": ["CUDA", "CPU"]})
     assert "workers can take layers" in rpc_in_words(found | {"backends": ["RPC", "CPU"]})
     line = in_words(vars_of(WorkerFacts("box:7", "", 1, True, 10**9, 2 * 10**9, 0.0012, 1.25e8)))
-    assert line == "box:7: its processor, 1.0 of 2.0 GB free by its own account, 1.20 ms there and back, 125 MB/s to it"
+    assert line == "box:7: its processor, 1.0 of 2.0 GB free, as it reports, 1.20 ms round trip, 125 MB/s to it"
     gone = look_at_one(f"127.0.0.1:{free_port()}")
     healthy: dict[str, Any] = {
         "gpu_hardware": [], "devices": [], "processor_flags": [], "cpu_features": [], "busy_processes": 0, "cores": 2,
@@ -310,7 +310,7 @@ def test_with_layers_on_two_workers_the_text_is_the_same_and_goes_on_without_one
     assert "".join(chunk.text for chunk in chunks) == wanted
     assert last.stats is not None
     assert last.stats.draft_n > 0
-    monkeypatch.setattr("runtime.process.client.PATIENCE", 1.0)
+    monkeypatch.setattr("runtime.process.client.WORKER_TIMEOUT", 1.0)
     text = ""
     for chunk in engine.reply(QUESTION, GREEDY):
         if text and processes[1].poll() is None:
@@ -332,7 +332,7 @@ def test_a_worker_without_memory_is_named() -> None:
     losses = Losses(Options(rpc=("box:7",), drafters=()))
     lost = ProcessLostError("it said: ggml-rpc.cpp:569: Remote RPC server crashed or returned malformed response")
     losses.note(lost, "load", "m.gguf")
-    with pytest.raises(ModelError, match=r"A worker broke off, .* see what it says there \(box:7\)"):
+    with pytest.raises(ModelError, match=r"A worker failed, .* see its messages there \(box:7\)"):
         losses.note(lost, "load", "m.gguf")
 
 

@@ -116,7 +116,7 @@ def test_layers_of_a_model_without_a_draft_model_stay_behind_as_well() -> None:
 def test_what_neither_device_nor_machine_can_hold_is_refused() -> None:
     with pytest.raises(
         ModelError,
-        match=r"big.gguf needs \d+ MiB beside the 2 layers that fit on the GPU, but 100 MiB are free\. Close other",
+        match=r"big.gguf needs \d+ MiB besides the 2 layers that fit on the GPU, but 100 MiB are free\. Close other",
     ):
         on(250, host=Headroom(100 * MIB, 0, 0))
     assert on(250, host=None).n_gpu_layers == 2

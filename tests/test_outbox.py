@@ -9,7 +9,7 @@ import pytest
 from bench.instruments.clock import Clock
 from runtime.core.errors import SettingsError
 from runtime.engine.output import Chunk, Output
-from runtime.process.outbox import TELL_EVERY, Outbox
+from runtime.process.outbox import SEND_INTERVAL, Outbox
 from runtime.speculative.control.explain import Pass
 
 TOKEN = Chunk("a", (1,), made=Pass(1e-3, (), 0, 0))
@@ -38,21 +38,21 @@ def test_tokens_that_are_made_quickly_are_sent_together(outbox: Outbox, clock: C
     for _ in range(10):
         clock.advance(1e-3)
         outbox.add([Output(1, TOKEN)], 1e-3)
-        assert not outbox.is_due
+        assert not outbox.should_send
     clock.advance(1e-3)
     outbox.add([Output(1, TOKEN)], 1e-3)
-    assert outbox.is_due
+    assert outbox.should_send
     assert len(outbox.take()) == 11
-    assert not outbox.is_due
+    assert not outbox.should_send
 
 
 def test_a_first_token_waits_for_nothing(outbox: Outbox) -> None:
     outbox.begin(2)
     outbox.add([Output(1, TOKEN), Output(2, TOKEN)], 1e-3)
-    assert outbox.is_due
+    assert outbox.should_send
     outbox.take()
     outbox.add([Output(2, TOKEN)], 1e-3)
-    assert not outbox.is_due
+    assert not outbox.should_send
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_a_first_token_waits_for_nothing(outbox: Outbox) -> None:
 )
 def test_neither_do_an_end_an_error_and_how_much_has_been_read(outbox: Outbox, came: Chunk | Exception) -> None:
     outbox.add([Output(1, came)], 1e-3)
-    assert outbox.is_due
+    assert outbox.should_send
 
 
 def test_what_would_wait_for_a_long_step_is_sent_before_it(outbox: Outbox) -> None:
-    outbox.add([Output(1, TOKEN)], TELL_EVERY)
-    assert outbox.is_due
+    outbox.add([Output(1, TOKEN)], SEND_INTERVAL)
+    assert outbox.should_send

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.instruments.company import Case, Together
+from bench.instruments.concurrent_replies import Case, Concurrent
 from runtime.engine import Grammar, Sampling
 from tests.conftest import OpenEngine
 
@@ -18,7 +18,7 @@ def test_each_reply_is_told_its_own_reason(open_demo: OpenEngine, monkeypatch: p
     monkeypatch.setattr(engine.decoder.target, "_rows_at", lambda n_context: 1)
     greedy, unseeded = Sampling(temperature=0, seed=1), Sampling(temperature=1)
     cases: list[Case] = [("Q1", greedy, None), ("Q2", unseeded, None), ("Q3", unseeded, Grammar("json_object"))]
-    together = Together(engine)
+    together = Concurrent(engine)
     told = [together.add(case, 12) for case in cases]
     together.until(lambda: not together.live)
     reasons = [each.last.stats.reason for each in told if each.last and each.last.stats]

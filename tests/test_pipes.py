@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.instruments.company import Together
+from bench.instruments.concurrent_replies import Concurrent
 from runtime.core.errors import ContextError
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.engine import Ask
@@ -50,7 +50,7 @@ def test_a_reply_that_waits_for_an_embedding_is_not_given_up(
     engine: EngineProcess, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_process, "TEXT", PIECE / 3)
-    together = Together(engine)
+    together = Concurrent(engine)
     told = together.add(("What is a list?", GREEDY, None), 5)
     engine.embed([5] * SLOW)
     together.until(lambda: told.is_over)
@@ -65,7 +65,7 @@ def test_only_silence_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     underway.add(1)
     now[0] = 20.0
     assert underway.overdue(15.0, 5.0) == 1
-    underway.hear()
+    underway.receive()
     assert underway.overdue(15.0, 5.0) is None
     underway.cancel(1)
     now[0] = 24.0

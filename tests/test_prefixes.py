@@ -31,7 +31,7 @@ def eager(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     """Everything is worth storing and taking, and nothing is stored yet."""
     place = tmp_path_factory.mktemp("prompts")
     monkeypatch.setattr(prefix_store, "folder", lambda: place)
-    monkeypatch.setattr(prefixes, "USUAL", Worth(seconds=0.0, gain=0.0))
+    monkeypatch.setattr(prefixes, "THRESHOLDS", Worth(seconds=0.0, gain=0.0))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_another_engine_goes_on_where_one_had_read_with_the_same_text(family: st
 
 
 def test_a_short_prompt_leaves_nothing_on_disk(demo: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefixes, "USUAL", Worth())
+    monkeypatch.setattr(prefixes, "THRESHOLDS", Worth())
     with closing(LoadedEngine(demo, HOW)) as engine:
         asked(engine, "What is a list?", SAMPLINGS[0])
         assert not engine.prompts.keep()

@@ -22,7 +22,7 @@ from runtime.memory.pressure import MemoryPool, Reading
 from runtime.models import mtp
 from runtime.models.registry import Pair
 
-TRIED = "was tried in a process of its own, where llama.cpp 0.3.36 ended it (signal"
+TRIED = "was tried in a process of its own, where llama.cpp 0.3.36 ended the process (signal"
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_head_whose_header_says_more_than_those_that_were_tried_is_tried(
 def test_a_trial_that_takes_too_long_is_given_up_and_not_remembered(
     tmp_path: Path, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probing, "PATIENCE", 0.0)
+    monkeypatch.setattr(probing, "MAX_SECONDS", 0.0)
     target = write_family("qwen2", tmp_path)
     pair = Pair("any", target, write_head(tmp_path / "head.gguf", head_for(target)))
     for _ in range(2):
@@ -149,5 +149,5 @@ def test_what_the_system_ended_is_tried_again(
     pair = Pair("any", target, write_head(tmp_path / "head.gguf", head_for(target)))
     monkeypatch.setattr(probing, "wait", lambda process, *more: process.kill())
     for _ in range(2):
-        assert answered(pair, "eagle")[1].endswith("could not do it (signal 9)")
+        assert answered(pair, "eagle")[1].endswith("failed (signal 9)")
     assert len(started) == 2

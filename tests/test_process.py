@@ -20,7 +20,7 @@ from threading import Event, Thread
 import psutil
 import pytest
 
-from bench.instruments.company import Together
+from bench.instruments.concurrent_replies import Concurrent
 from runtime.core.errors import ContextError, ModelError, SettingsError, TemplateError
 from runtime.engine import Chunk, Grammar, Message, Options, Sampling
 from runtime.models.registry import load_registry
@@ -170,7 +170,7 @@ def test_a_reply_is_not_blamed_for_what_happens_beside_it(open_demo: OpenEngine)
 
 
 def test_what_keeps_being_lost_ends_with_a_sentence(unlucky: EngineProcess) -> None:
-    with pytest.raises(ModelError, match=r"target\.gguf cannot be run.*SIGABRT; it said: .*ASSERT\(luck\)"):
+    with pytest.raises(ModelError, match=r"target\.gguf cannot be run.*SIGABRT; its last message: .*ASSERT\(luck\)"):
         list(unlucky.reply("[abort] What is a list?", GREEDY, 20))
     assert text_of(list(unlucky.reply(QUESTION, GREEDY, 20))).startswith("Join")
 
@@ -198,7 +198,7 @@ def test_what_nobody_wants_any_more_is_not_begun(engine: EngineProcess, monkeypa
 
 def test_text_that_takes_too_long_is_given_up(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_process, "TEXT", 0.3)
-    with pytest.raises(TemplateError, match="given up"):
+    with pytest.raises(TemplateError, match="was stopped"):
         unlucky.tokenize("[slow text]")
     assert unlucky.tokenize("quick")
 
@@ -206,7 +206,7 @@ def test_text_that_takes_too_long_is_given_up(unlucky: EngineProcess, monkeypatc
 def test_what_takes_too_long_to_begin_is_given_up(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_process, "TEXT", 1.0)
     monkeypatch.setattr(client, "TEXT", 1.0)
-    with pytest.raises(SettingsError, match=r"took more than 1 s, so it was given up"):
+    with pytest.raises(SettingsError, match=r"took more than 1 s, so it was stopped"):
         unlucky.reply("[slow beginning] What is a list?", GREEDY, 20)
     assert text_of(list(unlucky.reply(QUESTION, GREEDY, 20))).startswith("Join")
 
@@ -215,7 +215,7 @@ def test_who_comes_while_others_read_a_long_piece_waits(
     unlucky: EngineProcess, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_process, "TEXT", PIECE / 3)
-    together = Together(unlucky)
+    together = Concurrent(unlucky)
     first = together.add(("[long piece] What is a list?", GREEDY, None), 20)
     together.until(lambda: first.n_pieces)
     second = together.add(("What is a tuple?", GREEDY, None), 20)
@@ -254,7 +254,7 @@ def test_what_loading_could_not_survive_is_left_out_and_told(unlucky: EngineProc
     engine = EngineProcess(replace(DEMO, name=UNLOADABLE), Options(threads=1))
     told = engine.facts.left_out
     assert told == (
-        "the model's process was lost while it loaded and was started again, without drafts, as they may be why"
+        "the model's process was lost while it loaded and was started again, without drafts, as they may be the cause"
     )
     assert text_of(list(engine.reply(QUESTION, GREEDY, 5)))
     engine.close()

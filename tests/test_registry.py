@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from app.chats.recent import RECENT, recent_models
+from app.chats.store import Store
+from app.cli.choices import choose_start
+from app.cli.options import ModelOptions
 from runtime.core.errors import RegistryError
-from runtime.models.registry import find_pair, load_registry
+from runtime.models.registry import AS_TRAINED, find_pair, load_registry
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -75,8 +79,8 @@ def test_values_are_read(tmp_path: Path) -> None:
     )
 
 
-def test_an_unknown_pair_names_the_nearest() -> None:
-    with pytest.raises(RegistryError, match=r"no pair 'dmeo'. Did you mean 'demo'\?"):
+def test_an_unknown_model_names_the_nearest() -> None:
+    with pytest.raises(RegistryError, match=r"no model 'dmeo'. Did you mean 'demo'\?"):
         find_pair("dmeo", load_registry())
 
 
@@ -89,5 +93,52 @@ def test_a_path_is_a_pair_without_a_draft(tmp_path: Path) -> None:
 def test_what_cannot_be_a_file_is_said_in_a_line(name: str) -> None:
     with pytest.raises(RegistryError, match="cannot be"):
         find_pair(name, {})
-    with pytest.raises(RegistryError, match="There is no pair"):
+    with pytest.raises(RegistryError, match="There is no model"):
         find_pair("c" * 5000, {})
+
+
+@pytest.fixture
+def chats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Chats that loaded a/mine.gguf and a/both.gguf, b/both.gguf and a file that is gone, from another folder."""
+    files = [tmp_path / name for name in ("a/mine.gguf", "a/both.gguf", "b/both.gguf", "gone.gguf")]
+    for file in files[:-1]:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"GGUF")
+    store = Store(tmp_path / "chats.db")
+    store.set_preference(RECENT, "\n".join(["demo", *map(str, files)]))
+    store.close()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "chats.db"
+
+
+@pytest.mark.parametrize("name", ["mine.gguf", "mine"])
+def test_a_recently_used_file_is_found_by_its_name(chats: Path, name: str) -> None:
+    pair = find_pair(name, load_registry(), recent_models(chats))
+    assert (pair.name, pair.target, pair.context) == ("mine.gguf", chats.parent / "a/mine.gguf", AS_TRAINED)
+    assert choose_start(name, chats, ModelOptions())[0].pair.target == pair.target
+
+
+def test_a_file_in_the_current_folder_goes_before_a_recent_one(chats: Path) -> None:
+    Path("mine.gguf").write_bytes(b"GGUF")
+    assert find_pair("mine.gguf", {}, recent_models(chats)).target == Path("mine.gguf")
+
+
+def test_a_pair_goes_before_a_recent_file_of_its_name(chats: Path) -> None:
+    registry = load_registry()
+    assert find_pair("demo", registry, [str(chats.parent / "a/demo.gguf")]) == registry["demo"]
+
+
+def test_recent_files_of_one_name_are_named_in_full(chats: Path) -> None:
+    with pytest.raises(RegistryError, match=r"called both.gguf: .*a/both.gguf, .*b/both.gguf. Write the path of one"):
+        find_pair("both.gguf", {}, recent_models(chats))
+
+
+def test_a_recent_file_that_is_gone_is_no_model(chats: Path) -> None:
+    with pytest.raises(RegistryError, match="There is no model 'gone'"):
+        find_pair("gone", load_registry(), recent_models(chats))
+
+
+def test_without_chats_nothing_was_used_recently(tmp_path: Path) -> None:
+    assert list(recent_models(tmp_path / "none.db")) == []
+    assert not (tmp_path / "none.db").exists()

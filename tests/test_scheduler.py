@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from runtime.engine.scheduler import FAIR, MOST_READ
+from runtime.engine.scheduler import MAX_READ, OLDEST_FIRST_EVERY
 from tests.support.planning import FREE, GREEDY, Setting
 
 
@@ -101,9 +101,9 @@ def test_where_all_round_alike_it_is_read_by_the_next_pass() -> None:
 
 def test_prompts_that_come_together_are_read_together_the_shortest_first() -> None:
     setting = Setting()
-    for number, n in ((1, MOST_READ), (2, 31), (3, 41)):
+    for number, n in ((1, MAX_READ), (2, 31), (3, 41)):
         setting.add(number, n)
-    assert setting.passed() == ([2, 3], [30, 40], [(1, MOST_READ - 70)])
+    assert setting.passed() == ([2, 3], [30, 40], [(1, MAX_READ - 70)])
     assert setting.passed() == ([2, 3], [0, 0], [])
     assert setting.passed()[0] == [2, 3, 1]
 
@@ -111,17 +111,17 @@ def test_prompts_that_come_together_are_read_together_the_shortest_first() -> No
 def test_who_came_alone_and_has_said_one_token_waits_for_those_who_came_with_it() -> None:
     setting = Setting()
     setting.add(1, 10, 11, n_said=1).n_early = 1
-    setting.add(2, MOST_READ - 2)
+    setting.add(2, MAX_READ - 2)
     setting.scheduler._has_read = True
-    assert setting.plan() == ([1, 2], [0, MOST_READ - 3], [])
+    assert setting.plan() == ([1, 2], [0, MAX_READ - 3], [])
 
 
 def test_the_first_comer_is_read_first_now_and_then() -> None:
     setting = Setting()
     setting.add(1, 1900)
-    for number in range(2, 2 + FAIR):
+    for number in range(2, 2 + OLDEST_FIRST_EVERY):
         setting.add(number, 1500)
-    firsts = [setting.passed()[2][0][0] for _ in range(FAIR)]
+    firsts = [setting.passed()[2][0][0] for _ in range(OLDEST_FIRST_EVERY)]
     assert firsts.count(1) == 1
 
 

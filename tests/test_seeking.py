@@ -15,15 +15,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from app.models import draft_search, search_process
 from app.models import pair as command
-from app.models import search_process, seeking
-from app.models.seeking import Search, SeekingEngine, opener
-from bench.instruments.company import Together
+from app.models.draft_search import Search
+from app.models.seeking import SeekingEngine, opener
+from bench.instruments.concurrent_replies import Concurrent
 from runtime.engine import Options, Sampling
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import load_registry
 from runtime.tools.paired import is_settled, remembered
-from runtime.tools.pairing import Target, Trial
+from runtime.tools.pairing import Target
+from runtime.tools.trial import Trial
 from tests.support.waiting import PATIENCE, wait_for
 
 DEMO = load_registry()["demo"]
@@ -36,7 +38,7 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "models").mkdir()
     for source, name in ((DEMO.target, "big.gguf"), (DEMO.draft, "small.gguf")):
         shutil.copy(source, tmp_path / "models" / name)
-    monkeypatch.delenv(seeking.OPT_OUT)
+    monkeypatch.delenv(draft_search.OPT_OUT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     return tmp_path / "models" / "big.gguf"
@@ -51,7 +53,7 @@ def sleeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[
         begun.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
         return begun[-1]
 
-    monkeypatch.setattr(seeking, "start", start)
+    monkeypatch.setattr(draft_search, "start", start)
     yield begun
     for process in begun:
         process.kill()
@@ -156,7 +158,7 @@ def test_a_model_that_is_gone_is_no_failure(target: Path) -> None:
 def test_the_search_waits_for_a_reply_and_gives_way_to_the_next(
     target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seeking, "IDLE", 0.05)
+    monkeypatch.setattr(draft_search, "IDLE", 0.05)
     engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str)
     try:
         assert not sleeping
@@ -173,11 +175,11 @@ def test_it_gives_way_to_a_servers_replies_as_well(
     target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are added and read by steps; the search waits for the last one."""
-    monkeypatch.setattr(seeking, "IDLE", 0.05)
+    monkeypatch.setattr(draft_search, "IDLE", 0.05)
     engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str)
     try:
         for n_searches in (1, 2):
-            together = Together(engine)
+            together = Concurrent(engine)
             told = [together.add(("Hello", Sampling(temperature=0.0), None), n) for n in (2, 9)]
             assert all(each.poll() is not None for each in sleeping)
             together.until(lambda told=told: told[0].is_over)  # type: ignore[misc]
@@ -190,7 +192,7 @@ def test_it_gives_way_to_a_servers_replies_as_well(
 def test_on_a_gpu_the_search_waits_for_the_end(
     target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seeking, "IDLE", 0.0)
+    monkeypatch.setattr(draft_search, "IDLE", 0.0)
     engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str)
     engine._is_alone = True
     list(engine.reply("Hello", Sampling(temperature=0.0), 2))
@@ -219,7 +221,7 @@ def test_only_auto_searches_and_only_where_a_draft_model_may_be_used(target: Pat
 
 def test_another_model_of_a_chat_takes_what_was_found_for_it(target: Path) -> None:
     kept = Target(replace(DEMO, target=target)).keep(
-        {target.with_name("small.gguf"): Trial(1.4, 0.5, 1.0, per_pass=1.5)}
+        {target.with_name("small.gguf"): Trial(1.4, 0.5, 1.0, 99, per_pass=1.5)}
     )
     engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1))
     assert engine.pair.draft == kept
@@ -229,7 +231,7 @@ def test_another_model_of_a_chat_takes_what_was_found_for_it(target: Path) -> No
 def test_a_search_can_be_ruled_out(
     target: Path, monkeypatch: pytest.MonkeyPatch, sleeping: list[subprocess.Popen[bytes]]
 ) -> None:
-    monkeypatch.setenv(seeking.OPT_OUT, "1")
+    monkeypatch.setenv(draft_search.OPT_OUT, "1")
     Search(target, str).begin()
     assert not sleeping
     assert not ProfileCache("x").path.parent.exists()

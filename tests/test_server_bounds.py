@@ -20,7 +20,7 @@ from runtime.conversation.calls.schemas import bound_schema
 from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Sampling
 from runtime.sampling.grammar import compile_grammar
-from runtime.sampling.schema import MOST_KEYS, MOST_PATTERNS
+from runtime.sampling.schema import MAX_KEYS, MAX_PATTERNS
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, open_plain, running
 from tests.support.waiting import PATIENCE
@@ -60,7 +60,7 @@ def test_quotation_marks_within_a_text_are_no_texts() -> None:
 
 
 def test_a_body_that_does_not_come_is_cut_off(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_body, "PATIENCE", 0.2)
+    monkeypatch.setattr(request_body, "TIMEOUT", 0.2)
     head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
     with socket.create_connection(("127.0.0.1", here.port), timeout=PATIENCE) as client:
         client.sendall(head.encode())
@@ -98,7 +98,7 @@ def test_large_bodies_take_turns(here: Running, monkeypatch: pytest.MonkeyPatch)
     for client in clients:
         client.join()
     assert set(statuses) == {200}
-    monkeypatch.setattr(request_body, "PATIENCE", 0.2)
+    monkeypatch.setattr(request_body, "TIMEOUT", 0.2)
     room = here.server.app.state.room
     room._places._value = 0
     small: dict[str, Any] = {
@@ -128,7 +128,7 @@ def test_who_only_says_that_a_body_is_large_keeps_no_place_from_others(
 
 @pytest.mark.parametrize(
     ("keyword", "most", "what"),
-    [("properties", MOST_KEYS, "keys"), ("patternProperties", MOST_PATTERNS, "patterns for keys")],
+    [("properties", MAX_KEYS, "keys"), ("patternProperties", MAX_PATTERNS, "patterns for keys")],
 )
 def test_a_schema_of_very_many_keys_is_refused_by_their_number(
     open_demo: OpenEngine, keyword: str, most: int, what: str
@@ -146,10 +146,10 @@ def test_a_schema_of_very_many_keys_is_refused_by_their_number(
 
 def test_a_tool_of_very_many_arguments_may_be_called_with_any(caplog: pytest.LogCaptureFixture) -> None:
     """A client has many tools, and one is not to cost it the others."""
-    schema = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(MOST_KEYS + 1)}}
+    schema = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(MAX_KEYS + 1)}}
     rule = json.loads(bound_schema("huge", json.dumps(schema)))
     assert (rule["type"], "properties" in rule) == ("object", False)
-    assert f"'huge': its schema names {MOST_KEYS + 1} keys" in caplog.text
+    assert f"'huge': its schema names {MAX_KEYS + 1} keys" in caplog.text
 
 
 def test_what_is_wrong_with_a_grammar_is_said_without_the_grammar(open_demo: OpenEngine) -> None:

@@ -61,7 +61,7 @@ def test_while_it_loads_it_says_so() -> None:
         (["--host", "0.0.0.0"], "SLIPSTREAM_API_KEY"),
         (["--host", "no.such.host.invalid", "--api-key", "k"], "--host"),
         (["/no/such.gguf", "--port", "0"], "There is no file"),
-        (["nonsense"], "There is no pair"),
+        (["nonsense"], "There is no model"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

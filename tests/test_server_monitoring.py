@@ -105,4 +105,4 @@ def test_slots_are_off_unless_asked_for() -> None:
 def test_ranking_is_refused_in_a_sentence(demo: httpx2.Client, path: str) -> None:
     reply = demo.post(path, json={"query": "x", "documents": ["y"]})
     assert reply.status_code == 501
-    assert "not ranked" in reply.json()["error"]["message"]
+    assert "not supported" in reply.json()["error"]["message"]

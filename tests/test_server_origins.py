@@ -96,11 +96,11 @@ def test_with_a_key_a_page_anywhere_asks_first_without_it() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("obsidian", "is no origin. Write SCHEME://HOST"),
-        ("app://obsidian.md/path", "is no origin"),
-        ("*", "is no origin"),
-        ("null", "is no origin"),
-        ("https://*", "would let in every web page"),
+        ("obsidian", "is not an origin. Write SCHEME://HOST"),
+        ("app://obsidian.md/path", "is not an origin"),
+        ("*", "is not an origin"),
+        ("null", "is not an origin"),
+        ("https://*", "would admit every web page"),
     ],
 )
 def test_what_is_no_origin_is_said(text: str, words: str, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_reply_that_fails_is_told_and_the_next_one_is_made(echo: tuple[Worker,
         bad, good = job("bad"), job("good")
         worker.submit(bad)
         worker.submit(good)
-        with pytest.raises(ApiError, match="Mend it"):
+        with pytest.raises(ApiError, match="Correct it"):
             await bad.started()
         assert [chunk.text async for some in good.chunks() for chunk in some] == ["x", ""]
 

@@ -72,8 +72,8 @@ def test_the_file_is_closed_to_others(here: Running, folder: Path) -> None:
     [
         ("save", "0", "../x", "filename must be the name of a file"),
         ("save", "0", "", "filename must be the name of a file"),
-        ("restore", "0", "none.bin", "no saved conversation, or a damaged one"),
-        ("restore", "0", "other.bin", "no saved conversation, or a damaged one"),
+        ("restore", "0", "none.bin", "is not a saved conversation, or it is damaged"),
+        ("restore", "0", "other.bin", "is not a saved conversation, or it is damaged"),
         ("burn", "0", "x", "It must be save, restore or erase"),
         ("save", "9", "x", "Slots have the numbers 0 to 2"),
         ("save", "x", "x", "Slots have the numbers 0 to 2"),

@@ -64,7 +64,7 @@ def test_a_line_says_what_was_changed_where_that_is_asked_for(caplog: pytest.Log
     call = {"function": {"name": "f", "arguments": "[1]"}}
     image = {"type": "image_url", "image_url": {"url": "data:"}}
     turns = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": [image]}, *CHAT["messages"]]
-    said = ", fitted: a note put in place of what is no text; arguments that are no object made one"
+    said = ", fitted: a note put in place of parts that are not text; arguments wrapped in an object"
     for verbose in (True, False):
         with running(open_plain, verbose=verbose) as here, caplog.at_level(logging.INFO, LOG):
             caplog.clear()

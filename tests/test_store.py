@@ -141,7 +141,7 @@ NOTES = b"these are notes, which are no database, but long enough to be read as 
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(NOTES)
-    with pytest.raises(StoreError, match=r"notes.txt is no file of chats. Name another one"):
+    with pytest.raises(StoreError, match=r"notes.txt is not a file of chats. Name another one"):
         Store(path)
     assert path.read_bytes() == NOTES
     assert list(tmp_path.iterdir()) == [path]
@@ -152,7 +152,7 @@ def test_what_is_no_database_at_the_usual_place_is_put_aside(tmp_path: Path, mon
     path.write_bytes(NOTES)
     monkeypatch.setattr("app.chats.store.default_path", lambda: path)
     store = Store(path)
-    assert "was damaged: 0 messages could be read" in store.remark
+    assert "was damaged: 0 messages could be recovered" in store.remark
     ask(store, "Q", "A")
     store.close()
     (aside,) = tmp_path.glob("chats.db.damaged-*")
@@ -217,7 +217,7 @@ def test_a_file_whose_first_page_is_overwritten_is_read_from_the_second(
         file.seek(at)
         file.write(b"\xaa" * n)
     found = Store(store.path)
-    assert "6 messages could be read" in found.remark
+    assert "6 messages could be recovered" in found.remark
     assert [each.title for each in found.chats()] == ["three", "two", "one"]
     assert found.branch(found.chats()[2].leaf)[1].content == "about one " * 40
     assert is_upgraded or found.settings(chats[0]) == {"seed": 1}
@@ -278,7 +278,7 @@ def test_after_a_full_disk_all_is_written_once_there_is_room(store: Store) -> No
     file = store._file._db
     file.execute("PRAGMA query_only = ON")
     ask(store, "after", "B")
-    assert "written as soon as it can be" in store.problem
+    assert "saved as soon as that works" in store.problem
     file.execute("PRAGMA query_only = OFF")
     store.close()
     again = Store(store.path)
@@ -314,7 +314,7 @@ def test_what_was_kept_nowhere_is_said_to_be_lost(
     assert "disk is full" in store.problem
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     store.close()
-    assert "is lost" in store.problem
+    assert "are lost" in store.problem
 
 
 def test_what_another_window_wrote_meanwhile_is_not_written_over(store: Store) -> None:
@@ -344,7 +344,7 @@ def test_prompts_come_oldest_first_and_once(store: Store) -> None:
         ("Mend this:\n```python\ndef f(x):\n    pass\n```", "Mend this: def f(x):"),
         ("Mend this:", "Mend this:"),
         ("word " * 30, "word word word word word word word word word …"),
-        ("x" * 99, "x" * 47 + "…"),
+        ("I " + "x" * 99, "I " + "x" * 45 + "…"),
         (" ", "New chat"),
     ],
 )

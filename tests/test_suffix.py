@@ -143,7 +143,7 @@ def test_a_row_that_is_no_reply_of_the_vocabulary_is_left_out(path: Path, value:
 def test_a_file_that_another_process_locks_costs_neither_an_error_nor_what_is_known(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(store, "PATIENCE", 0.01)
+    monkeypatch.setattr(store, "LOCK_TIMEOUT", 0.01)
     caplog.set_level(logging.INFO)
     drafter = drafter_on(path)
     learn(drafter, ASKED, ANSWER)

@@ -88,7 +88,7 @@ def test_every_drafter_was_asked_or_it_says_why_not(tmp_path: Path) -> None:
         assert each["drafter"] in (None, *each["asked"])
     told = slipstream("trace", str(path)).stdout
     for why in {(name, why) for each in lines for name, why in each["not_asked"].items()}:
-        assert "without asking {}: {}".format(*why) in told
+        assert "did not ask {}: {}".format(*why) in told
 
 
 def test_a_drafter_that_was_chosen_and_had_no_room_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_a_trace_that_cannot_be_written_is_said_before_anything_is_loaded(
 
 def test_what_another_server_decodes_cannot_be_traced(tmp_path: Path) -> None:
     said = failing("run", "hi", "-m", "http://127.0.0.1:1", "--trace", str(tmp_path / "trace"), code=2)
-    assert "of its passes" in said
+    assert "about its passes" in said
     assert not (tmp_path / "trace").exists()
 
 
@@ -174,7 +174,7 @@ def test_what_another_server_decodes_cannot_be_traced(tmp_path: Path) -> None:
 def test_a_line_that_is_no_pass_is_named(line: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text(text_of(PLAIN) + line.strip() + "\n", encoding="utf8")
-    assert f"Line 2 of {path} is no pass of a trace." in failing("trace", str(path))
+    assert f"Line 2 of {path} is not a pass of a trace." in failing("trace", str(path))
 
 
 def test_an_empty_trace_is_said(tmp_path: Path) -> None:

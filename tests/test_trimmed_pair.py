@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from app.chats.said import latest_replies
+from app.chats.recent_messages import latest_replies
 from app.chats.store import Store
 from app.cli.main import app
 from app.models import pair as command
@@ -28,7 +28,8 @@ from runtime.models.trimmed import n_kept
 from runtime.tools import made_drafts, self_drafts, trimmed_drafts
 from runtime.tools.made_drafts import made_here, trim_in
 from runtime.tools.paired import is_settled, remembered
-from runtime.tools.pairing import Target, Trial
+from runtime.tools.pairing import Target
+from runtime.tools.trial import Trial
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,7 @@ invoke = CliRunner().invoke
 @pytest.fixture
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A target beside a small model whose table is most of it, on a machine where nothing else is."""
-    monkeypatch.setattr(trimmed, "LEAST", 1024)
+    monkeypatch.setattr(trimmed, "MIN_TOKENS", 1024)
     for kind in ("CACHE", "DATA"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind))
     monkeypatch.setattr(command, "cached", list)
@@ -89,8 +90,10 @@ def test_a_copy_with_the_words_of_past_replies_is_kept_where_it_is_faster(
     assert oct(kept.stat().st_mode)[-3:] == "600"
     said = capsys.readouterr()
     assert "Making a copy of small.gguf with 1,024 of its 4,096 words" in said.err
-    assert "1.20 times the speed without it, 50% of its guesses accepted\n" in said.err
-    assert "1.50 times the speed without it, 40% of its guesses accepted (50% with all words)" in said.err
+    assert "1.20 times the speed without it, 50% of its draft tokens accepted\n" in said.err
+    assert (
+        "1.50 times the speed without it, 40% of its draft tokens accepted (50% with the whole vocabulary)" in said.err
+    )
     assert f"Kept: {kept} drafts for large.gguf, 1.50 times as fast" in said.out
     modified = kept.stat().st_mtime_ns
     assert (paired(target), kept.stat().st_mtime_ns) == (kept, modified)  # found, and measured again
@@ -133,7 +136,7 @@ def test_a_copy_of_a_draft_that_was_made_here_keeps_that_too(target: Path, monke
 def test_a_model_that_is_too_large_whole_is_tried_if_its_copy_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trimmed, "LEAST", 1024)
+    monkeypatch.setattr(trimmed, "MIN_TOKENS", 1024)
     large = Target(Pair("x", write_random(tmp_path / "large.gguf", replace(LARGE, layers=4))))
     small = write_random(tmp_path / "small.gguf", SMALL)
     assert ModelFacts(read_header(small)).n_bytes_per_token > 0.5 * large.facts.n_bytes_per_token
@@ -171,9 +174,9 @@ def test_copies_are_listed_and_wiped(target: Path, monkeypatch: pytest.MonkeyPat
     assert made == {"path": str(kept), "bytes": kept.stat().st_size, "of": small, "words": 1024}
     assert f"1,024 words of {small}" in invoke(app, ["models", "list"]).stdout
     said = invoke(app, ["forget"]).stdout
-    assert "Removed draft models that had learned from replies" in said
+    assert "Removed the draft models that were made from your replies" in said
     assert (made_here(), remembered(target), is_settled(target, found)) == ([], None, False)
-    assert "Removed draft models" not in invoke(app, ["forget"]).stdout
+    assert "Removed the draft models" not in invoke(app, ["forget"]).stdout
 
 
 def test_a_copy_that_cannot_be_removed_is_named(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

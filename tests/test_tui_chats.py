@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -188,6 +189,16 @@ async def test_no_key_is_lost_while_earlier_messages_come(path: Path) -> None:
         for key in ("pageup",) * 30 + ("ctrl+home", "pagedown"):
             chat.app.post_message(Key(key, None))
         await chat.until("Message 12.", gone="Message 1.")
+
+
+@piloted
+async def test_an_unwritable_store_is_said_from_the_start_whatever_the_model_lacks(path: Path) -> None:
+    path.mkdir()
+    engine = ScriptedEngine()
+    engine.facts = replace(engine.facts, template="")
+    async with opened(path, engine) as chat:
+        await chat.until("scripted is ready", "kept in memory only", gone="no chat template")
+        assert "has no chat template" in chat.session.log[-1]
 
 
 @piloted

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.tui.commands import COMMANDS, matching, meant
+from app.tui.command_search import matching, meant
+from app.tui.commands import COMMANDS
 from app.tui.completion import complete, paths
 from app.tui.widgets.prompt import PromptBox
 from tests.support.scripted import ScriptedEngine
@@ -40,7 +41,7 @@ async def test_enter_does_what_is_highlighted_and_waits_for_what_must_follow(pat
     async with opened(path) as chat:
         await chat.type("/set")
         await chat.press("down", "enter")
-        await chat.until("Settings", "temperature", "the model's own")
+        await chat.until("Settings", "temperature", "Slipstream's default")
         await chat.press("escape")
         await chat.type("/pul")
         await chat.press("enter")

@@ -25,6 +25,8 @@ path = chats_path
 async def test_a_model_that_fails_to_load_says_why_and_another_can_be_taken(path: Path) -> None:
     second = ScriptedEngine("From the second.")
     async with opened(path, ModelError("x.gguf is damaged. Download it again."), second, wait=False) as chat:
+        await chat.until("x.gguf is damaged. Download it again.", "Load another model")
+        await chat.press("escape")
         await chat.until("x.gguf is damaged. Download it again.", "Ctrl+L chooses another model")
         await chat.press("ctrl+l")
         await chat.until("Load another model", "demo")
@@ -45,7 +47,7 @@ async def test_switching_stops_the_reply_and_closes_the_old_pair(path: Path) -> 
         await chat.until("Slipstream · demo", "stopped")
         assert first.closed
         await chat.say("/model nothing")
-        await chat.until("There is no pair 'nothing'")
+        await chat.until("There is no model 'nothing'")
 
 
 @piloted
@@ -55,9 +57,9 @@ async def test_what_is_given_up_for_want_of_memory_is_said_while_it_lasts(path: 
     async with opened(path, engine) as chat:
         await chat.until("memory is short: left out the draft model")
         engine.facts, engine.memory_level = facts(), "TIGHT"
-        engine.given_up = "the model drafter was given up, because this machine had 900 MiB of memory left"
+        engine.given_up = "the model drafter was unloaded, because this machine had 900 MiB of memory left"
         await chat.ask("Q")
-        await chat.until("tok/s · memory TIGHT", f"memory is TIGHT: {engine.given_up}")
+        await chat.until("tok/s", f"memory is TIGHT: {engine.given_up}", gone="memory TIGHT")
         engine.tend = lambda: (setattr(engine, "given_up", ""), setattr(engine, "memory_level", "OK"))[0]  # type: ignore[assignment]
         chat.screen.host.tend_memory()
         await chat.until("Hello there, you.", gone="memory")
@@ -164,7 +166,8 @@ async def test_where_it_fails_all_the_same_the_old_one_comes_back(path: Path) ->
 @piloted
 async def test_without_a_model_a_question_is_kept_and_gets_a_sentence(path: Path) -> None:
     async with opened(path, ModelError("x.gguf is damaged."), wait=False) as chat:
-        await chat.until("x.gguf is damaged.", "Slipstream · no model")
+        await chat.until("x.gguf is damaged.", "Slipstream · no model", "Load another model")
+        await chat.press("escape")
         await chat.say("Who are you?")
         await chat.until("No model is loaded", "/model chooses one", "Who are you?")
 

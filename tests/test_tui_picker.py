@@ -23,7 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(library, "cached", list)
     monkeypatch.setattr(ollama, "SYSTEM_WIDE", tmp_path / "no ollama")
     monkeypatch.setattr(model_picker, "free_memory", lambda: 8_000_000_000)
-    monkeypatch.setattr(prospects, "free_memory", lambda: 8_000_000_000)
+    monkeypatch.setattr(prospects, "all_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(model_picker, "this_machine", lambda: prospects.Machine(50e9))
     return tmp_path
 
@@ -97,7 +97,7 @@ async def test_what_is_no_model_is_refused_in_the_list(path: Path) -> None:
         await chat.type("nonsense")
         await chat.until("Nothing is called so")
         await chat.press("enter")
-        await chat.until("There is no pair 'nonsense'")
+        await chat.until("There is no model 'nonsense'")
         await chat.press("escape")
         await chat.until("scripted is ready")
 
@@ -131,6 +131,31 @@ async def test_another_model_is_not_said_to_know_python_alone(path: Path, home: 
         await chat.until("Python's standard library alone")
         await chat.ask(f"/model {home / 'elsewhere' / 'mine.gguf'}")
         await chat.until("mine.gguf is ready", "Ask something", gone="Python's standard library")
+
+
+@piloted
+async def test_a_recently_used_file_is_loaded_by_its_name(path: Path, home: Path) -> None:
+    elsewhere = placed(home / "elsewhere", "mine.gguf")
+    async with opened(path, *(ScriptedEngine() for _ in range(4))) as chat:
+        for wanted in (str(elsewhere), "mine.gguf", "mine"):
+            await chat.ask(f"/model {wanted}")
+            await chat.until("Slipstream · mine.gguf", "mine.gguf is ready")
+            assert chat.session.pair.target == elsewhere
+        await chat.type("/model mine")
+        await chat.until("mine.gguf")
+        await chat.press("tab")
+        assert chat.screen.prompt.text == "/model mine.gguf"
+
+
+@piloted
+async def test_a_recently_used_file_is_found_in_the_list_by_its_name(path: Path, home: Path) -> None:
+    async with opened(path, *(ScriptedEngine() for _ in range(3))) as chat:
+        await chat.ask(f"/model {DEMO.target.absolute()}")  # which is listed as the pair that it belongs to
+        await chat.until(f"{DEMO.target.name} is ready")
+        await chat.press("ctrl+l")
+        await chat.until("To fetch")
+        await chat.type(DEMO.target.name)
+        await chat.until("Used lately", "demo", gone="Nothing is called so")
 
 
 def test_a_pair_of_the_registry_is_remembered_by_its_name_and_a_file_by_its_path(path: Path) -> None:

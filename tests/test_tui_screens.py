@@ -24,6 +24,7 @@ async def test_why_shows_the_costs_the_choice_and_what_was_observed(path: Path) 
     async with opened(path, ScriptedEngine("one two three four"), size=(160, 48)) as chat:
         await chat.ask("Q")
         await chat.press("f2")
+        await chat.until("Hardly anything was guessed, 1 token for a reply of 4")
         await chat.until("Is it faster?", "Too early to say: the last reply had 4 tokens", gone="T(n)")
         await chat.press("t")
         await chat.until(
@@ -33,9 +34,9 @@ async def test_why_shows_the_costs_the_choice_and_what_was_observed(path: Path) 
             "plain decode",
             "Acceptance by depth",
             "What trying again costs",
-            "100%",
-            "1 1 1.80 2.00 100%",
+            "1 1 1.80 2.00 -",
         )
+        assert "%" not in chat.seen().partition("Expected and observed")[2].partition("What trying")[0]
         await chat.press("escape")
         await chat.until("one two three four")
 
@@ -46,7 +47,7 @@ async def test_the_side_panel_draws_draft_lengths(path: Path) -> None:
         await chat.ask("Q")
         assert "guesses/pass" not in chat.seen()
         await chat.press("ctrl+b")
-        await chat.until("0.3 guesses/pass 100% of guesses right 1.3 tokens/pass")
+        await chat.until("guesses/pass guesses right tokens/pass", gone="%")
         panel = chat.app.screen.query_one(SidePanel)
         assert (panel.region.width, panel.region.height) == (80, 3)  # a strip
         await chat.pilot.resize_terminal(120, 40)
@@ -55,20 +56,14 @@ async def test_the_side_panel_draws_draft_lengths(path: Path) -> None:
 
 
 @piloted
-async def test_graphs_of_nothing_are_empty(path: Path) -> None:
-    async with opened(path, size=(120, 36)) as chat:
-        await chat.until("▏ guesses/pass", "▏ guesses right", "▏ tokens/pass")
-        assert "█" not in chat.seen()
-
-
-@piloted
 async def test_the_numbers_are_those_of_the_reply_on_screen(path: Path) -> None:
     long, short = " ".join(["word"] * 50), "one two"
     async with opened(path, ScriptedEngine(long, short), size=(120, 36)) as chat:
+        await chat.press("ctrl+b")
         await chat.ask("Q")
         await chat.until("context 54/256", "▏ 1.9 tokens/pass")
         await chat.press("ctrl+n")
-        await chat.until("scripted is ready", "▏ tokens/pass", gone="context 54/256")
+        await chat.until("scripted is ready", gone="tokens/pass")
         await chat.press("ctrl+o", "enter")
         await chat.until("context 54/256", "▏ 1.9 tokens/pass", "1.00× as fast")
         await chat.ask("/regenerate")
@@ -165,7 +160,7 @@ async def test_the_palette_runs_commands(path: Path) -> None:
         await chat.type("graphs")
         await chat.until("Live graphs")
         await chat.press("enter")
-        await chat.until("guesses/pass")
+        await chat.until("The graphs come with the next reply")
 
 
 @piloted

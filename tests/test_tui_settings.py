@@ -58,7 +58,7 @@ async def test_defaults_hold_in_every_chat_and_at_the_next_start(path: Path) -> 
         await chat.ask("/set max_tokens default")
         await chat.until("scripted · max_tokens 1 · system prompt · Q")
         await chat.say("/settings")
-        await chat.until("max_tokens 1 for all chats", "temperature 0.0 the model's own", "Rhyme.")
+        await chat.until("max_tokens 1 all chats", "temperature 0.0 the model", "Rhyme. all chats")
 
 
 @piloted
@@ -88,6 +88,67 @@ async def test_the_command_line_tells_new_chats_alone_and_they_remember_it(path:
     async with opened(path, ScriptedEngine("ok")) as chat:
         await chats.open_chat(chat.screen, old + 1)
         await chat.until("temperature 0.3 · seed 7 · Q")
+
+
+@piloted
+async def test_each_value_is_listed_with_its_source_and_can_be_changed_there(path: Path) -> None:
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chat.ask("/set --default top_p 0.9")
+        await chat.ask("/set min_p 0.1")
+        await chat.say("/settings")
+        await chat.until(
+            "system prompt none",
+            "context 256",
+            "temperature 0.0 the model",
+            "top_k 40 Slipstream's default",
+            "top_p 0.9 all chats",
+            "min_p 0.1 this chat",
+        )
+        await chat.type("top_k")
+        await chat.press("enter")
+        await chat.until("default takes it back")
+        await chat.press("end", "backspace", "backspace")
+        await chat.type("7")
+        await chat.press("enter")
+        await chat.until("top_k 7 this chat", "min_p 0.1 this chat")
+        await chat.type("top_k")
+        await chat.press("enter")
+        await chat.press("end", "backspace")
+        await chat.type("default")
+        await chat.press("enter")
+        await chat.until("top_k 40 Slipstream's default")
+        await chat.press("enter")
+        await chat.press("end", "backspace")
+        await chat.type("x")
+        await chat.press("enter")
+        await chat.until("'4x' is not a number that top_k can be", "top_k 40 Slipstream's default")
+
+
+@piloted
+async def test_the_system_prompt_is_changed_in_the_list_and_a_long_one_is_read_below_it(path: Path) -> None:
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chat.ask("/settings")
+        await chat.type("system")
+        await chat.press("enter")
+        await chat.paste("Answer in one sentence and name the module.")
+        await chat.press("enter")
+        await chat.until("Answer in one sentence… this chat", "Answer in one sentence and name the module.")
+        await chat.press("escape")
+        await chat.ask("Q")
+        assert engine_of(chat).asked[0][0][0] == Message("system", "Answer in one sentence and name the module.")
+
+
+def test_a_value_that_the_registry_names_is_the_models_even_if_it_is_the_default(path: Path) -> None:
+    store = Store(path)
+    settings = ChatSettings(store)
+    pair = Pair("named", Path("none.gguf"), temperature=0.6, named=("top_p",))
+    told = {name: settings.source(name, pair, {}) for name in ("temperature", "top_p", "top_k")}
+    assert told == {
+        "temperature": (0.6, "the model"),
+        "top_p": (0.95, "the model"),
+        "top_k": (40, "Slipstream's default"),
+    }
+    store.close()
 
 
 def test_a_system_prompt_of_the_command_line_holds_until_another_is_for_all(path: Path) -> None:

@@ -139,14 +139,14 @@ async def test_one_key_goes_over_and_removes_one_character_as_it_is_drawn(path: 
 
 
 @piloted
-async def test_a_question_of_one_long_line_is_folded_and_unfolds(path: Path) -> None:
+async def test_a_question_of_one_long_line_is_folded_in_its_middle_and_unfolds(path: Path) -> None:
     async with opened(path, ScriptedEngine("one"), size=(80, 60)) as chat:
-        await chat.paste("x" * 2000 + " the end")
+        await chat.paste("The beginning " + "x" * 1000 + " the middle " + "x" * 1000 + " the end")
         await chat.press("enter")
         await chat.idle()
-        await chat.until("608 more characters (Enter on this message)", gone="the end")
+        await chat.until("The beginning", "634 more characters (Enter on this message)", "the end", gone="the middle")
         await chat.press("shift+tab", "shift+tab", "enter")
-        await chat.until("the end", gone="more characters")
+        await chat.until("the middle", gone="more characters")
 
 
 @piloted
@@ -175,7 +175,7 @@ async def test_a_named_file_is_attached_and_a_bad_one_refused(path: Path) -> Non
         await chat.idle()
         assert engine_of(chat).asked[0][0][-1].content == "Explain @note.py\n\nnote.py:\n````py\nx = 1\n```\n````"
         await chat.say("And @bad.bin")
-        await chat.until("is not UTF-8 text", "And @bad.bin")
+        await chat.until("bad.bin is not UTF-8 text, so it is not attached. Enter once more", "And @bad.bin")
         assert len(engine_of(chat).asked) == 1
         await chat.press("ctrl+a", "ctrl+k")
         await chat.ask("Mail me @home")

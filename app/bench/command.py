@@ -108,7 +108,7 @@ def estimate(seconds: float, plan: Plan) -> str:
     about = f"{n_minutes} min {n_seconds} s" if n_minutes else f"{n_seconds} s"
     shorter = " `--quick` measures less." if seconds > LONG else ""
     n_replies = plan.runs * plan.n_prompts * len(plan.cells) * len(plan.ways)
-    return f"About {about} for {n_replies:,} replies; Ctrl+C ends it with what was measured until then.{shorter}"
+    return f"About {about} for {n_replies:,} replies; Ctrl+C ends it with the results so far.{shorter}"
 
 
 def write(files: Files, results: Results, facts: Facts, summary: dict[str, Any]) -> None:

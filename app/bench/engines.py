@@ -30,8 +30,8 @@ CACHES = 32 * 2**20  # bytes of contexts and buffers, also for a small model
 class Engines:
     """Opens and closes engines."""
 
-    def __init__(self, pair: Pair, options: Options, ways: Sequence[Way], go_on: Callable[[], bool]) -> None:
-        self.pair, self._options, self._go_on = pair, options, go_on
+    def __init__(self, pair: Pair, options: Options, ways: Sequence[Way], should_continue: Callable[[], bool]) -> None:
+        self.pair, self._options, self._should_continue = pair, options, should_continue
         n_fit = int(SHARE * psutil.virtual_memory().available / engine_bytes(pair))
         self.all_fit = len(ways) <= n_fit
         self._ways_kept = ways if self.all_fit else ways[: max(0, n_fit - 1)]  # one place is for the others
@@ -41,7 +41,7 @@ class Engines:
     def _open(self, way: Way) -> Engine:
         """Load an engine. Raises KeyboardInterrupt if the benchmark is to stop."""
         began, options = time.perf_counter(), replace(self._options, drafters=way.drafters, fixed_k=way.fixed_k)
-        engine = LoadedEngine(self.pair, options, lambda what, share: self._go_on())
+        engine = LoadedEngine(self.pair, options, lambda what, share: self._should_continue())
         self.seconds += time.perf_counter() - began
         return engine
 

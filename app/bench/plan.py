@@ -103,7 +103,7 @@ def parse_kinds(names: str) -> tuple[str, ...]:
         if name not in KINDS:
             raise typer.BadParameter(f"There is no kind '{name}'. {nearest(name, list(KINDS))}", param_hint="'--kinds'")
     if not wanted:
-        raise typer.BadParameter(f"There is no kind in it. Known: {', '.join(KINDS)}.", param_hint="'--kinds'")
+        raise typer.BadParameter(f"No kinds of text are named. Known: {', '.join(KINDS)}.", param_hint="'--kinds'")
     return wanted
 
 

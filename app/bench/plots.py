@@ -20,7 +20,7 @@ from app.bench.results import Results, Spread
 
 N_COLORS = 8  # colors defined by the page
 SMOOTH = 4  # passes of a moving average
-LOOK: dict[str, Any] = {
+STYLE: dict[str, Any] = {
     "js": [], "width": 640, "height": 380, "margin": 8, "margin_bottom": 16, "legend_at_bottom": True,
     "truncate_legend": -1, "dots_size": 3,
     "y_labels_major": [0], "disable_xml_declaration": True, "no_data_text": "nothing measured",
@@ -53,9 +53,9 @@ def speeds(results: Results, temperature: float) -> Plot:
     """Return the plot of tokens per second by draft length: a line per drafter, with plain and adaptive decoding."""
     cells, ks = [cell for cell in results.cells if cell.temperature == temperature], results.plan.ks
     chart = pygal.Line(
-        **LOOK,
+        **STYLE,
         style=style(0),
-        x_title="tokens drafted at once, always",
+        x_title="fixed draft length",
         y_title="tokens per second",
         x_labels=list(map(str, ks)),
     )
@@ -101,9 +101,9 @@ def references(results: Results) -> Plot:
             Spread.of([ceiling[cell]] if cell in ceiling else []) for cell in cells
         ]
     caption = (
-        "The best fixed setting is chosen afterwards, for each kind by itself: the best of many noisy numbers is also "
-        "a lucky one. "
-        "Hindsight is the shortest way for somebody who knew beforehand which guesses come true."
+        "The best fixed setting is chosen afterwards for each kind of text. As the best of many noisy numbers, it is "
+        "partly luck. "
+        "Hindsight is the fastest choice if one knew in advance which draft tokens are accepted."
     )
     return Plot("Adaptive against the references", caption, draw_bars(bars, kinds, "times the reference", 1))
 
@@ -112,7 +112,7 @@ def acceptance(results: Results) -> Plot:
     """Return the plot of acceptance by depth: a line per drafter and temperature."""
     depths = [str(depth + 1) for depth in range(max(results.plan.ks))]
     chart = pygal.Line(
-        **LOOK,
+        **STYLE,
         style=style(2),
         x_title="depth",
         y_title="accepted",
@@ -135,22 +135,19 @@ def lengths(results: Results) -> Plot:
     lines = {kind: results.lengths(kind) for kind in dict.fromkeys(cell.kind for cell in results.cells)}
     longest = max((k for line in lines.values() for _, k in line), default=0)
     chart = pygal.XY(
-        **LOOK, style=style(1), x_title="tokens said", y_title="K", y_labels=list(range(max(longest, 4) + 1))
+        **STYLE, style=style(1), x_title="tokens generated", y_title="K", y_labels=list(range(max(longest, 4) + 1))
     )
     for kind, line in lines.items():
         chart.add(
             kind, [(n, mean(k for _, k in line[max(0, i + 1 - SMOOTH) : i + 1])) for i, (n, _) in enumerate(line)]
         )
-    caption = (
-        f"How many tokens the controller let be drafted; means of the last {SMOOTH} passes, of which plain ones count "
-        "0."
-    )
+    caption = f"Draft length set by the controller: the mean of the last {SMOOTH} passes. A plain pass counts as 0."
     return Plot("K over a reply", caption, draw(chart))
 
 
 def pass_costs(results: Results) -> Plot:
     """Return the plot of T(n) / T(1) against n passes of one row."""
-    costs, look = results.costs, LOOK | {"y_labels_major": [1]}
+    costs, look = results.costs, STYLE | {"y_labels_major": [1]}
     chart = pygal.XY(
         **look, style=style(1), x_title="rows in a pass", y_title="times a pass of one row", x_labels=list(costs)
     )
@@ -158,7 +155,7 @@ def pass_costs(results: Results) -> Plot:
     chart.add("one by one", [(width, width) for width in costs], show_dots=False, stroke_style={"dasharray": "8,5"})
     return Plot(
         "What a wider pass costs",
-        "The room between the lines is what speculation can gain, and what drafting may cost.",
+        "The gap between the lines is what speculation can gain, and what drafting may cost.",
         draw(chart),
     )
 
@@ -180,7 +177,7 @@ def style(first: int) -> Style:
 
 def draw_bars(bars: dict[str, list[Spread | None]], kinds: list[str], title: str, first: int) -> str:
     """Return a bar chart of ratios by kind of text. The line at 1 is marked."""
-    chart = pygal.Bar(**LOOK | {"y_labels_major": [1]}, style=style(first), y_title=title, x_labels=kinds)
+    chart = pygal.Bar(**STYLE | {"y_labels_major": [1]}, style=style(first), y_title=title, x_labels=kinds)
     for name, spreads in bars.items():
         chart.add(name, [ranged(spread) for spread in spreads])
     from_zero(chart, [spread for spreads in bars.values() for spread in spreads], 1.0)

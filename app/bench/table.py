@@ -29,7 +29,7 @@ def table(results: Results, temperature: float) -> Table:
     """Return a table with a row for each configuration and a column for each kind of text."""
     title = f"temperature {temperature:g}{', with a seed' if temperature else ''}; by kind: times plain"
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", padding=(0, 1))
-    made.add_column("way")
+    made.add_column("setting")
     for name in ("tok/s", "times plain", *kinds(results, temperature)):
         made.add_column(name, justify="right")
     for row in rows(results, temperature):

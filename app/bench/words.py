@@ -49,9 +49,7 @@ def headlines(results: Results) -> list[Headline]:
                 f"times plain decode on this machine ({ratio.least:.2f} to {ratio.most:.2f} by round)",
             ),
             Headline(f"{by_cell[least]:.2f}", f"times plain decode where speculation helped least: {least}"),
-            Headline(
-                f"{share:.2f}", "times the fastest fixed setting of each kind of text, as it turned out afterwards"
-            ),
+            Headline(f"{share:.2f}", "times the best fixed setting for each kind of text, chosen afterwards"),
             *found,
         ]
     elif plain := results.speed(PLAIN, results.cells):
@@ -68,13 +66,13 @@ def verdict(results: Results) -> str:
     """Return whether the texts are the same, and if not, what that means."""
     if results.n_different:
         return (
-            f"{results.n_different} replies differ although only exact passes were used: this is a fault of "
+            f"{results.n_different} replies differ although only exact passes were used: this is a bug in "
             "Slipstream. Please report it."
         )
     if results.n_rounded:
         return (
-            f"{results.n_rounded} replies differ, because kernels round by width here ({results.exactness}) and "
-            "`--fast` allows that. `--exact` mends it on a CPU."
+            f"{results.n_rounded} replies differ, because passes of different widths round differently here "
+            f"({results.exactness}) and `--fast` allows that. `--exact` prevents it on a CPU."
         )
     return "Every reply was the same as plain decode's."
 

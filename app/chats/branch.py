@@ -14,8 +14,8 @@ from app.chats.store import DELETED, Store, StoredMessage
 from app.reasoning import split_reasoning
 from runtime.engine import Message
 
-GOES_ON = ": /continue goes on"  # appended to a reply's end reason if it can be continued
-INTERRUPTED = "interrupted" + GOES_ON  # end reason of a reply if nothing else is known
+CONTINUE_HINT = ": /continue goes on"  # appended to a reply's end reason if it can be continued
+INTERRUPTED = "interrupted" + CONTINUE_HINT  # end reason of a reply if nothing else is known
 TOO_LONG = "too_long"  # fact of a reply: its question did not fit into the context
 NO_ROOM = "no_room"  # fact of a reply: it could continue without the oldest turns
 
@@ -58,10 +58,11 @@ class ChatBranch:
         self.leaf = self._message(message).parent
         self.ask(text)
 
-    def begin_reply(self) -> StoredMessage:
+    def begin_reply(self, signature: Mapping[str, Any] | None = None) -> StoredMessage:
         """Add an empty reply to the last message. It is stored as interrupted, which stays true if it never ends."""
         parent = self.leaf
-        return StoredMessage(self._add("assistant", "", {"end": INTERRUPTED}), parent, "assistant", "", {})
+        facts = dict(signature or {})
+        return StoredMessage(self._add("assistant", "", {**facts, "end": INTERRUPTED}), parent, "assistant", "", facts)
 
     def rewind_for_reply(self, message: int) -> bool:
         """Move the leaf before that reply, or to that question, so that another reply can follow. The old one stays.
@@ -86,6 +87,22 @@ class ChatBranch:
         self.leaf = self.store.newest_leaf(versions[i])
         self.store.set_leaf(self.id, self.leaf)
         return versions[i]
+
+    def question_of(self, message: int) -> StoredMessage:
+        """Return the question of a turn, of which the message is the question or the reply. Raises StoreError."""
+        found = self._message(message)
+        return found if found.role == "user" or found.parent is None else self._message(found.parent)
+
+    def delete_turn(self, message: int) -> None:
+        """Remove the question and the replies of a turn; later turns stay. Of a last turn with other versions, the
+        latest of those is shown next.
+        """
+        question, last = self.question_of(message), self.messages()[-1]
+        others = [each for each in self.store.versions(question.id) if each != question.id]
+        if self.id is not None and question.id in (last.id, last.parent):
+            self.leaf = self.store.newest_leaf(others[-1]) if others else question.parent
+            self.store.set_leaf(self.id, self.leaf)
+        self.store.delete_turn(question.id)
 
     def set_system(self, text: str) -> None:
         """Change the system prompt from the next reply on."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.chats import recovery
-from app.chats.database import PATIENCE, StoreError, connect
+from app.chats.database import LOCK_TIMEOUT, StoreError, connect
 
 HEADER = b"SQLite format 3"
 
@@ -53,26 +53,24 @@ class ChatFile:
             if not recovery.is_damaged(error):
                 raise
         if not self._is_usual and not has_header(path):
-            raise StoreError(
-                f"{path} is no file of chats. Name another one, or one that is still to be, with `--chats`."
-            )
+            raise StoreError(f"{path} is not a file of chats. Name another one, or a new one, with `--chats`.")
         aside = recovery.put_aside(path)
         db = connect(path)
         n = recovery.recover(aside, db)
         self.remark = (
-            f"The file of chats was damaged: {n} message{'s' * (n != 1)} could be read and {'are' if n != 1 else 'is'} "
-            f"here. The damaged file is kept as {aside}."
+            f"The file of chats was damaged: {n} message{'s' * (n != 1)} could be recovered. "
+            f"The damaged file is kept as {aside}."
         )
         return db
 
     def _note(self, error: Exception) -> None:
         reason = error.strerror if isinstance(error, OSError) else error
-        then = "Make it writable and start again." if self._left is None else "They are written as soon as it can be."
+        then = "Make it writable and start again." if self._left is None else "They are saved as soon as that works."
         self.problem = f"Chats are kept in memory only: {self.path} cannot be written ({reason}). {then}"
 
     def write(self, statement: str, *values: object) -> int:
         """Run and commit one statement and return the new row's id. Switches to memory if the file fails."""
-        if self._left is not None and time.monotonic() - self._tried > PATIENCE:
+        if self._left is not None and time.monotonic() - self._tried > LOCK_TIMEOUT:
             self._return()
         try:
             return self._commit(statement, *values)
@@ -104,8 +102,7 @@ class ChatFile:
             recovery.take_over(self._db, memory)
             self._db.close()
             self.problem = (
-                f"{self.path} is damaged ({error}), so chats are kept in memory. Start again: what can be read is "
-                "recovered then."
+                f"{self.path} is damaged ({error}), so chats are kept in memory. Restart to recover what can be read."
             )
         else:
             self._db.backup(memory)
@@ -120,22 +117,22 @@ class ChatFile:
             return
         with suppress(sqlite3.Error):
             if data_version(self._left) != self._version:
-                self._keep_beside()
+                self._save_copy()
                 return
             self._db.backup(self._left)
             self._db.close()
             self._db, self._left, self.problem = self._left, None, ""
 
-    def _keep_beside(self) -> None:
+    def _save_copy(self) -> None:
         """Write the content of memory to its own file, because another instance has written chats meanwhile."""
-        beside = self.path.with_name(f"{self.path.stem}-{time.strftime('%Y%m%d-%H%M%S')}{self.path.suffix}")
-        kept = sqlite3.connect(beside)
+        copy = self.path.with_name(f"{self.path.stem}-{time.strftime('%Y%m%d-%H%M%S')}{self.path.suffix}")
+        kept = sqlite3.connect(copy)
         self._db.backup(kept)
         assert self._left is not None
         self._left.close()
         self._db.close()
-        self._db, self._left, self.path = kept, None, beside
-        self.problem = f"Another window has written chats meanwhile, so this one's are kept in {beside}."
+        self._db, self._left, self.path = kept, None, copy
+        self.problem = f"Another window has changed the chats meanwhile, so this window's are kept in {copy}."
 
     def _keep_elsewhere(self) -> None:
         """Write the content of memory to the folder for temporary files, because the chats' file still cannot be
@@ -143,13 +140,13 @@ class ChatFile:
         """
         self.problem = f"{self.path} still cannot be written"
         try:
-            beside = Path(tempfile.mkdtemp(prefix="slipstream-")) / self.path.name
-            with closing(sqlite3.connect(beside)) as kept:
+            copy = Path(tempfile.mkdtemp(prefix="slipstream-")) / self.path.name
+            with closing(sqlite3.connect(copy)) as kept:
                 self._db.backup(kept)
         except (OSError, sqlite3.Error) as error:
-            self.problem += f", and no other place either ({error}): what was said since then is lost."
+            self.problem += f", and no other place either ({error}): messages since then are lost."
         else:
-            self.problem += f", so all chats are kept in {beside}. Move that file to where it lasts; --chats opens it."
+            self.problem += f", so all chats are kept in {copy}. Move that file to a permanent place; --chats opens it."
 
     def close(self) -> None:
         """Close the file. Unwritten content is written if that works again. Otherwise it goes elsewhere, and `problem`

@@ -11,7 +11,7 @@ from pathlib import Path
 from runtime.core.errors import SlipstreamError
 
 VERSION = 3
-PATIENCE = 2.0  # seconds to wait while another instance writes
+LOCK_TIMEOUT = 2.0  # seconds to wait while another instance writes
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS chats(
     id INTEGER PRIMARY KEY, title TEXT NOT NULL, system TEXT NOT NULL DEFAULT '', leaf INTEGER, changed REAL NOT NULL);
@@ -40,7 +40,7 @@ class StoreError(SlipstreamError):
 
 def connect(path: Path | None) -> sqlite3.Connection:
     """Open or create the database; None: in memory. Raises StoreError and SQLite's errors."""
-    db = sqlite3.connect(path or ":memory:", timeout=PATIENCE)
+    db = sqlite3.connect(path or ":memory:", timeout=LOCK_TIMEOUT)
     db.text_factory = lambda text: text.decode(errors="replace")  # invalid UTF-8 is replaced
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:

@@ -17,7 +17,7 @@ from app.chats.database import connect
 # Fields of the first page: read and write versions (2: WAL), number of pages, free pages
 WRITTEN, PAGES, UNUSED = slice(18, 20), slice(28, 32), slice(32, 40)
 BEHIND = ("", "-wal", "-shm")  # suffixes of a database's files
-MOST = 100_000  # rows between readable ones that are tried one by one
+MAX_GAP = 100_000  # rows between readable ones that are tried one by one
 TABLES = {
     "chats": ("id", "title", "system", "leaf", "changed"),
     "messages": ("id", "chat", "parent", "role", "content", "facts"),
@@ -112,7 +112,7 @@ def readable(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> It
     last = up[-1][0] if up else -1
     down = list(until_error(db, f"SELECT rowid, {names} FROM {table} WHERE rowid > {last} ORDER BY rowid DESC"))
     yield from (row[1:] for row in up)
-    for rowid in range(last + 1, min(down[-1][0], last + MOST) if down else last + MOST // 100):
+    for rowid in range(last + 1, min(down[-1][0], last + MAX_GAP) if down else last + MAX_GAP // 100):
         yield from (row[1:] for row in until_error(db, f"SELECT rowid, {names} FROM {table} WHERE rowid = {rowid}"))
     yield from (row[1:] for row in reversed(down))
 

@@ -20,9 +20,9 @@ from platformdirs import user_data_path
 
 from app.chats.chat_file import ChatFile
 from app.chats.database import StoreError
-from app.chats.titles import LONGEST, title_of
+from app.chats.titles import MAX_CHARACTERS, title_of
 
-DELETED = "This chat was deleted in another window. Begin a new one."
+DELETED = "This chat was deleted in another window. Start a new one."
 BRANCH = """
 WITH RECURSIVE branch(id, parent, role, content, facts, depth) AS (
     SELECT id, parent, role, content, facts, 0 FROM messages WHERE id = ?
@@ -168,9 +168,17 @@ class Store:
         """Return the end of the latest conversation through a message."""
         return int(self._file.read(NEWEST, message)[0][0])
 
+    def delete_turn(self, question: int) -> None:
+        """Remove a question and all replies to it. What follows them stays, after the message before the question."""
+        above = "(SELECT parent FROM messages WHERE id = ?)"
+        replies = "(SELECT id FROM messages WHERE parent = ? AND role = 'assistant')"
+        after = f"parent IN {replies} OR parent = ? AND role = 'user'"
+        self._file.write(f"UPDATE messages SET parent = {above} WHERE {after}", question, question, question)
+        self._file.write("DELETE FROM messages WHERE id = ? OR parent = ?", question, question)
+
     def rename(self, chat: int, title: str) -> None:
         """Change the chat's title."""
-        self._file.write("UPDATE chats SET title = ? WHERE id = ?", title.strip()[: 2 * LONGEST], chat)
+        self._file.write("UPDATE chats SET title = ? WHERE id = ?", title.strip()[: 2 * MAX_CHARACTERS], chat)
 
     def set_system(self, chat: int, system: str) -> None:
         """Change the chat's system prompt."""

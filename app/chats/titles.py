@@ -6,9 +6,9 @@ import re
 
 from runtime.engine import Message
 
-LONGEST = 48  # characters
-FEWEST_WORDS, MOST_WORDS = 2, 9
-LEAST_SAID = 2 / 3  # of the title's words must occur in the question
+MAX_CHARACTERS = 48  # characters
+FEWEST_WORDS, MAX_WORDS = 2, 9
+MIN_OVERLAP = 2 / 3  # of the title's words must occur in the question
 BEGINNING = 400  # characters of the question in the request for a title
 EXAMPLES = (
     ("Could you please tell me how to boil eggs so that the yolk stays soft?", "Soft boiled eggs"),
@@ -24,15 +24,16 @@ STEM = 4  # letters that two forms of a word share
 
 def title_of(text: str) -> str:
     """Return a title for a chat that begins with this text: its first line, and the next after a colon, cut between
-    words.
+    words, or within a very long one.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(FENCES)] or ["New chat"]
     line = " ".join(lines[: 1 + lines[0].endswith(":")])
-    if len(line) <= LONGEST:
+    if len(line) <= MAX_CHARACTERS:
         return line
-    if " " in line[:LONGEST]:
-        return line[:LONGEST].rpartition(" ")[0].strip() + " …"
-    return line[: LONGEST - 1] + "…"
+    words = line[:MAX_CHARACTERS].rpartition(" ")[0].strip()
+    if len(words) < MAX_CHARACTERS // 2:  # a very long word, such as an address
+        return line[: MAX_CHARACTERS - 1] + "…"
+    return words + " …"
 
 
 def request_for(question: str) -> list[Message]:
@@ -49,7 +50,7 @@ def title_from(reply: str, question: str) -> str:
     line = next((line for line in reply.splitlines() if line.strip(AROUND)), "")
     title = re.sub(r"^\W*title( of)?\W*:\s*", "", line, flags=re.IGNORECASE).strip(AROUND)
     for text in (title, re.split(r"[,;(]", title)[0].strip(AROUND)):
-        if len(text) <= LONGEST and not NO_TITLE.search(text) and is_about(text, question.lower()):
+        if len(text) <= MAX_CHARACTERS and not NO_TITLE.search(text) and is_about(text, question.lower()):
             return as_written(text, question) if text.isupper() else text
     return ""
 
@@ -66,6 +67,6 @@ def is_about(title: str, question: str) -> bool:
     stems = [word[:STEM] for word in words if len(word) >= STEM]
     return (
         bool(stems)
-        and FEWEST_WORDS <= len(words) <= MOST_WORDS
-        and sum(map(question.__contains__, stems)) >= LEAST_SAID * len(stems)
+        and FEWEST_WORDS <= len(words) <= MAX_WORDS
+        and sum(map(question.__contains__, stems)) >= MIN_OVERLAP * len(stems)
     )

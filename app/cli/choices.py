@@ -13,7 +13,9 @@ from typing import Any
 
 import typer
 
+from app.chats.recent import recent_models
 from app.cli.options import ModelOptions
+from app.models.starting import StartModel, start_model
 from app.settings import read_settings
 from runtime.drafters.registry import find, known_names
 from runtime.engine import Grammar, Options, Sampling
@@ -26,7 +28,22 @@ from runtime.tools.paired import remembered
 
 def choose(model: str, how: ModelOptions, fixed_k: int | None = None) -> tuple[Pair, Options]:
     """Return the pair and the options to run it with. Raises BadParameter for wrong names."""
-    pair = find_pair(model, load_registry())
+    return configured(find_pair(model, load_registry(), recent_models()), how, fixed_k)
+
+
+def choose_start(model: str, chats: Path | None, how: ModelOptions) -> tuple[StartModel, Options]:
+    """Return the model that a chat starts with, and its options; `chats` is the file of chats, whose recently used
+    models are known by name. "" stands for the model of the settings file, or the one used last.
+
+    Raises BadParameter for wrong names.
+    """
+    start = start_model(model, chats)
+    pair, options = configured(start.pair, how)
+    return replace(start, pair=pair), options
+
+
+def configured(pair: Pair, how: ModelOptions, fixed_k: int | None = None) -> tuple[Pair, Options]:
+    """Return the pair with its draft model, and the options to run it with. Raises BadParameter for wrong names."""
     draft, names = how.draft, None if how.drafters is None else parse_drafters(how.drafters)
     if pair.upstream and draft not in ("auto", "off"):
         raise typer.BadParameter(
@@ -57,7 +74,7 @@ def choose(model: str, how: ModelOptions, fixed_k: int | None = None) -> tuple[P
 def folder_of(path: Path | None) -> Path | None:
     """Return the folder if it exists. Raises BadParameter."""
     if path is not None and not path.is_dir():
-        raise typer.BadParameter(f"{path} is no folder. Make it first.", param_hint="'--slot-save-path'")
+        raise typer.BadParameter(f"{path} is not a folder. Create it first.", param_hint="'--slot-save-path'")
     return path
 
 
@@ -65,7 +82,7 @@ def running_server(port: int | None, is_serving: bool) -> str:
     """Return the address of the server on this machine whose model a chat shares. Raises BadParameter."""
     if is_serving:
         raise typer.BadParameter(
-            "A chat with a server over TCP serves nobody itself. Leave --serve and --socket out.",
+            "A chat that uses a server over TCP cannot serve clients itself. Leave out --serve and --socket.",
             param_hint="'--attach'",
         )
     from app.server.command import PORT
@@ -158,8 +175,8 @@ def read_prompt(prompt: str) -> str:
     both = "\n\n".join(part for part in (prompt, piped.rstrip("\n")) if part.strip())
     if not both:
         raise typer.BadParameter(
-            'There is no prompt. Write it in quotes, as in: slipstream run "What does os.path.join do?" A conversation'
-            " is had with: slipstream chat",
+            'There is no prompt. Write it in quotes, as in: slipstream run "What does os.path.join do?" For a'
+            " conversation, use: slipstream chat",
             param_hint="'PROMPT'",
         )
     return both

@@ -14,16 +14,15 @@ def run() -> None:
     """Remove everything learned from replies."""
     n_bytes, n_trimmed, n_learned, n_prompts = forget_replies(), forget_words(), forget_learned(), forget_prompts()
     if n_prompts:
-        typer.echo(f"Removed what had been read of prompts: {n_prompts / 1e6:.1f} MB. They are read again.")
+        typer.echo(f"Removed the prompt cache: {n_prompts / 1e6:.1f} MB. Prompts are read again when needed.")
     if n_learned:
         typer.echo(
-            f"Removed heads that had learned from your replies, and what they were to learn from: {n_learned / 1e6:.1f}"
-            " MB."
+            f"Removed the heads that were trained on your replies, and their training data: {n_learned / 1e6:.1f} MB."
         )
     if n_trimmed:
         typer.echo(
-            "Removed draft models that had learned from replies, and what was kept to train them: "
-            f"{n_trimmed / 1e6:.1f} MB. `slipstream models pair` and `distill` make them anew."
+            "Removed the draft models that were made from your replies, and their training data: "
+            f"{n_trimmed / 1e6:.1f} MB. `slipstream models pair` and `distill` make them again."
         )
     typer.echo(
         f"Removed the past replies of every model: {n_bytes / 1024:.1f} KiB."

@@ -43,8 +43,8 @@ def guard(args: Sequence[str]) -> int:
         console.show_cursor()  # the child may have left it hidden
         console.print("\n" * console.is_terminal, end="")
         raise SlipstreamError(
-            f"The command was ended {how(code)}. What llama.cpp said is above: the model may be damaged, so fetch it "
-            "again, or too large for the memory that is free."
+            f"The command was ended {how(code)}. See llama.cpp's message above: the model may be damaged (fetch it "
+            "again) or too large for the free memory."
         )
     return code
 

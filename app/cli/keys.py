@@ -23,5 +23,5 @@ def chosen_key(api_key: str, file: Path | None) -> str:
         raise typer.BadParameter("The server has one key: leave one of the two out.", param_hint=HINT)
     key = read_file(file).strip()
     if not key or len(key.split()) > 1:
-        raise typer.BadParameter(f"{file} holds no key. Write one word into it.", param_hint=HINT)
+        raise typer.BadParameter(f"{file} has no key in it. Write one word into it.", param_hint=HINT)
     return key

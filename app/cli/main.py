@@ -42,7 +42,7 @@ def slipstream(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Local models that answer faster without saying anything different."""
+    """Local models that answer faster, with the same text."""
 
 
 @app.command(cls=DraftingCommand)
@@ -118,7 +118,7 @@ def run(
 @app.command(cls=DraftingCommand)
 @grouped
 def chat(
-    pair: opt.PairName = "demo",
+    pair: opt.ChatModel = "",
     model: opt.ModelToo = "",
     *,
     how: opt.ModelOptions,
@@ -146,8 +146,8 @@ def chat(
 
     if attach:
         model, port = choices.running_server(port, serve or socket is not None), None
-    chosen, options = choices.choose(model or pair, how)
-    choices.sampling(chosen, temperature=temperature, seed=seed)  # raises for invalid values
+    start, options = choices.choose_start(model or pair, chats, how)
+    choices.sampling(start.pair, temperature=temperature, seed=seed)  # raises for invalid values
     told = {name: value for name, value in (("temperature", temperature), ("seed", seed)) if value is not None}
     from app.models.seeking import opener
     from app.tui.app import run as open_chat
@@ -162,8 +162,8 @@ def chat(
 
         tcp = PORT if port is None and socket is None else port
         settings = ServerSettings(Addresses("127.0.0.1", tcp, socket), api_key, allow_origins=origins)
-    with trace_to(trace, chosen) as file:
-        open_chat(chosen, options, chats, partial(opener, how.draft, file), settings, api_key, origins, told, system)
+    with trace_to(trace, start.pair) as file:
+        open_chat(start, options, chats, partial(opener, how.draft, file), settings, api_key, origins, told, system)
 
 
 @app.command(cls=DraftingCommand)
@@ -181,7 +181,7 @@ def bench(
     html: opt.Html = None,
     json_file: opt.JsonFile = None,
 ) -> None:
-    """Measure what speculation is worth here.
+    """Measure what speculation gains on this machine.
 
     Plain decode, every drafter at fixed draft lengths, and adaptive decoding, over kinds of text and two temperatures.
     For example: slipstream bench --quick --html report.html
@@ -224,7 +224,7 @@ def serve(
 ) -> None:
     """Answer editors and other programs.
 
-    OpenAI's, Anthropic's, llama.cpp's and Ollama's interfaces, on this machine alone: docs/editors.md.
+    OpenAI's, Anthropic's, llama.cpp's and Ollama's interfaces, on this machine only: docs/editors.md.
     For example: slipstream serve demo --socket ~/slipstream.sock
     """
     from app.cli import choices
@@ -254,7 +254,7 @@ def serve(
 
 @app.command("trace")
 def sum_up(file: opt.TraceOf) -> None:
-    """Sum up what --trace wrote: what each drafter brought, where the time went, and why passes were plain."""
+    """Sum up a trace: what each drafter gained, where the time went, and why passes were plain."""
     from app.cli.trace import show
 
     show(file)
@@ -262,11 +262,11 @@ def sum_up(file: opt.TraceOf) -> None:
 
 @app.command()
 def forget() -> None:
-    """Wipe what was learned from replies.
+    """Remove everything that was learned from replies.
 
     The drafter `suffix` keeps past replies in a folder that only you can read, and so does a pair that learns. This
-    removes them, of every model, with the heads that were trained on them, the draft models that were given the words
-    of your replies, and trainings that are not done. Chats are not touched.
+    removes them for every model, with the heads and draft models that were made from them, unfinished trainings, and
+    the prompt cache. Chats are kept.
     """
     from app.cli.forget import run as wipe
 
@@ -279,7 +279,7 @@ def doctor(
     as_json: opt.DoctorJson = False,
     rpc: opt.Rpc = None,
 ) -> None:
-    """Look at this machine and its workers: devices, kernels, what passes cost, what is wrong and how to mend it."""
+    """Examine this machine and its workers: devices, kernels, the cost of passes, problems and how to fix them."""
     from app.cli.choices import parse_workers
     from app.doctor.command import run as examine
 
@@ -295,8 +295,8 @@ def worker(
 ) -> None:
     """Compute for another machine's models.
 
-    It takes layers by llama.cpp's RPC, whose protocol is neither encrypted nor authenticated: docs/machines.md says how
-    to put it behind ssh. On the other machine: slipstream run "Hello" --rpc HOST:PORT
+    It takes layers by llama.cpp's RPC, whose protocol is neither encrypted nor authenticated: docs/machines.md shows
+    how to tunnel it through ssh. On the other machine: slipstream run "Hello" --rpc HOST:PORT
     """
     from app.cli.worker import run as compute
 

@@ -58,7 +58,7 @@ def run(
     with interrupt.watching():
         with LoadProgress() as progress:
             engine = open_engine(
-                pair, options, lambda what, share: progress.update(what, share, go_on=not interrupt.pressed)
+                pair, options, lambda what, share: progress.update(what, share, keep_loading=not interrupt.pressed)
             )
         if engine.facts.left_out:
             print(f"slipstream: {engine.facts.left_out}.", file=sys.stderr)

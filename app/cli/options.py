@@ -14,7 +14,7 @@ from app.cli.drafting import DRAFTERS
 from app.server.policy import ServerPolicy
 from runtime.core.errors import SettingsError
 
-generation = partial(typer.Option, rich_help_panel="What to say")
+generation = partial(typer.Option, rich_help_panel="Prompt and length")
 models = partial(typer.Option, rich_help_panel="Which models")
 sampling = partial(typer.Option, rich_help_panel="Sampling")
 form = partial(typer.Option, rich_help_panel="Form of the reply")
@@ -47,24 +47,28 @@ Words = Annotated[
 ]
 Prompt = Annotated[str, typer.Option("--prompt", "-p", help="The same as an option.", show_default=False)]
 ModelToo = Annotated[str, typer.Option("--model", "-m", help="The same as an option.", show_default=False)]
-DoctorPair = Annotated[str, typer.Argument(help="The pair or GGUF file that is measured.")]
+DoctorPair = Annotated[str, typer.Argument(help="The pair or GGUF file to measure.")]
 DoctorJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+ChatModel = Annotated[
+    str,
+    typer.Argument(
+        help="A pair of models.toml, or the path of a GGUF file.", show_default="the last one used, or demo"
+    ),
+]
 PairName = Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")]
 
 System = Annotated[str, generation(help="A system prompt.")]
-ChatSystem = Annotated[
-    str | None, generation("--system", help="A system prompt for the chats begun here.", show_default=False)
-]
+ChatSystem = Annotated[str | None, generation("--system", help="A system prompt for new chats.", show_default=False)]
 Raw = Annotated[bool, generation("--raw", help="Continue the prompt as it is, without a chat template.")]
-MaxTokens = Annotated[int | None, generation(min=1, help="Stop after so many tokens.")]
+MaxTokens = Annotated[int | None, generation(min=1, help="Stop after this many tokens.")]
 Prediction = Annotated[Path | None, generation(help="A file whose text the reply will mostly repeat.")]
-Stop = Annotated[list[str] | None, generation(help="Stop before this text (may be given often).")]
+Stop = Annotated[list[str] | None, generation(help="Stop before this text (may be repeated).")]
 
 Model = Annotated[
     str | None,
     models("--model", "-m", help="A pair of models.toml, a GGUF file or its folder, or hf:owner/repo:file; demo."),
 ]
-FixedK = Annotated[int | None, models(min=1, max=16, help="Always draft so many (for comparisons).")]
+FixedK = Annotated[int | None, models(min=1, max=16, help="Always draft this many tokens (for comparisons).")]
 Branches = Annotated[int, models(min=0, max=8, help="Side branches per draft token (for comparisons).")]
 DraftWindow = Annotated[
     int | None, models(min=64, help="Tokens of the context that a draft model sees (2048).", show_default=False)
@@ -72,13 +76,13 @@ DraftWindow = Annotated[
 Draft = Annotated[str, models(help="The draft model: a GGUF file, 'auto' or 'off'.")]
 Drafters = Annotated[
     str | None,
-    models(help=f"Which may guess: {DRAFTERS}; or none."),
+    models(help=f"The drafters: {DRAFTERS}; or none."),
 ]
 MaxK = Annotated[
-    int | None, models(min=1, max=16, help="Draft at most so many tokens at once (12).", show_default=False)
+    int | None, models(min=1, max=16, help="Draft at most this many tokens per pass (12).", show_default=False)
 ]
-Context = Annotated[int | None, models(min=16, help="Tokens of context.")]
-Threads = Annotated[int | None, models(min=1, max=512, help="Threads, instead of measuring.")]
+Context = Annotated[int | None, models(min=16, help="Size of the context in tokens.")]
+Threads = Annotated[int | None, models(min=1, max=512, help="Number of threads, instead of measuring.")]
 Rpc = Annotated[
     str | None,
     models(
@@ -89,18 +93,18 @@ Rpc = Annotated[
     ),
 ]
 Fast = Annotated[
-    bool, models("--fast", help="Let replies with a seed draft where passes do not round alike: text may differ.")
+    bool, models("--fast", help="Draft for seeded replies also where wider passes round differently: text may differ.")
 ]
 Exact = Annotated[bool, models("--exact", help="Bit-identical kernels for K-quants too (CPU).")]
 
-Temperature = Annotated[float | None, sampling("--temperature", "-t", help="0 takes the likeliest token.")]
-TopK = Annotated[int | None, sampling(help="Keep the k likeliest; 0 = off.")]
-TopP = Annotated[float | None, sampling(help="Keep the likeliest up to this probability; 1 = off.")]
-MinP = Annotated[float | None, sampling(help="Keep what has this share of the likeliest; 0 = off.")]
+Temperature = Annotated[float | None, sampling("--temperature", "-t", help="0 takes the most likely token.")]
+TopK = Annotated[int | None, sampling(help="Keep the k most likely; 0 = off.")]
+TopP = Annotated[float | None, sampling(help="Keep the most likely up to this total probability; 1 = off.")]
+MinP = Annotated[float | None, sampling(help="Keep tokens with this share of the highest probability; 0 = off.")]
 Seed = Annotated[int | None, sampling(help="The same seed gives the same text.")]
 RepetitionPenalty = Annotated[float, sampling(help="Make recent tokens less likely; 1 = off.")]
-PresencePenalty = Annotated[float, sampling(help="The same by a fixed amount; 0 = off.")]
-FrequencyPenalty = Annotated[float, sampling(help="The same for each time it occurred; 0 = off.")]
+PresencePenalty = Annotated[float, sampling(help="Make them less likely by a fixed amount; 0 = off.")]
+FrequencyPenalty = Annotated[float, sampling(help="The same for each time they occurred; 0 = off.")]
 
 JsonObject = Annotated[bool, form("--json-object", help="The reply is a JSON object.")]
 JsonSchema = Annotated[Path | None, form(help="The reply is JSON by the schema in this file.")]
@@ -109,50 +113,56 @@ Lark = Annotated[Path | None, form(help="The reply follows the Lark grammar in t
 
 Quick = Annotated[bool, measuring("--quick", help="Fewer rounds, kinds and draft lengths.")]
 Runs = Annotated[int | None, measuring(min=1, help="Rounds that count (5).", show_default=False)]
-Kinds = Annotated[str | None, measuring(help="Which of question, code, edit, summary, turns, prose.")]
+Kinds = Annotated[str | None, measuring(help="Some of question, code, edit, summary, turns, prose.")]
 BenchTokens = Annotated[int | None, measuring(min=1, help="Tokens of a reply (64).", show_default=False)]
-BenchDrafters = Annotated[str | None, measuring(help="Which may guess: model, ngram, or none.")]
+BenchDrafters = Annotated[str | None, measuring(help="The drafters: model, ngram, or none.")]
 Ks = Annotated[str | None, measuring(help="Draft lengths to compare (1,2,3,4,6,8).", show_default=False)]
 
 Stats = Annotated[bool, output("--stats", help="Print speed, acceptance, reasons on standard error.")]
 AsJson = Annotated[bool, output("--json", help="Print one JSON object: text, usage, timings.")]
-Logprobs = Annotated[int | None, output(min=0, max=20, help="With --json: log probabilities, and of so many others.")]
+Logprobs = Annotated[
+    int | None, output(min=0, max=20, help="With --json: log probabilities, with this many alternatives.")
+]
 Color = Annotated[bool, output("--color", help="Mark accepted draft tokens (on a terminal).")]
 Chats = Annotated[Path | None, output(help="The file that chats are kept in.", show_default=False)]
 Trace = Annotated[
     Path | None,
     output(help="Write a line of JSON for each pass to this file; `slipstream trace` sums it up.", show_default=False),
 ]
-TraceOf = Annotated[Path, typer.Argument(metavar="FILE", help="What --trace wrote.", show_default=False)]
+TraceOf = Annotated[Path, typer.Argument(metavar="FILE", help="A file that --trace wrote.", show_default=False)]
 Html = Annotated[Path | None, output(help="Write a report with plots to this file.")]
 JsonFile = Annotated[Path | None, output("--json", help="Write every reply's numbers to this file.")]
 
-Attach = Annotated[bool, listening("--attach", help="Share the model of the server that runs here already, at --port.")]
-Serve = Annotated[bool, listening("--serve", help="Answer editors from the same model meanwhile.")]
-Host = Annotated[str, listening(help="Address; others than this machine's own need a key.")]
-Parallel = Annotated[int, listening(min=1, help="Chats that are answered at once.")]
-MaxWaiting = Annotated[int, listening(min=0, help="Requests in line; more are sent away.")]
-Slots = Annotated[bool, listening(help="Show at /slots what is being done, without its text.")]
+Attach = Annotated[bool, listening("--attach", help="Share the model of a server that already runs here, at --port.")]
+Serve = Annotated[bool, listening("--serve", help="Also answer editors with the same model.")]
+Host = Annotated[str, listening(help="Address to listen at; one that other machines can reach needs a key.")]
+Parallel = Annotated[int, listening(min=1, help="Requests that are answered at the same time.")]
+MaxWaiting = Annotated[int, listening(min=0, help="Requests that may wait; more are refused.")]
+Slots = Annotated[bool, listening(help="Show the running requests at /slots, without their text.")]
 SlotSavePath = Annotated[
     Path | None, listening(show_default=False, help="A folder in which clients may save and restore conversations.")
 ]
 ReplyLimit = Annotated[
     int | None,
-    listening("--max-tokens", min=1, show_default=False, help="Most tokens of a reply, whatever a request asks for."),
+    listening(
+        "--max-tokens", min=1, show_default=False, help="Limit on the tokens of a reply, whatever a request asks for."
+    ),
 ]
-Ollama = Annotated[bool, listening("--ollama", help="Also listen where Ollama's clients look (port 11434).")]
+Ollama = Annotated[bool, listening("--ollama", help="Also listen at the port of Ollama (11434).")]
 Port = Annotated[int | None, listening(min=0, max=65535, help="TCP port (8012, or none with --socket).")]
 Socket = Annotated[Path | None, listening(help="A Unix socket that only you can open.")]
-ApiKey = Annotated[str, listening(envvar="SLIPSTREAM_API_KEY", help="What clients must know.", show_default=False)]
+ApiKey = Annotated[
+    str, listening(envvar="SLIPSTREAM_API_KEY", help="The key that clients must send.", show_default=False)
+]
 ApiKeyFile = Annotated[Path | None, listening(help="A file with that key; `ps` does not show it.", show_default=False)]
-Drain = Annotated[float, listening(min=0, help="Seconds that replies may go on when the server is to end.")]
+Drain = Annotated[float, listening(min=0, help="Seconds that running replies may continue at shutdown.")]
 AllowOrigin = Annotated[
     list[str] | None,
     listening(
         callback=allowed_origins,
         metavar="ORIGIN",
         show_default=False,
-        help="An app or page that may ask without a key, such as app://obsidian.md (may be given often).",
+        help="An app or page that may ask without a key, such as app://obsidian.md (may be repeated).",
     ),
 ]
 Alias = Annotated[
@@ -161,17 +171,15 @@ Alias = Annotated[
         "--alias",
         metavar="NAME,...",
         show_default=False,
-        help="What clients see as the model's name, instead of its own; more names after commas.",
+        help="The model's name for clients, instead of its own; more names after commas.",
     ),
 ]
 
 
-WorkerHost = Annotated[
-    str, listening(help="Address; others than this machine's own can be used by whoever reaches them.")
-]
+WorkerHost = Annotated[str, listening(help="Address to listen at; anyone who can reach it can use this machine.")]
 WorkerPort = Annotated[int, listening(min=1, max=65535, help="TCP port.")]
 WorkerThreads = Annotated[
-    int | None, models("--threads", min=1, max=512, help="Threads, of a processor.", show_default=False)
+    int | None, models("--threads", min=1, max=512, help="Number of processor threads.", show_default=False)
 ]
 WorkerCache = Annotated[bool, models("--cache", help="Keep large tensors on disk, so that they are sent only once.")]
 
@@ -185,12 +193,12 @@ class Thoughts(StrEnum):
 
 Reasoning = Annotated[
     Thoughts,
-    sampling("--reasoning", help="Off: models that think before they answer do not, unless a request asks for it."),
+    sampling("--reasoning", help="Off: models do not think before they answer, unless a request asks for it."),
 ]
 Verbose = Annotated[
-    bool, listening("--verbose", help="Say in each request's line what was changed to fit the model's chat template.")
+    bool, listening("--verbose", help="Log for each request what was changed to fit the model's chat template.")
 ]
-Quiet = Annotated[bool, listening("--quiet", help="Print no line for each request.")]
+Quiet = Annotated[bool, listening("--quiet", help="Do not log requests.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,18 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-ITSELF = "That is chosen by itself, by what this machine has: leave it out."
+ITSELF = "This is chosen automatically for this machine: leave it out."
 NAMES = {
     ("-c", "--ctx-size", "--num-ctx"): "Here it is --context N.",
     ("-n", "--n-predict", "--predict", "--num-predict"): "Here it is --max-tokens N.",
     ("--temp",): "Here it is --temperature T.",
     ("-md", "--model-draft", "--spec-draft-model"): "Here it is --draft FILE.",
-    ("--draft-max", "--draft-n", "--spec-draft-n-max"): "Drafts are as long as pays; --max-k N is the most.",
+    ("--draft-max", "--draft-n", "--spec-draft-n-max"): "The draft length adapts; --max-k N limits it.",
     ("-sys", "--sys", "--system-prompt"): "Here it is --system TEXT.",
     ("--repeat-penalty",): "Here it is --repetition-penalty P.",
     ("-np",): "Here it is --parallel N.",
     ("-hf", "--hf-repo"): "Here a file of the hub is a model's name: -m hf:owner/repo:file.",
-    ("-i", "-cnv", "--interactive", "--conversation"): "A conversation is had with: slipstream chat",
+    ("-i", "-cnv", "--interactive", "--conversation"): "For a conversation, use: slipstream chat",
     ("-ngl", "--n-gpu-layers", "--gpu-layers", "-fa", "--flash-attn", "-b", "-ub", "--mlock", "--no-mmap"): ITSELF,
 }  # fmt: skip
 HERE = {name: sentence for names, sentence in NAMES.items() for name in names}

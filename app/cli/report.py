@@ -21,7 +21,7 @@ def describe(stats: Stats, fit: str = "", learning: str = "") -> str:
     if stats.n_passes:
         rows.append(("per target pass", f"{stats.tokens_per_target_pass:.2f} tokens in {stats.n_passes} passes"))
     if stats.told and not stats.draft_n:
-        rows.append(("drafts", "the server that has the model tells of none"))
+        rows.append(("drafts", "not reported by the server that has the model"))
     rows += [] if stats.told else passes(stats)
     if fit and not (stats.reason is not None and stats.reason.text == fit):
         rows.append(("at load", fit))
@@ -78,7 +78,7 @@ def kept_to(stats: Stats) -> str:
     if not stats.n_inexact:
         return "; this reply used no wider pass"
     wider = f"{stats.n_inexact} of {stats.n_passes} passes of this reply were wider"
-    return f"; {wider}, and {stats.n_near_ties} of {stats.predicted_n} choices close enough to be turned by that"
+    return f"; {wider}, and {stats.n_near_ties} of {stats.predicted_n} choices were close enough to be changed by that"
 
 
 def histogram(stats: Stats) -> list[str]:
@@ -86,7 +86,7 @@ def histogram(stats: Stats) -> list[str]:
     if not stats.accepted_lengths:
         return []
     most = max(stats.accepted_lengths.values())
-    lines = [f"{'accepted at once':>16}  passes"]
+    lines = [f"{'accepted tokens':>16}  passes"]
     for length in range(max(stats.accepted_lengths) + 1):
         n = stats.accepted_lengths[length]
         lines.append(f"{length:>16}  {'█' * round(BAR * n / most)} {n}")

@@ -30,7 +30,7 @@ def show(path: Path) -> None:
     """Print the summary of a trace. Raises TraceError for an invalid file."""
     text = read_file(path)
     if not text.strip():
-        raise TraceError(f"{path} is empty: no reply was made while it was written. Ask something with --trace {path}")
+        raise TraceError(f"{path} is empty: no reply was generated with it. Ask something with --trace {path}")
     passes = read(text.removesuffix("\n").split("\n"), str(path))
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -83,16 +83,16 @@ def sentences(passes: Sequence[TracedPass]) -> list[str]:
     stats, n_replies = total(passes), len({each.sequence for each in passes})
     lines = [f"{n_replies} repl{'y' if n_replies == 1 else 'ies'}, {stats.predicted_n} tokens: {speed(stats)}"]
     if stats.replies_per_pass > 1:
-        lines.append("A pass that replies shared is counted, with its seconds, for each of them.")
+        lines.append("A pass shared by several replies is counted, with its time, for each of them.")
     lines += [f"{n:>6} plain: {reason}" for reason, n in reasons(passes)]
     unasked = Counter((name, why) for each in passes for name, why in each.why.unasked.items())
-    return lines + [f"{n:>6} without asking {name}: {why}" for (name, why), n in unasked.most_common()]
+    return lines + [f"{n:>6} did not ask {name}: {why}" for (name, why), n in unasked.most_common()]
 
 
 def reasons(passes: Sequence[TracedPass]) -> list[tuple[str, int]]:
     """Return why passes were plain and how often, most frequent first. Reasons that differ only in numbers count as
     one.
     """
-    said = [each.why.reason for each in passes if each.why.reason]
-    last = {NUMBERS.sub("#", reason): reason for reason in said}
-    return [(last[form], n) for form, n in Counter(NUMBERS.sub("#", reason) for reason in said).most_common()]
+    reasons = [each.why.reason for each in passes if each.why.reason]
+    last = {NUMBERS.sub("#", reason): reason for reason in reasons}
+    return [(last[form], n) for form, n in Counter(NUMBERS.sub("#", reason) for reason in reasons).most_common()]

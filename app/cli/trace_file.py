@@ -22,7 +22,7 @@ def trace_to(path: Path | None, pair: Pair) -> Iterator[TraceFile | None]:
         return
     if pair.upstream:
         raise typer.BadParameter(
-            f"{pair.upstream} has the model and tells nothing of its passes. Leave it out.", param_hint="'--trace'"
+            f"{pair.upstream} has the model and reports nothing about its passes. Leave it out.", param_hint="'--trace'"
         )
     with closing(TraceFile(path.expanduser())) as file:
         yield file

@@ -14,9 +14,9 @@ from runtime.core.errors import SettingsError
 from runtime.tools import worker
 
 OPEN = """\
-slipstream: WARNING: whoever reaches {host}:{port} can use this machine, and by faults of llama.cpp's take it over: its
-slipstream: protocol is neither encrypted nor authenticated. Never do this on a network that you do not trust. Safer is
-slipstream: a worker without --host and, on the other machine:  ssh -N -L {port}:127.0.0.1:{port} THIS-MACHINE"""
+slipstream: WARNING: anyone who can reach {host}:{port} can use this machine and, by bugs in llama.cpp, take it over:
+slipstream: its protocol is neither encrypted nor authenticated. Never do this on a network that you do not trust.
+slipstream: Safer: a worker without --host, and on the other machine:  ssh -N -L {port}:127.0.0.1:{port} THIS-MACHINE"""
 AWAY = """\
 slipstream: only this machine can reach it. From another one:  ssh -N -L {port}:127.0.0.1:{port} THIS-MACHINE
 slipstream: and there:  slipstream run "Hello" --rpc 127.0.0.1:{port}"""
@@ -30,7 +30,7 @@ def run(host: str, port: int, threads: int | None, keeps_tensors: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # the library never returns to Python, which would handle signals
     worker.serve(address, port, threads, keeps_tensors)
-    raise SettingsError(f"The worker has ended: {host}:{port} cannot be listened at. What llama.cpp said is above.")
+    raise SettingsError(f"The worker has ended: it cannot listen at {host}:{port}. See llama.cpp's message above.")
 
 
 def address_of(host: str, port: int) -> str:

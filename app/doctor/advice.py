@@ -176,8 +176,8 @@ def busy(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     if found["busy_processes"] <= BUSY * found["cores"]:
         return ()
     what = (
-        f"{found['busy_processes']:.1f} processes want to run at once (cores: {found['cores']}), so what was measured "
-        "is less than can be had."
+        f"{found['busy_processes']:.1f} processes want to run (cores: {found['cores']}), so the measured speeds are "
+        "too low."
     )
     return [(what, "Close what is running, and run `slipstream doctor` again.")]
 
@@ -188,13 +188,13 @@ def inexact(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
         return ()
     is_gpu = any(device["backend"] not in ("CPU", RPC) for device in found["devices"])
     remedy = (
-        "No wider pass is both exact and free on this GPU. `--fast` lets them draft; a close choice may fall otherwise."
+        "No wider pass is both exact and free on this GPU. `--fast` drafts anyway; a close choice may then differ."
         if is_gpu
         else "Use `--exact` for bit-identical kernels."
     )
     return [
         (
-            f"Widths do not round alike ({found['exactness']}), so replies with a seed draft less.",
+            f"Passes of different widths round differently ({found['exactness']}), so replies with a seed draft less.",
             remedy,
         )
     ]
@@ -205,7 +205,7 @@ def unquoted(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     roles = ", ".join(found.get("unquoted_roles", ()))
     if not roles:
         return ()
-    what = f"The chat template of {found['pair']} changes messages ({roles}), so names of control tokens in them count."
+    what = f"The chat template of {found['pair']} changes messages ({roles}), so control tokens in them take effect."
     return [(what, "Send the model no text that you do not trust, or choose another one.")]
 
 

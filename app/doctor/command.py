@@ -74,7 +74,7 @@ def examine(name: str, rpc: tuple[str, ...] | None = None) -> dict[str, Any]:
     except (ImportError, OSError, RuntimeError) as error:
         version = found["versions"].get("llama-cpp-python", "")
         raise LibraryError(
-            f"llama-cpp-python cannot be loaded ({error}). Compile it anew: {reinstall(version)}"
+            f"llama-cpp-python cannot be loaded ({error}). Reinstall it: {reinstall(version)}"
         ) from error
     fits = {
         "fits": models_that_fit(memory.available),
@@ -137,7 +137,7 @@ def gpus(found: dict[str, Any]) -> str:
     drivers = " and ".join(BACKENDS[name][1] for name in found["gpu_hardware"])
     drivers = drivers or ("a device that llama.cpp finds" if is_used else "no driver found")
     compiled = ", ".join(name for name in found["backends"] if name not in ("CPU", RPC))
-    return f"{drivers}; llama.cpp is compiled for {compiled or 'the CPU alone'}"
+    return f"{drivers}; llama.cpp is compiled for {compiled or 'the CPU only'}"
 
 
 def in_words(worker: dict[str, Any]) -> str:
@@ -145,10 +145,10 @@ def in_words(worker: dict[str, Any]) -> str:
     if worker["problem"]:
         return str(worker["problem"])
     kind = "its processor" if worker["is_processor"] else f"{worker['n_devices']} device(s)"
-    memory = f"{worker['free_bytes'] / 1e9:.1f} of {worker['total_bytes'] / 1e9:.1f} GB free by its own account"
+    memory = f"{worker['free_bytes'] / 1e9:.1f} of {worker['total_bytes'] / 1e9:.1f} GB free, as it reports"
     rate = worker["bytes_per_second"]
     speed = f", {rate / 1e6:.0f} MB/s to it" if rate else ""
-    return f"{worker['address']}: {kind}, {memory}, {1e3 * worker['round_trip_seconds']:.2f} ms there and back{speed}"
+    return f"{worker['address']}: {kind}, {memory}, {1e3 * worker['round_trip_seconds']:.2f} ms round trip{speed}"
 
 
 def rpc_in_words(found: dict[str, Any]) -> str:
@@ -162,7 +162,7 @@ def chart(found: dict[str, Any]) -> list[str]:
     """Return a pass's time by width as bars, and what that means for drafts."""
     seconds = {int(width): value for width, value in found["pass_seconds"].items()}
     longest, draft = max(seconds.values()), found["draft_seconds"]
-    lines = [f"\n{'rows in a pass':>16}  time of a pass, and in passes of one row"]
+    lines = [f"\n{'rows in a pass':>16}  time of a pass, and relative to one row"]
     for width, value in seconds.items():
         lines.append(
             f"{width:>16}  {'█' * round(BAR * value / longest):<{BAR}} {1e3 * value:.2f} ms  {value / seconds[1]:.2f}"
@@ -178,5 +178,5 @@ def chart(found: dict[str, Any]) -> list[str]:
 def mend(problems: list[dict[str, str]]) -> list[str]:
     """Return the lines with the remedies."""
     if not problems:
-        return ["\nNothing is wrong."]
-    return ["\nTo mend:", *(f"  {entry['problem']}\n    {entry['remedy']}" for entry in problems)]
+        return ["\nNo problems found."]
+    return ["\nTo fix:", *(f"  {entry['problem']}\n    {entry['remedy']}" for entry in problems)]

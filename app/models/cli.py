@@ -9,7 +9,7 @@ import typer
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Find, fetch, look at and pair models.",
+    help="Find, fetch, inspect and pair models.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -20,7 +20,7 @@ Remote = Annotated[
 
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """Pairs that have a name, GGUF files in the hub's cache, and draft models that were made here."""
+    """List named pairs, GGUF files in the hub's cache, and draft models that were made here."""
     from app.models.listing import show_all
 
     show_all(as_json)
@@ -29,9 +29,9 @@ def list_models(as_json: AsJson = False) -> None:
 @app.command()
 def search(
     words: Annotated[str, typer.Argument(help="What to look for, such as: qwen3 4b.")],
-    limit: Annotated[int, typer.Option(min=1, max=100, help="Show at most so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="Show at most this many.")] = 20,
 ) -> None:
-    """Repositories of the hub with GGUF files, the most fetched first."""
+    """Find repositories of the hub with GGUF files, most downloaded first."""
     from app.models.listing import show_search
 
     show_search(words, limit)
@@ -44,7 +44,7 @@ def info(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """What a model is, what it needs and how fast it can be here, from its header alone."""
+    """Show what a model is, what it needs and how fast it can be here, from its header only."""
     from app.models.info import show
 
     show(model, as_json)
@@ -52,7 +52,7 @@ def info(
 
 @app.command()
 def pull(model: Remote) -> None:
-    """Fetch a model into the hub's cache; what was cut off goes on where it stopped."""
+    """Fetch a model into the hub's cache; an interrupted download is resumed."""
     from app.models.pull import pull_all
 
     pull_all(model)
@@ -81,11 +81,11 @@ def check() -> None:
 def learned(
     pair: Annotated[str, typer.Argument(help="A pair of models.toml with `learn = true`; without it, all.")] = "",
     revert: Annotated[
-        int | None, typer.Option("--revert", min=0, help="Use this version again; 0 is the head it began with.")
+        int | None, typer.Option("--revert", min=0, help="Use this version again; 0 is the original head.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Heads that were trained on your replies: what each was worth, and which one is used.
+    """List the heads that were trained on your replies: what each gained, and which one is used.
 
     For example: slipstream models learned my-pair --revert 0
     """
@@ -99,10 +99,10 @@ def learned(
 
 @app.command()
 def pair(
-    target: Annotated[str, typer.Argument(help="The model that a draft model is looked for: as for `info`.")],
+    target: Annotated[str, typer.Argument(help="The model to find a draft model for, as for `info`.")],
     folders: Annotated[
         list[Path] | None,
-        typer.Option("--from", help="Look here too (may be given often).", exists=True, file_okay=False),
+        typer.Option("--from", help="Also look in this folder (may be repeated).", exists=True, file_okay=False),
     ] = None,
     make: Annotated[
         bool, typer.Option("--make", help="Also try drafts made of the target itself: fewer bits, fewer layers, both.")
@@ -110,7 +110,7 @@ def pair(
 ) -> None:
     """Find the draft model that pays for a target, among those that are here, and keep it for `--draft auto`.
 
-    Of models with large vocabularies, copies with the words that your replies use are tried as well.
+    For models with large vocabularies, copies with only the words of your replies are tried as well.
     """
     from app.models.pair import pair_up
 
@@ -119,25 +119,25 @@ def pair(
 
 @app.command()
 def distill(
-    target: Annotated[str, typer.Argument(help="The model that a draft is trained for: as for `info`.")],
-    kind: Annotated[str, typer.Option(help="head or model; left out, what promises most here.")] = "",
+    target: Annotated[str, typer.Argument(help="The model to train a draft for, as for `info`.")],
+    kind: Annotated[str, typer.Option(help="head or model; by default the more promising one here.")] = "",
     source: Annotated[
-        str, typer.Option("--from", help="'chats', a text file or a folder; left out, a neutral set of prompts.")
+        str, typer.Option("--from", help="'chats', a text file or a folder; by default a neutral set of prompts.")
     ] = "",
-    tokens: Annotated[int, typer.Option(min=500, help="Learn from so many tokens of replies.")] = 60_000,
-    disk: Annotated[float, typer.Option(min=0.01, help="Keep at most so many GB on disk meanwhile.")] = 2.0,
-    epochs: Annotated[int, typer.Option(min=1, help="Read all of them so many times.")] = 8,
+    tokens: Annotated[int, typer.Option(min=500, help="Train on this many tokens of replies.")] = 60_000,
+    disk: Annotated[float, typer.Option(min=0.01, help="Use at most this many GB of disk meanwhile.")] = 2.0,
+    epochs: Annotated[int, typer.Option(min=1, help="Train on all of them this many times.")] = 8,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps (Metal).")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="Compute with so many threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Number of threads.")] = 1,
 ) -> None:
     """Train a draft for a target on its own replies, and keep it if it gains 3%.
 
     Needs the extra `train`. Ctrl+C keeps what was learned, and the same command goes on. What models say never changes.
     """
     if kind not in ("", "head", "model"):
-        raise typer.BadParameter(f"'{kind}' is no kind of draft. Say head or model.", param_hint="--kind")
+        raise typer.BadParameter(f"'{kind}' is not a kind of draft. Write head or model.", param_hint="--kind")
     if device not in ("cpu", "cuda", "mps"):
-        raise typer.BadParameter(f"'{device}' is no device. Say cpu, cuda or mps.", param_hint="--device")
+        raise typer.BadParameter(f"'{device}' is not a device. Write cpu, cuda or mps.", param_hint="--device")
     from app.models.distill import distill as train
 
     train(target, kind, source, tokens, int(disk * 1e9), epochs, device, threads)

@@ -13,7 +13,7 @@ from runtime.models.plain_file import read_plain
 from runtime.training.extra import TrainingError
 
 YES, NO = "yes", "no"
-QUESTION = "Let drafts learn from the questions in your chats? They are read on this machine alone and never leave it."
+QUESTION = "Let drafts learn from the questions in your chats? They are read on this machine only and never leave it."
 INSTEAD = "Leave out `--from`, or name a text file or folder."
 
 
@@ -36,7 +36,7 @@ def ask_once() -> None:
     if not given:
         if not sys.stdin.isatty():
             raise TrainingError(
-                "Whether drafts may learn from your chats can only be asked on a terminal: give this command there "
+                "Whether drafts may learn from your chats can only be asked on a terminal: run this command there "
                 "once, or leave out `--from`."
             )
         given = YES if typer.confirm(QUESTION, err=True) else NO

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from app.chats.said import latest_questions
+from app.chats.recent_messages import latest_questions
 from app.models.amounts import gigabytes
 from app.models.consent import ask_once
 from app.models.pair import say, usual_candidates
@@ -49,7 +49,7 @@ CHATS = "chats"
 INTERRUPTED = 130
 CONTEXT = 1024  # tokens of context during training
 TOO_SHORT = "Its replies are too short to learn from and to measure on. Name a file with other prompts with `--from`."
-STARTS_OVER = "Give the same command again: it goes on where it was."
+STARTS_OVER = "Run the same command again: it resumes where it stopped."
 
 
 def distill(
@@ -72,7 +72,7 @@ def distill(
         try:
             trained(target, job, is_cancelled)
         except StoppedError:
-            say(f"Stopped, and what was learned so far is kept. {STARTS_OVER}")
+            say(f"Stopped. The progress so far is kept. {STARTS_OVER}")
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -103,14 +103,14 @@ def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
             draft, before, after = run.train(job, work, report, is_cancelled)
     finally:
         plain.close()
-    say(f"On held-out prompts {before[0]:.0%} of its first guesses were right before, and {after[0]:.0%} are now.")
+    say(f"On held-out prompts {before[0]:.0%} of its first draft tokens were right before, and {after[0]:.0%} now.")
     settle(target, job, draft, (guess, passes, after[0]))
     begun.end(job)
 
 
 def told(job: Job, is_new: bool) -> str:
     """Return what is started or resumed, in words."""
-    doing = "Training" if is_new else "Going on to train"
+    doing = "Training" if is_new else "Continuing to train"
     return (
         f"{doing} a {'head' if job.kind == HEAD else 'draft model'} for {job.target.name} on {job.most_tokens:,} "
         f"tokens of its own replies to {len(job.prompts)} prompts; {len(job.apart)} are held out. At most "
@@ -186,7 +186,7 @@ def noted(stage: Stage, seconds: float | None, passes: list[float], guess: float
     told = stage.told
     faster = gain(extended(told.right, len(passes)), guess, passes)
     return (
-        f"loss {told.loss:.2f}, {told.right[0]:.0%} of first guesses right, {left(told.seconds_left)}, "
+        f"loss {told.loss:.2f}, {told.right[0]:.0%} of first tokens right, {left(told.seconds_left)}, "
         f"{faster:.2f} times as fast expected (pays from {min(1.0, break_even(guess, passes)):.0%})"
     )
 

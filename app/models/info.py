@@ -40,7 +40,7 @@ def show(name: str, as_json: bool) -> None:
 def learning(pair: Pair) -> str:
     """Return whether the pair's head learns from replies, or why not, in words."""
     why = why_never(pair, begins_for(pair.draft) if pair.draft else "")
-    return f"no: {why}" if why else "yes, while nothing is asked; `slipstream models learned` tells of it"
+    return f"no: {why}" if why else "yes, while idle; see `slipstream models learned`"
 
 
 def describe(path: Path, facts: ModelFacts, here: Machine) -> dict[str, Any]:
@@ -89,14 +89,14 @@ def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
         else "none: use `--raw`"
     )
     early = (
-        f"after layer {entry['exit_layer']} of {entry['layers']}, the file says"
+        f"after layer {entry['exit_layer']} of {entry['layers']}, by the file"
         if entry["exit_layer"]
-        else "the file says nothing of it"
+        else "not stated in the file"
     )
     lines = [
         ("file", f"{entry['path']}, {gigabytes(entry['file_bytes'])}"),
-        ("model", f"{entry['name'] or 'without a name'} ({entry['architecture'] or 'unknown architecture'})"),
-        ("licence", entry["licence"] or "the file names none"),
+        ("model", f"{entry['name'] or 'unnamed'} ({entry['architecture'] or 'unknown architecture'})"),
+        ("licence", entry["licence"] or "not stated in the file"),
         ("parameters", f"{large(entry['parameters'])} in {entry['layers']} layers{experts}"),
         (
             "bits",

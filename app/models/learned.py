@@ -17,7 +17,7 @@ from runtime.models.registry import Pair, load_registry, local_pair
 
 NOTHING = (
     "No head was trained on your replies yet. Write `learn = true` into a pair of models.toml whose draft is an "
-    "EAGLE-3 head; docs/drafters.md says what happens then."
+    "EAGLE-3 head; docs/drafters.md describes what happens then."
 )
 
 
@@ -36,7 +36,7 @@ def named(name: str) -> Pair:
     """Return the pair, which must have a head. Raises RegistryError and SlipstreamError."""
     pair = local_pair(name, load_registry())
     if pair.draft is None:
-        raise SlipstreamError(f"The pair '{name}' has no head that could learn. Name one with a draft.")
+        raise SlipstreamError(f"The model '{name}' has no head that could learn. Name one with a draft.")
     return pair
 
 
@@ -46,7 +46,7 @@ def place_for(pair: Pair) -> Place:
         return place_of(pair.target, pair.draft or Path())
     except OSError as error:
         raise SlipstreamError(
-            f"{error.filename} cannot be looked at ({error.strerror}). Fetch the pair with `slipstream models pull`."
+            f"{error.filename} cannot be read ({error.strerror}). Fetch the pair with `slipstream models pull`."
         ) from error
 
 
@@ -54,11 +54,11 @@ def go_back(name: str, number: int) -> None:
     """Make the pair use an older version of its head. Raises SlipstreamError."""
     if not name:
         raise SlipstreamError(
-            "Name the pair whose head is to be an older one: slipstream models learned PAIR --revert 0"
+            "Name the pair whose head should be an older one: slipstream models learned PAIR --revert 0"
         )
     Versions(place_for(named(name))).revert(number)
-    what = "the head that it began with" if number == ORIGINAL else f"version {number} of its head"
-    print(f"{name} uses {what}, from the next reply on where it is open.")
+    what = "its original head" if number == ORIGINAL else f"version {number} of its head"
+    print(f"{name} now uses {what}. Open programs switch at their next reply.")
 
 
 def facts(place: Place) -> dict[str, Any]:
@@ -84,9 +84,9 @@ def described(place: Place) -> str:
     """Return the versions of one head as text, a line for each."""
     about, state = place.read(ABOUT), Versions(place).read()
     lines = [f"{Path(str(about.get('head'))).name} for {Path(str(about.get('target'))).name}"]
-    lines.append(line(state, ORIGINAL, "the head that it began with"))
-    lines += [line(state, each.number, said(each)) for each in state.versions]
-    lines.append(f"  {state.n_discarded} trained heads were no better and were thrown away{last(state)}.")
+    lines.append(line(state, ORIGINAL, "the original head"))
+    lines += [line(state, each.number, version_summary(each)) for each in state.versions]
+    lines.append(f"  {state.n_discarded} trained heads were not better and were discarded{last(state)}.")
     return "\n".join(lines)
 
 
@@ -95,7 +95,7 @@ def line(state: State, number: int, what: str) -> str:
     return f"{'*' if number == state.current else ' ':>3} {number}  {what}"
 
 
-def said(version: Version) -> str:
+def version_summary(version: Version) -> str:
     """Return the gain of a version and its training data, in words."""
     day = datetime.fromtimestamp(version.time).strftime("%Y-%m-%d %H:%M")
     return f"{day}, from version {version.parent}: {shares(version.measured)}; trained on {version.n_windows} replies"

@@ -22,10 +22,10 @@ from runtime.models.shards import is_first_shard, shard_names
 from runtime.tools.paired import remembered
 
 DEEP = 4  # levels of folders below a usual one
-MOST, LONGEST = 20_000, 2.0  # limits for one folder: names, and seconds on a slow disk
+MAX_FILES, MAX_SECONDS = 20_000, 2.0  # limits for one folder: names, and seconds on a slow disk
 NO_MODEL = "mmproj"  # prefix of a vision projector's file name
 CACHES = "Library/Caches" if sys.platform == "darwin" else ".cache"
-USUAL = (  # where LM Studio, llama.cpp, Jan, GPT4All and users store models
+COMMON_FOLDERS = (  # where LM Studio, llama.cpp, Jan, GPT4All and users store models
     ".lmstudio/models", ".cache/lm-studio/models", ".local/share/Jan/data", "jan/models",
     ".local/share/nomic.ai/GPT4All", "models", "Models", "Downloads",
 )  # fmt: skip
@@ -97,7 +97,7 @@ def file_size(path: Path) -> int:
 def usual_folders() -> list[Path]:
     """Return the existing folders where models are usually stored."""
     llama = Path(os.environ.get("LLAMA_CACHE") or Path.home() / CACHES / "llama.cpp")
-    folders = [Path.cwd(), llama, *(Path.home() / name for name in USUAL)]
+    folders = [Path.cwd(), llama, *(Path.home() / name for name in COMMON_FOLDERS)]
     return [folder for folder in folders if folder.is_dir()]
 
 
@@ -106,8 +106,8 @@ def models_below(folder: Path) -> Iterator[Path]:
     in it.
     """
     depth = 0 if folder in (Path.home(), Path(folder.anchor)) else DEEP
-    ends = time.monotonic() + LONGEST
-    for path in takewhile(lambda _: time.monotonic() < ends, islice(files_below(folder, depth), MOST)):
+    ends = time.monotonic() + MAX_SECONDS
+    for path in takewhile(lambda _: time.monotonic() < ends, islice(files_below(folder, depth), MAX_FILES)):
         if is_model(path):
             yield path
 

@@ -50,7 +50,7 @@ def show_all(as_json: bool) -> None:
 def show_made() -> None:
     """Print the draft models that were made on this machine, if any."""
     if drafts := made_here():
-        print("Made here, to draft:")
+        print("Draft models made here:")
     for path in drafts:
         trim = trim_in(path)
         what = f"  {len(trim.kept):,} words of {trim.source}" if trim else ""

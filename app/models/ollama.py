@@ -12,7 +12,7 @@ from pathlib import Path
 
 MODEL = "application/vnd.ollama.image.model"  # media type of the layer that is the GGUF file
 SYSTEM_WIDE = Path("/usr/share/ollama/.ollama/models")  # folder of Ollama's service on Linux
-USUAL = "registry.ollama.ai/library/"  # registry of models with short names
+DEFAULT_REGISTRY = "registry.ollama.ai/library/"  # registry of models with short names
 
 
 def ollama_models() -> Iterator[tuple[str, Path]]:
@@ -51,4 +51,4 @@ def digest_of(manifest: Path) -> str:
 def name_of(place: Path) -> str:
     """Return a name such as `llama3.2:3b`, given the manifest's relative path."""
     model, _, tag = place.as_posix().rpartition("/")
-    return f"{model.removeprefix(USUAL)}:{tag}"
+    return f"{model.removeprefix(DEFAULT_REGISTRY)}:{tag}"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from app.chats.said import latest_replies
+from app.chats.recent_messages import latest_replies
 from app.models.amounts import gigabytes
 from app.terminal import inert
 from runtime.core.errors import SlipstreamError
@@ -20,11 +20,10 @@ from runtime.models.model_files import hub_name
 from runtime.models.registry import load_registry, local_pair
 from runtime.tools import made_drafts, self_drafts
 from runtime.tools.layouts import compare
-from runtime.tools.paired import remembered
-from runtime.tools.pairing import Target, Trial, best_of, candidates
+from runtime.tools.paired import note_failure, remembered
+from runtime.tools.pairing import Target, best_of, candidates
+from runtime.tools.trial import Trial
 from runtime.tools.trimmed_drafts import Trimmer, promise
-
-FEW = 20  # checked draft tokens below which no acceptance rate is reported
 
 
 def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
@@ -33,8 +32,17 @@ def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
     """
     target = Target(local_pair(name, load_registry()))
     if why := target.undraftable:
-        print(f"Nothing can draft for {target.pair.target.name}: {why}. It decodes plainly, which costs nothing.")
+        print(f"Nothing can draft for {target.pair.target.name}: {why}. It uses plain decode, so nothing is lost.")
         return
+    try:
+        search(target, folders, make)
+    except SlipstreamError as error:
+        note_failure(target.pair.target, str(error))
+        raise
+
+
+def search(target: Target, folders: list[Path], make: bool) -> None:
+    """Try the models and keep the best. Raises SlipstreamError."""
     usual = usual_candidates(target.pair.target)
     settle_layout(target.pair.target)
     given = [path for folder in folders for path in sorted(folder.expanduser().rglob("*.gguf"))]
@@ -62,7 +70,7 @@ def settle_layout(target: Path) -> None:
     layout.remember(target, trial)
     if trial.fast_width < trial.tried:
         when = "from now on" if layout.has_seeds(target) else "once replies have seeds"
-        taken = f"which is taken {when}" if trial.prefers_exact else "which is not taken unasked"
+        taken = f"and it is used {when}" if trial.prefers_exact else "and it is off by default"
         say(f"{target.name}: {trial.promise}, {taken}.")
 
 
@@ -125,10 +133,12 @@ def outcome(trial: Trial | SlipstreamError, whole: Trial | SlipstreamError | Non
     """Return a model's result in words. For a copy, it is compared with the `whole` model."""
     if not isinstance(trial, Trial):
         return f"no: {trial}"
-    if trial.n_tried < FEW:
+    if not trial.is_known:
         return in_short(trial)
-    beside = f" ({whole.acceptance:.0%} with all words)" if isinstance(whole, Trial) else ""
-    return f"{in_short(trial)}, {trial.acceptance:.0%} of its guesses accepted{beside}"
+    comparison = (
+        f" ({whole.acceptance:.0%} with the whole vocabulary)" if isinstance(whole, Trial) and whole.is_known else ""
+    )
+    return f"{in_short(trial)}, {trial.acceptance:.0%} of its draft tokens accepted{comparison}"
 
 
 def successes(trials: Mapping[Path, Trial | SlipstreamError]) -> dict[Path, Trial]:
@@ -151,12 +161,12 @@ def verdict(target: Target, trials: Mapping[Path, Trial | SlipstreamError], n_fo
     name, measured = target.pair.target.name, successes(trials)
     if best := best_of(measured):
         return (
-            f"Kept: {best} drafts for {name}, {measured[best].gain:.2f} times as fast as without it. `--draft auto` "
-            "takes it from now on."
+            f"Kept: {best} drafts for {name}, {measured[best].ratio:.2f} times as fast as without it. `--draft auto` "
+            "uses it from now on."
         )
     if trials:
         found = "; ".join(f"{path.name}: {in_short(trial)}" for path, trial in trials.items())
-        return f"None pays for {name} here ({found}). Nothing is drafted by a model, which costs nothing."
+        return f"No draft model pays for {name} here ({found}), so none is used."
     looked = (
         f"None of the {n_found} models that were found fits and can pay here" if n_found else "No other model was found"
     )
@@ -167,10 +177,10 @@ def verdict(target: Target, trials: Mapping[Path, Trial | SlipstreamError], n_fo
 
 def in_short(trial: Trial | SlipstreamError) -> str:
     """Return a model's result, or why it cannot draft, as a clause."""
-    if isinstance(trial, Trial) and trial.n_tried < FEW:
-        return f"it was hardly asked for guesses{trial.costs and f', since {trial.costs}'}"
+    if isinstance(trial, Trial) and not trial.is_known:
+        return f"it was rarely used{trial.costs and f', since {trial.costs}'}"
     if isinstance(trial, Trial):
-        return f"{trial.gain:.2f} times the speed without it"
+        return f"{trial.ratio:.2f} times the speed without it"
     return str(trial).removeprefix("the draft model was left out, because ").removesuffix(".")
 
 

@@ -109,6 +109,11 @@ def free_memory() -> int:
     return min((pool.free for pool in MemoryReader()().pools), default=0)
 
 
+def all_memory() -> int:
+    """Return the bytes of this machine's memory, or this process's limit."""
+    return min((pool.total for pool in MemoryReader()().pools), default=0)
+
+
 @cache
 def bandwidth() -> float:
     """Return the memory bandwidth in bytes per second, measured once."""

@@ -37,9 +37,10 @@ def start(target: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def note(process: subprocess.Popen[bytes]) -> None:
-    """Record the process of a search. Raises psutil.Error if it has ended."""
-    memo().write({"pid": process.pid, "began": psutil.Process(process.pid).create_time()})
+def note(process: subprocess.Popen[bytes], target: Path) -> None:
+    """Record the process of a search for that target. Raises psutil.Error if it has ended."""
+    began = psutil.Process(process.pid).create_time()
+    memo().write({"pid": process.pid, "began": began, "target": str(target.absolute())})
 
 
 def running() -> psutil.Process | None:
@@ -50,6 +51,11 @@ def running() -> psutil.Process | None:
         if process.create_time() == kept.get("began") and process.status() != psutil.STATUS_ZOMBIE:
             return process
     return None
+
+
+def is_searched(target: Path) -> bool:
+    """Return whether a search for that target's draft model is running."""
+    return memo().read().get("target") == str(target.absolute()) and running() is not None
 
 
 def end_running() -> None:

@@ -28,11 +28,11 @@ from app.server.sockets import OLLAMA_PORT, Addresses, check, listening
 from app.server.worker import OpenEngine, Worker
 from runtime.engine import Engine
 
-LOOK = 0.05  # seconds between checks whether replies have ended
-PATIENCE = 5  # seconds for clients to receive the last chunk
+POLL_INTERVAL = 0.05  # seconds between checks whether replies have ended
+SHUTDOWN_TIMEOUT = 5  # seconds for clients to receive the last chunk
 PORT = 8012
 MMAP_THRESHOLD = -3  # glibc's M_MMAP_THRESHOLD: bytes from which on a block is mapped
-ENDING = "replies that are being made may go on for {:g} s. Ctrl+C again ends them"
+ENDING = "running replies may continue for {:g} s. Ctrl+C again ends them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class EngineServer(uvicorn.Server):
         self.app.state.slot_folder = settings.slot_folder
         config = uvicorn.Config(  # h11 even if httptools is installed, which does not limit headers
             RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http=AddressedConnection,
-            access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=PATIENCE
+            access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=SHUTDOWN_TIMEOUT
         )  # fmt: skip
         super().__init__(config)
 
@@ -95,7 +95,7 @@ class EngineServer(uvicorn.Server):
             print(f"slipstream: {ENDING.format(self.settings.drain)}", file=sys.stderr, flush=True)
         deadline = time.monotonic() + self.settings.drain
         while self.worker.is_answering and not self.force_exit and time.monotonic() < deadline:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_INTERVAL)
         self.worker.stop()
         await super().shutdown(sockets)
 

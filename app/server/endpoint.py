@@ -54,7 +54,7 @@ class Endpoint:
 def require_tokens(engine: Engine) -> None:
     """Raises ApiError if a remote server has the model, and so the vocabulary."""
     if place := engine.facts.upstream:
-        raise ApiError(501, f"The model's tokens are known to {place} alone. Ask it there.", code="upstream")
+        raise ApiError(501, f"Only {place} knows the model's tokens. Send the request there.", code="upstream")
 
 
 def fact_endpoint(

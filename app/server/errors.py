@@ -107,7 +107,7 @@ def as_api_error(error: Exception, prompt_field: str | None = None) -> ApiError:
         return ApiError(400, str(error), setting_named_in(str(error)))
     if isinstance(error, SlipstreamError):
         return ApiError(500, str(error))
-    return ApiError(500, "Something went wrong in the server; its log says what.", code="internal_error")
+    return ApiError(500, "The server had an internal error. See its log.", code="internal_error")
 
 
 def setting_named_in(sentence: str) -> str | None:

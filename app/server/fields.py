@@ -29,7 +29,7 @@ TEXTS = ("text", "input_text", "output_text", "refusal")  # types of parts that 
 
 
 class RequestModel(BaseModel):
-    """A JSON object that may hold more than is asked for."""
+    """A JSON object. Unknown fields are allowed."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -54,7 +54,7 @@ def checked(body: bytearray, kind: type[AnyRequest], n_ctx: int) -> AnyRequest:
     if (n_messages := body.count(b'"role"')) > n_ctx:
         raise Overflow(n_messages, n_ctx).error("messages")
     if (n := n_texts(body)) > (most := max(MOST_TEXTS, TEXTS_PER_TOKEN * n_ctx)):
-        message = f"The request has {n} texts, names of fields among them, but {most} are the most. Send less."
+        message = f"The request has {n} texts, including names of fields, but {most} are allowed. Send less."
         raise ApiError(413, message, code="request_too_large")
     return kind.model_validate_json(body)
 
@@ -110,7 +110,7 @@ Content = Annotated[list[AnyPart], BeforeValidator(as_parts, json_schema_input_t
 
 
 class OtherPart(RequestModel):
-    """A part of another type, of which a note is left in results and earlier messages."""
+    """A part of another type, which is replaced by a note in results and earlier messages."""
 
     type: str
 

@@ -14,7 +14,7 @@ from runtime.engine import Chunk, Engine, TokenLogprobs
 
 
 class TopLogprob(BaseModel):
-    """A token and the logarithm of its probability; `bytes` tells what a part of a character cannot."""
+    """A token and the logarithm of its probability; `bytes` is exact also for a part of a character."""
 
     id: int
     token: str
@@ -23,7 +23,7 @@ class TopLogprob(BaseModel):
 
 
 class TokenLogprob(TopLogprob):
-    """A token of the reply, and the likeliest in its place."""
+    """A token of the reply, and the most likely ones in its place."""
 
     top_logprobs: list[TopLogprob]
 

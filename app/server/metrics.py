@@ -131,44 +131,44 @@ class Metrics(Collector):
         """Yield every metric family."""
         totals, load = self.load.totals, self.load
         yield from slipstream_metrics(totals)
-        yield gauge("slipstream_requests_running", "Replies being made.", load.n_active)
-        yield gauge("slipstream_requests_waiting", "Requests in line.", load.n_waiting)
+        yield gauge("slipstream_requests_running", "Replies being generated.", load.n_active)
+        yield gauge("slipstream_requests_waiting", "Requests waiting.", load.n_waiting)
         yield gauge("slipstream_cache_sequences", "Conversations in the target's cache.", load.n_held)
         yield gauge("slipstream_memory_bytes", "Memory of the process after the last reply.", totals.memory_bytes)
         level = GaugeMetricFamily(
-            "slipstream_memory_level", "1 for how short memory is: OK, TIGHT or CRITICAL.", labels=["level"]
+            "slipstream_memory_level", "1 for the current memory level: OK, TIGHT or CRITICAL.", labels=["level"]
         )
         level.add_metric([load.memory_level], 1)
         yield level
         yield from llamacpp_metrics(totals)
-        yield gauge("llamacpp:requests_processing", "Replies being made.", load.n_active)
-        yield gauge("llamacpp:requests_deferred", "Requests in line.", load.n_waiting)
+        yield gauge("llamacpp:requests_processing", "Replies being generated.", load.n_active)
+        yield gauge("llamacpp:requests_deferred", "Requests waiting.", load.n_waiting)
         yield from vllm_metrics(totals)
-        yield gauge("vllm:num_requests_running", "Replies being made.", load.n_active)
-        yield gauge("vllm:num_requests_waiting", "Requests in line.", load.n_waiting)
+        yield gauge("vllm:num_requests_running", "Replies being generated.", load.n_active)
+        yield gauge("vllm:num_requests_waiting", "Requests waiting.", load.n_waiting)
 
 
 def slipstream_metrics(totals: Totals) -> Iterator[Metric]:
     """Yield all counts under our own names. Some exist in no other server."""
-    yield counter("slipstream_prompt_tokens", "Tokens of prompts.", totals.prompt_n)
-    yield counter("slipstream_cached_tokens", "Tokens of prompts that the cache held.", totals.cached_n)
-    yield counter("slipstream_predicted_tokens", "Tokens of replies.", totals.predicted_n)
-    yield counter("slipstream_prompt_seconds", "Time spent on reading prompts.", totals.prompt_seconds)
-    yield counter("slipstream_decode_seconds", "Time spent on writing replies.", totals.decode_seconds)
-    yield counter("slipstream_draft_seconds", "Of that, drafting.", totals.draft_seconds)
-    yield counter("slipstream_verify_seconds", "Of that, passes of the target.", totals.verify_seconds)
-    yield counter("slipstream_waited_seconds", "Time that requests spent in line.", totals.queue_seconds)
+    yield counter("slipstream_prompt_tokens", "Prompt tokens.", totals.prompt_n)
+    yield counter("slipstream_cached_tokens", "Prompt tokens found in the cache.", totals.cached_n)
+    yield counter("slipstream_predicted_tokens", "Generated tokens.", totals.predicted_n)
+    yield counter("slipstream_prompt_seconds", "Time spent on prefill.", totals.prompt_seconds)
+    yield counter("slipstream_decode_seconds", "Time spent on decoding.", totals.decode_seconds)
+    yield counter("slipstream_draft_seconds", "Time spent on drafting, part of decoding.", totals.draft_seconds)
+    yield counter(
+        "slipstream_verify_seconds", "Time spent in passes of the target, part of decoding.", totals.verify_seconds
+    )
+    yield counter("slipstream_waited_seconds", "Time that requests spent waiting.", totals.queue_seconds)
     yield counter_by("finish_reason", "slipstream_replies", "Replies.", totals.replies)
     yield counter_by("drafter", "slipstream_target_passes", "Passes of the target.", totals.passes)
-    yield counter_by(
-        "k", "slipstream_passes_by_draft_length", "Passes of the target by tokens drafted for them.", totals.k
-    )
+    yield counter_by("k", "slipstream_passes_by_draft_length", "Passes of the target by draft length.", totals.k)
     yield counter_by("drafter", "slipstream_drafted_tokens", "Draft tokens.", totals.drafted)
     yield counter_by("drafter", "slipstream_accepted_tokens", "Accepted draft tokens.", totals.accepted)
     yield counter_by(
         "position",
         "slipstream_accepted_tokens_by_depth",
-        "Accepted draft tokens by their place in the draft.",
+        "Accepted draft tokens by position in the draft.",
         totals.accepted_at,
     )
     yield counter_by(
@@ -178,11 +178,11 @@ def slipstream_metrics(totals: Totals) -> Iterator[Metric]:
 
 def llamacpp_metrics(totals: Totals) -> Iterator[Metric]:
     """Yield counts under the names of llama.cpp's server."""
-    yield counter("llamacpp:prompt_tokens", "Tokens of prompts that were read.", totals.prompt_n - totals.cached_n)
-    yield counter("llamacpp:prompt_tokens_cached", "Tokens of prompts that the cache held.", totals.cached_n)
-    yield counter("llamacpp:prompt_seconds", "Time spent on reading prompts.", totals.prompt_seconds)
-    yield counter("llamacpp:tokens_predicted", "Tokens of replies.", totals.predicted_n)
-    yield counter("llamacpp:tokens_predicted_seconds", "Time spent on writing replies.", totals.decode_seconds)
+    yield counter("llamacpp:prompt_tokens", "Prompt tokens that were read.", totals.prompt_n - totals.cached_n)
+    yield counter("llamacpp:prompt_tokens_cached", "Prompt tokens found in the cache.", totals.cached_n)
+    yield counter("llamacpp:prompt_seconds", "Time spent on prefill.", totals.prompt_seconds)
+    yield counter("llamacpp:tokens_predicted", "Generated tokens.", totals.predicted_n)
+    yield counter("llamacpp:tokens_predicted_seconds", "Time spent on decoding.", totals.decode_seconds)
     n_decode = totals.n_decodes + totals.n_embedded
     yield counter("llamacpp:n_decode", "Passes of the target, and texts embedded.", round(n_decode))
     drafted = sum(n for k, n in totals.k.items() if k != "0")
@@ -192,9 +192,9 @@ def llamacpp_metrics(totals: Totals) -> Iterator[Metric]:
     shared = totals.passes.total() / totals.n_decodes if totals.n_decodes else 0.0
     n_read = totals.prompt_n - totals.cached_n
     read, made = per_second(n_read, totals.prompt_seconds), per_second(totals.predicted_n, totals.decode_seconds)
-    yield gauge("llamacpp:prompt_tokens_seconds", "Tokens of prompts read per second, on average.", read)
-    yield gauge("llamacpp:predicted_tokens_seconds", "Tokens of replies per second, on average.", made)
-    yield gauge("llamacpp:n_busy_slots_per_decode", "Replies that share a pass.", shared)
+    yield gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens read per second, on average.", read)
+    yield gauge("llamacpp:predicted_tokens_seconds", "Generated tokens per second, on average.", made)
+    yield gauge("llamacpp:n_busy_slots_per_decode", "Replies per pass, on average.", shared)
 
 
 def per_second(n: int, seconds: float) -> float:
@@ -214,10 +214,10 @@ def longest_context(totals: Totals) -> bytes:
 def vllm_metrics(totals: Totals) -> Iterator[Metric]:
     """Yield counts under vLLM's names."""
     drafted = sum(n for k, n in totals.k.items() if k != "0")
-    yield counter("vllm:prompt_tokens", "Tokens of prompts.", totals.prompt_n)
-    yield counter("vllm:generation_tokens", "Tokens of replies.", totals.predicted_n)
-    yield counter("vllm:prefix_cache_queries", "Tokens of prompts that were looked up in the cache.", totals.prompt_n)
-    yield counter("vllm:prefix_cache_hits", "Tokens of prompts that the cache held.", totals.cached_n)
+    yield counter("vllm:prompt_tokens", "Prompt tokens.", totals.prompt_n)
+    yield counter("vllm:generation_tokens", "Generated tokens.", totals.predicted_n)
+    yield counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the cache.", totals.prompt_n)
+    yield counter("vllm:prefix_cache_hits", "Prompt tokens found in the cache.", totals.cached_n)
     yield counter_by("finished_reason", "vllm:request_success", "Replies.", totals.replies)
     yield counter("vllm:spec_decode_num_drafts", "Passes with a draft.", drafted)
     yield counter("vllm:spec_decode_num_draft_tokens", "Draft tokens.", totals.drafted.total())
@@ -225,6 +225,6 @@ def vllm_metrics(totals: Totals) -> Iterator[Metric]:
     yield counter_by(
         "position",
         "vllm:spec_decode_num_accepted_tokens_per_pos",
-        "Accepted draft tokens by their place.",
+        "Accepted draft tokens by position.",
         totals.accepted_at,
     )

@@ -52,8 +52,8 @@ def spelled(path: str) -> str:
 def operation(endpoint: Endpoint) -> Json:
     """Return the description of an endpoint's request, responses and errors."""
     responses: Json = {
-        "200": {"description": "The answer.", "content": content(endpoint)},
-        "default": {"description": "Why not.", "content": as_json(endpoint.refusal)},
+        "200": {"description": "The response.", "content": content(endpoint)},
+        "default": {"description": "An error.", "content": as_json(endpoint.refusal)},
     }
     found: Json = {"operationId": "_".join(re.findall(r"\w+", spelled(endpoint.path))), "responses": responses}
     if names := re.findall(r"{(\w+)}", spelled(endpoint.path)):

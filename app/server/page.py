@@ -74,16 +74,16 @@ def numbers(load: Load) -> Iterator[tuple[str, str]]:
     """Yield the main numbers of /metrics as labels and values."""
     totals = load.totals
     yield "Replies", f"{totals.replies.total():,}"
-    yield "Being made, in line", f"{load.n_active}, {load.n_waiting}"
+    yield "Running, waiting", f"{load.n_active}, {load.n_waiting}"
     yield "Tokens read", f"{totals.prompt_n - totals.cached_n:,}"
     yield "Tokens cached", f"{totals.cached_n:,}"
     yield "Tokens written", f"{totals.predicted_n:,}"
-    yield "Tokens a second", ratio(totals.predicted_n, totals.decode_seconds, ".1f")
-    yield "Tokens a pass", ratio(totals.predicted_n, totals.passes.total(), ".2f")
+    yield "Tokens per second", ratio(totals.predicted_n, totals.decode_seconds, ".1f")
+    yield "Tokens per pass", ratio(totals.predicted_n, totals.passes.total(), ".2f")
     yield "Drafts accepted", ratio(totals.accepted.total(), totals.drafted.total(), ".0%")
-    yield "Conversations held", f"{load.n_held}"
+    yield "Conversations cached", f"{load.n_held}"
     yield "Memory", f"{totals.memory_bytes / 2**20:,.0f} MiB" if totals.memory_bytes else "none yet"
-    yield "Level of memory", load.memory_level or "none yet"
+    yield "Memory level", load.memory_level or "none yet"
 
 
 def ratio(n: float, of: float, form: str) -> str:

@@ -10,6 +10,7 @@ from runtime.models.shards import PATTERN as SHARD
 
 QUANTIZATION = re.compile(r"[-._](UD-)?(I?Q\d\w*|TQ\d_0|B?F16|F32|MXFP4(_MOE)?)$", re.IGNORECASE)
 
+
 @dataclass(frozen=True, slots=True)
 class ServerPolicy:
     """Names, visibility and limits."""

@@ -32,7 +32,9 @@ def as_prompt(value: object) -> object:
     """
     if isinstance(value, dict) and "prompt_string" in value:
         if value.get("multimodal_data"):
-            raise PydanticCustomError("multimodal", "Input should be text alone, as images and sounds cannot be read")
+            raise PydanticCustomError(
+                "multimodal", "Input should be text only, because images and sounds cannot be read"
+            )
         value = value["prompt_string"]
     if not isinstance(value, (str, list)):
         raise PydanticCustomError("prompt_type", "Input should be a text, a list of token ids, or a list of such")

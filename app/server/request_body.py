@@ -16,7 +16,7 @@ from app.server.errors import ApiError
 
 MIB = 2**20
 MAX_BODY = 32 * MIB  # bytes, compressed or not
-PATIENCE = 30.0  # seconds to wait for the next bytes of a body, and for a place for a large body
+TIMEOUT = 30.0  # seconds to wait for the next bytes of a body, and for a place for a large body
 LARGE, N_LARGE = MIB, 4  # bytes of a large body, and how many may be in memory; each takes about ten times its size
 PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # zlib's wbits: window size and header format
 
@@ -31,7 +31,7 @@ class Room:
     async def place(self) -> AsyncIterator[None]:
         """Hold a place for the block. Raises ApiError if none becomes free in time."""
         try:
-            await asyncio.wait_for(self._places.acquire(), PATIENCE)
+            await asyncio.wait_for(self._places.acquire(), TIMEOUT)
         except TimeoutError:
             message = f"{N_LARGE} large requests are being read already. Try again in a moment."
             raise ApiError(503, message, code="queue_full", retry_after=5) from None
@@ -77,10 +77,10 @@ async def parts(request: Request) -> AsyncIterator[bytes]:
     """Yield the body piece by piece. Raises ApiError if a piece does not arrive in time."""
     stream = aiter(request.stream())
     try:
-        while (part := await asyncio.wait_for(anext(stream, None), PATIENCE)) is not None:
+        while (part := await asyncio.wait_for(anext(stream, None), TIMEOUT)) is not None:
             yield part
     except TimeoutError:
-        message = f"Nothing of the request came for {PATIENCE:g} s. Send it in one go."
+        message = f"Nothing of the request arrived for {TIMEOUT:g} s. Send it without pauses."
         raise ApiError(408, message, code="request_timeout") from None
 
 
@@ -131,7 +131,7 @@ def unpacker_for(encoding: str) -> Unpacker:
         return Unpacker()
     if name not in PACKED:
         raise ApiError(
-            415, "Content-Encoding must be gzip or deflate. Send the body packed so, or as it is.", code="encoding"
+            415, "Content-Encoding must be gzip or deflate. Compress the body so, or not at all.", code="encoding"
         )
     return Inflater(PACKED[name])
 
@@ -143,6 +143,6 @@ def _too_long() -> ApiError:
 def _broken() -> ApiError:
     return ApiError(
         400,
-        "The body is not packed as Content-Encoding says. Pack all of it, or leave the header out.",
+        "The body is not compressed as Content-Encoding says. Compress all of it, or leave the header out.",
         code="encoding",
     )

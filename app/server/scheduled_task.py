@@ -38,12 +38,12 @@ class ScheduledTask:
     """
 
     def __init__(self, *tasks: EngineTask) -> None:
-        self._tasks, self._n_ended = tasks, 0
+        self._tasks, self._n_finished = tasks, 0
         self.is_cancelled, self.queue_seconds = False, 0.0
         self.counts = Counts()
         self._submitted_at = time.perf_counter()
         self._reason: Exception | None = None  # why it was cancelled, if the reader should be told
-        self._is_heard = False  # whether any chunk has arrived
+        self._has_started = False  # whether any chunk has arrived
         self.number = -1  # the worker's number for it
         self._run: TaskRun | None = None  # of the current task
         self._loop = asyncio.get_running_loop()
@@ -57,12 +57,12 @@ class ScheduledTask:
     @property
     def task(self) -> EngineTask:
         """The current task."""
-        return self._tasks[min(self._n_ended, len(self._tasks) - 1)]
+        return self._tasks[min(self._n_finished, len(self._tasks) - 1)]
 
     @property
     def is_done(self) -> bool:
         """Whether the last task has ended or the request was cancelled."""
-        return self._n_ended == len(self._tasks) or self.is_cancelled
+        return self._n_finished == len(self._tasks) or self.is_cancelled
 
     @property
     def n_prompt(self) -> int:
@@ -88,7 +88,7 @@ class ScheduledTask:
 
         The last chunk of each reply has a finish reason. Raises an error of the engine after the chunks before it.
         """
-        n_left, reminder = len(self._tasks), asyncio.create_task(self._remind(interval)) if interval else None
+        n_left, reminder = len(self._tasks), asyncio.create_task(self._wake_reader(interval)) if interval else None
         try:
             while n_left:
                 chunks, failed = await self._next()
@@ -105,14 +105,14 @@ class ScheduledTask:
     async def _next(self) -> tuple[list[Chunk], Exception | None]:
         """Wait for a chunk. Return all available chunks, and the error that follows them, if any."""
         chunks = list[Chunk]()
-        for event in [await self._events.get(), *self._there()]:
+        for event in [await self._events.get(), *self._available()]:
             if isinstance(event, Exception):
                 return chunks, event
             if event is not None:
                 chunks.append(event)
         return chunks, None
 
-    async def _remind(self, interval: float) -> None:
+    async def _wake_reader(self, interval: float) -> None:
         """Wake up the reader every `interval` seconds without a token."""
         while True:
             before = self.counts.n_predicted
@@ -120,7 +120,7 @@ class ScheduledTask:
             if self.counts.n_predicted == before:
                 self._events.put_nowait(None)
 
-    def _there(self) -> Iterator[Chunk | Exception | None]:
+    def _available(self) -> Iterator[Chunk | Exception | None]:
         while not self._events.empty():
             yield self._events.get_nowait()
 
@@ -140,7 +140,7 @@ class ScheduledTask:
     def begin(self, engine: Engine) -> None:
         """Begin the next task. Only the first one waited in the queue. Raises what the engine raises."""
         self._run = TaskRun(self.task)
-        self.queue_seconds = 0.0 if self._n_ended else self._run.began_at - self._submitted_at
+        self.queue_seconds = 0.0 if self._n_finished else self._run.began_at - self._submitted_at
         self._run.begin(engine, self.should_stop)
 
     @property
@@ -175,8 +175,8 @@ class ScheduledTask:
         """Pass on a chunk. Returns None, or the last chunk of a task, which the caller must emit. Raises the reason of
         a cancellation.
         """
-        if not self._is_heard:
-            self._is_heard = True
+        if not self._has_started:
+            self._has_started = True
             self.emit(None)
         if self._run:
             self._run.see(chunk)
@@ -184,7 +184,7 @@ class ScheduledTask:
             if chunk.tokens or chunk.text or chunk.stats:
                 self.emit(chunk)
             return None
-        self._n_ended += 1
+        self._n_finished += 1
         if chunk.finish_reason == "cancelled" and self._reason:
             raise self._reason
         if chunk.finish_reason == "cancelled" and not self.is_cancelled:

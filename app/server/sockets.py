@@ -68,7 +68,7 @@ def tcp(host: str, port: int) -> socket.socket:
         sock = socket.socket(family, kind, protocol)
     except OSError as error:
         raise AddressError(
-            f"{host} is no address of this machine ({error.strerror}). Name another with --host."
+            f"{host} is not an address of this machine ({error.strerror}). Name another with --host."
         ) from error
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -102,20 +102,20 @@ def bound_to(path: Path) -> socket.socket:
     """Return a listening socket at `path`. It is bound to a temporary name and then moved, so that nobody can find it
     before it listens.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    if len(os.fsencode(beside)) > LONGEST_PATH:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    if len(os.fsencode(temporary)) > LONGEST_PATH:
         raise AddressError(
             f"{path} is too long for a socket. Name a path of less than {LONGEST_PATH - 20} bytes with --socket."
         )
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
-        sock.bind(str(beside))
+        sock.bind(str(temporary))
         sock.listen(BACKLOG)
-        beside.replace(path)
+        temporary.replace(path)
     except OSError as error:
         sock.close()
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise AddressError(
             f"A socket cannot be made at {path} ({error.strerror}). Name another path with --socket."
         ) from error

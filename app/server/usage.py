@@ -16,13 +16,13 @@ from runtime.engine.stats import Stats
 
 
 class PromptTokensDetails(BaseModel):
-    """How many of the prompt's tokens the cache held."""
+    """The number of the prompt's tokens that were cached."""
 
     cached_tokens: int
 
 
 class CompletionTokensDetails(BaseModel):
-    """How many of the reply's tokens were predicted by the client, and how many were reasoning."""
+    """The numbers of the reply's tokens that were predicted by the client, and that were reasoning."""
 
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
@@ -40,7 +40,7 @@ class Usage(BaseModel):
 
 
 class Timings(BaseModel):
-    """Counts and milliseconds, with llama.cpp's names where it has them. The body has more than is promised here."""
+    """Counts and milliseconds, with llama.cpp's names where it has them. The body may have more fields."""
 
     prompt_n: int  # without cached tokens
     cache_n: int

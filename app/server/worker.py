@@ -118,7 +118,7 @@ class Worker:
                 seconds = min(MAX_RETRY, math.ceil(self.totals.seconds_per_reply * len(self._waiting)) + 1)
                 raise ApiError(
                     429,
-                    f"{len(self._waiting)} requests wait already. Try again in {seconds} s.",
+                    f"{len(self._waiting)} requests are waiting already. Try again in {seconds} s.",
                     code="queue_full",
                     retry_after=seconds,
                 )
@@ -202,14 +202,14 @@ class Worker:
             if not self._active:
                 self._changed.wait_for(lambda: self._is_stopping or self._waiting, IDLE)
             self._waiting = [task for task in self._waiting if not task.is_cancelled]
-            begun = list[ScheduledTask]()
+            started = list[ScheduledTask]()
             for task in sorted(self._waiting, key=lambda task: not task.is_short):
                 if self._n_free(engine, task):
                     self._waiting.remove(task)
                     self._active.append(task)
-                    begun.append(task)
-        for task in begun:
-            self._goes_on(task, lambda task=task: task.begin(engine))  # type: ignore[misc]
+                    started.append(task)
+        for task in started:
+            self._run_guarded(task, lambda task=task: task.begin(engine))  # type: ignore[misc]
 
     def _advance(self, engine: Engine) -> None:
         """Run one engine step, and one step of each task that runs its own steps. Pass on the chunks."""
@@ -219,13 +219,13 @@ class Worker:
             elif task.reply is not None and task.should_stop():
                 engine.cancel(task.reply)
         replies = {task.reply: task for task in self.active if task.reply is not None}
-        for number, came in engine.step() if replies else ():
+        for number, output in engine.step() if replies else ():
             if number in replies:
-                self._take(replies[number], partial(taken, replies[number], came), engine)
+                self._take(replies[number], partial(take_or_raise, replies[number], output), engine)
 
     def _take(self, task: ScheduledTask, step: Callable[[], Chunk | None], engine: Engine) -> None:
         """Run one step of a task, and begin the request's next task after the last chunk of this one."""
-        last = self._goes_on(task, step)
+        last = self._run_guarded(task, step)
         if last is None:
             return
         self.totals.count(last, task.queue_seconds, perf_counter() - task.began_at)
@@ -233,9 +233,9 @@ class Worker:
         if task.is_done:
             self._end(task)
         else:
-            self._goes_on(task, lambda: task.begin(engine))
+            self._run_guarded(task, lambda: task.begin(engine))
 
-    def _goes_on(self, task: ScheduledTask, do: Callable[[], Chunk | None]) -> Chunk | None:
+    def _run_guarded(self, task: ScheduledTask, do: Callable[[], Chunk | None]) -> Chunk | None:
         """Call `do` for a task and end the task if that fails, so that the server outlives a failed reply."""
         try:
             return do()
@@ -253,8 +253,8 @@ class Worker:
             self._active.remove(task)
 
 
-def taken(task: ScheduledTask, came: Chunk | Exception) -> Chunk | None:
+def take_or_raise(task: ScheduledTask, output: Chunk | Exception) -> Chunk | None:
     """Hand a task the next chunk of its reply. Raises it if it is an error."""
-    if isinstance(came, Exception):
-        raise came
-    return task.take(came)
+    if isinstance(output, Exception):
+        raise output
+    return task.take(output)

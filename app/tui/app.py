@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.events import Event, InputEvent, Paste
 from textual.filter import LineFilter, NoColor
 from textual.geometry import Offset
 from textual.notifications import Notify, SeverityLevel
@@ -26,17 +27,20 @@ from textual.timer import Timer
 from textual.widgets import Input, TextArea
 
 from app.chats.store import Store, default_path
-from app.models.seeking import say_on_stderr
+from app.models.draft_search import say_on_stderr
+from app.models.starting import StartModel
+from app.tui.background.events import ReplyEnded
 from app.tui.background.pace import SWITCH
+from app.tui.background.presence import Presence
 from app.tui.chat_screen import ChatScreen
 from app.tui.chat_settings import ChatSettings, Values
 from app.tui.commands import COMMANDS
 from app.tui.desktop import keymap
+from app.tui.dialogs.compare_screen import CompareScreen
 from app.tui.private_textual import forget, notifications
 from app.tui.session import OpenEngine, Session
 from app.tui.widgets.message_view import MessageView
 from runtime.engine import Options
-from runtime.models.registry import Pair
 
 if TYPE_CHECKING:
     from app.server.command import ServerSettings
@@ -65,6 +69,7 @@ class ChatApp(App[None]):
         self.session = session
         self._pressed = -TWICE
         self._settling: Timer | None = None
+        self.presence = Presence()
         self.set_keymap(session.keymap)
         if (theme := session.store.preference("theme")) in self.available_themes:
             self.theme = theme
@@ -75,7 +80,7 @@ class ChatApp(App[None]):
     @property
     def cursor_position(self) -> Offset:
         """The cell of the terminal's cursor, at which input methods draw: that of the caret, wherever it moves to."""
-        caret = self.focused if self._running else None
+        caret = self.focused if self.is_running else None
         return caret.cursor_screen_offset if isinstance(caret, TextArea | Input) else self._cursor_cell
 
     @cursor_position.setter
@@ -99,6 +104,24 @@ class ChatApp(App[None]):
         if timeout is None and severity != "information":
             timeout = TROUBLE
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
+
+    async def on_event(self, event: Event) -> None:
+        """Handle an event, and note that somebody is there if it comes from the keyboard or the mouse."""
+        if isinstance(event, InputEvent | Paste):
+            self.presence.note()
+        await super().on_event(event)
+
+    @on(ReplyEnded)
+    def note_reader(self) -> None:
+        """Note that somebody has a reply to read now."""
+        self.presence.note()
+
+    def disturbs(self) -> bool:
+        """Return whether a search for a draft model would disturb somebody, or a comparison. Runs in any thread."""
+        if not self.is_running:
+            return False
+        is_comparing = any(isinstance(each, CompareScreen) for each in self.screen_stack)
+        return is_comparing or self.presence.is_disturbed_by_work
 
     @on(Notify)
     def make_room(self, event: Notify) -> None:
@@ -153,7 +176,7 @@ def known_ids() -> list[str]:
 
 
 def run(
-    pair: Pair,
+    start: StartModel,
     options: Options,
     chats: Path | None,
     opened_by: Callable[..., OpenEngine],
@@ -170,7 +193,7 @@ def run(
     opened = Store(chats or default_path())
     keys = keymap.read_keymap(keymap.default_path(), known_ids())
     told = ChatSettings(opened, settings or {}, system)
-    session = Session(pair, options, told, opened_by(), keys, serve, api_key, allow_origins)
+    session = Session(start.pair, options, told, opened_by(), keys, serve, api_key, allow_origins)
     app = ChatApp(session)
 
     def say(text: str) -> None:
@@ -184,7 +207,7 @@ def run(
         else:
             app.call_from_thread(show)
 
-    session.open_engine = opened_by(say=say, on_loss=tell_loss)
+    session.open_engine = start.opening(opened_by(say=say, on_loss=tell_loss, disturbs=app.disturbs))
     try:
         app.run()
     finally:

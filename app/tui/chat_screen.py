@@ -29,7 +29,8 @@ from app.tui.background.editor_access import EditorAccess
 from app.tui.background.engine_host import EngineHost
 from app.tui.background.titles import Titles
 from app.tui.background.unsent import Unsent
-from app.tui.commands import bindings, parse
+from app.tui.command_search import parse
+from app.tui.commands import bindings
 from app.tui.completion import complete
 from app.tui.pieces import clean
 from app.tui.session import Session
@@ -41,8 +42,6 @@ from app.tui.widgets.prompt import PromptBox
 from app.tui.widgets.status import StatusLine
 from app.tui.widgets.transcript import Transcript
 from runtime.core.errors import SlipstreamError
-
-WIDE = 120  # columns; from this width on the graphs are shown at the start
 
 
 class ChatScreen(Screen[None]):
@@ -101,7 +100,6 @@ class ChatScreen(Screen[None]):
     async def on_mount(self) -> None:
         """Start loading the model and show an empty chat meanwhile."""
         self.prompt.focus()
-        self.set_class(self.app.size.width >= WIDE, "-panel")
         models.load(self, self.session.pair)
         await self.show_chat()
         if remark := self.session.store.remark:
@@ -168,10 +166,10 @@ class ChatScreen(Screen[None]):
 
     async def action_take_offered(self) -> None:
         """Run the command that the line above the prompt offers."""
-        if self.offered is None:
+        if self.offered is None or not self.offered.command:
             self.notify("Nothing is offered now.")
         else:
-            await self.attempt(HANDLERS[self.offered.command], self, "")
+            await self.attempt(HANDLERS[self.offered.command], self, self.offered.argument)
 
     def action_stop(self) -> None:
         """End the first of these that is active: suggestions, waiting messages, the reply, a model load, the rewriting
@@ -214,7 +212,7 @@ class ChatScreen(Screen[None]):
     @on(Markdown.LinkClicked)
     def copy_link(self, event: Markdown.LinkClicked) -> None:
         """Copy a link from a reply, and do not open it."""
-        messages.copy_text(self, event.href, f"address {event.href}")
+        messages.copy_link(self, event.href)
 
     # From the engine
 

@@ -1,4 +1,4 @@
-"""Settings for replies in three layers: the model's defaults, the settings for all chats, and those of one chat.
+"""Settings for replies in four layers: Slipstream's defaults, the model's own, those for all chats, those of one chat.
 
 Knows names of settings, and the store for the settings of all chats; knows no widgets.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Any
 
 from app.chats.store import Store
@@ -28,6 +29,15 @@ KEPT_VALUES, KEPT_SYSTEM = "settings", "system"  # preference names of the setti
 
 Value = float | str | None
 Values = Mapping[str, Value]  # by a setting's name
+
+
+class Source(StrEnum):
+    """Where the value of a setting comes from."""
+
+    USUAL = "Slipstream's default"
+    OWN = "the model"
+    ALL_CHATS = "all chats"
+    THIS_CHAT = "this chat"
 
 
 @dataclass(slots=True)
@@ -53,14 +63,14 @@ class ChatSettings:
         self.store.set_preference(KEPT_SYSTEM, text)
         self.given_system = None
 
-    def layers(self, pair: Pair, chosen: Values) -> list[tuple[str, Values]]:
+    def layers(self, pair: Pair, chosen: Values) -> list[tuple[Source, Values]]:
         """Return the layers of settings with their names; later ones override earlier ones."""
-        usual = {name: getattr(Sampling(**pair.sampling_defaults), name) for name in SAMPLING_NAMES}
-        return [
-            ("the model's own", {**usual, "max_tokens": None, WHEN_FULL: ASK}),
-            ("for all chats", self.for_all),
-            ("in this chat", chosen),
-        ]
+        layers = (usual_values(), own_values(pair), self.for_all, chosen)
+        return list(zip(Source, layers, strict=True))
+
+    def source(self, name: str, pair: Pair, chosen: Values) -> tuple[Value, Source]:
+        """Return the effective value of a setting and the layer that it comes from."""
+        return [(layer[name], who) for who, layer in self.layers(pair, chosen) if name in layer][-1]
 
     def values(self, pair: Pair, chosen: Values) -> dict[str, Value]:
         """Return the effective value of each setting."""
@@ -82,7 +92,7 @@ class ChatSettings:
 
     def told(self, pair: Pair, chosen: Values, system: str) -> list[str]:
         """Return the settings that differ from the model's defaults, in a word or two each."""
-        own = self.layers(pair, {})[0][1]
+        own = {**usual_values(), **own_values(pair)}
         other = [f"{name} {value}" for name, value in self.values(pair, chosen).items() if value != own[name]]
         return [*other, *["system prompt"] * bool(system)]
 
@@ -106,6 +116,19 @@ class ChatSettings:
         value = self.values(pair, changed)[name]
         where = "in all chats that say nothing else" if everywhere else "in this chat"
         return changed, f"{name} is {'none' if value is None else value} {where} from now on."
+
+
+def usual_values() -> dict[str, Value]:
+    """Return Slipstream's default of each setting."""
+    usual = Sampling()
+    return {name: getattr(usual, name) for name in SAMPLING_NAMES} | {"max_tokens": None, WHEN_FULL: ASK}
+
+
+def own_values(pair: Pair) -> dict[str, Value]:
+    """Return the settings that a registry or the model's file names, and those that differ from the defaults."""
+    usual = usual_values()
+    own = pair.sampling_defaults.items()
+    return {name: value for name, value in own if name in pair.named or value != usual[name]}
 
 
 def changed_values(values: Values, name: str, word: str) -> dict[str, Value]:
@@ -153,8 +176,11 @@ def parse_number(name: str, word: str) -> float | None:
 def readable(text: str) -> dict[str, Value]:
     """Return the known settings in stored JSON; those of other versions are left out."""
     try:
-        found = json.loads(text) if text else {}
+        return known_values(json.loads(text) if text else {})
     except ValueError:
         return {}
-    is_value = isinstance(found, dict)
-    return {name: found[name] for name in SETTING_NAMES if name in found} if is_value else {}
+
+
+def known_values(found: object) -> dict[str, Value]:
+    """Return the known settings in a stored object; {} for anything else."""
+    return {name: found[name] for name in SETTING_NAMES if name in found} if isinstance(found, dict) else {}

@@ -5,16 +5,9 @@ Knows names; runs nothing.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from textual.binding import Binding
-
-from runtime.core.errors import SettingsError
-
-TELLING = 3  # letters; from this length on the words of the help texts are searched, too
-WORD = re.compile(r"/([a-z]+|\?)(?:\s+(.*))?\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +43,6 @@ COMMANDS = (
         "ctrl+t",
         "Tokens",
         "Colour the tokens by the drafter that guessed them",
-        footer=True,
         aliases=("colours", "colors", "highlight"),
     ),
     Command(
@@ -76,6 +68,7 @@ COMMANDS = (
         "Model",
         "Load another model, fetched first where it is not here",
         "[pair, GGUF file or hf:owner/repo]",
+        footer=True,
         aliases=("models", "load", "use", "switch", "run"),
     ),
     Command(
@@ -101,14 +94,29 @@ COMMANDS = (
         "[model] [question]",
         aliases=("versus", "side", "both"),
     ),
-    Command("continue", "", "Continue", "Go on with the last reply where it stopped", aliases=("more", "go")),
+    Command("continue", "ctrl+s", "Continue", "Continue the last reply where it stopped", aliases=("more", "go")),
     Command(
         "room",
         "",
         "Make room",
         "Leave the oldest turns out when the context is full, in this chat or with --default in all",
         "[--default]",
-        aliases=("context", "trim", "compact", "forget"),
+        aliases=("trim", "compact", "forget"),
+    ),
+    Command(
+        "context",
+        "",
+        "Context",
+        "Load this model again with another length of context; what it costs in memory is shown before",
+        "[tokens]",
+        aliases=("ctx", "window", "length"),
+    ),
+    Command(
+        "delete-turn",
+        "",
+        "Delete turn",
+        "Delete the last question with its reply; x deletes the selected one",
+        aliases=("drop", "erase"),
     ),
     Command(
         "diff",
@@ -132,7 +140,7 @@ COMMANDS = (
         "system",
         "f6",
         "System prompt",
-        "What the model is told before this chat, or with --default before all new ones",
+        "Instructions for the model in this chat, or with --default in all new ones",
         "[--default] [text, @template or none]",
         aliases=("role", "persona", "instructions", "prompt"),
     ),
@@ -165,8 +173,16 @@ COMMANDS = (
         "settings",
         "",
         "Settings",
-        "What holds in this chat, and what says so",
+        "Every setting of this chat and where it comes from; Enter changes one",
         aliases=("config", "options", "status", "preferences"),
+    ),
+    Command(
+        "preset",
+        "",
+        "Preset",
+        "A model, a system prompt and settings under one name: use, save or remove one",
+        "[name, save name or remove name]",
+        aliases=("profile", "assistant", "character"),
     ),
     Command("history", "ctrl+r", "History", "Search what you said before", aliases=("search", "before")),
     Command("editor", "f7", "Editor", "Write in the program that $EDITOR names", aliases=("vim", "nano", "emacs")),
@@ -199,46 +215,3 @@ def bindings() -> list[Binding]:
         for each in COMMANDS
         if each.key
     ]
-
-
-def parse(text: str) -> tuple[Command, str] | None:
-    """Return the slash command in a text and its argument, or None for a question.
-
-    Raises SettingsError naming the nearest commands.
-    """
-    if not (match := WORD.match(text.strip())):
-        return None
-    for command in COMMANDS:
-        if command.name == match[1]:
-            return command, (match[2] or "").strip()
-    raise SettingsError(f"There is no command /{match[1]}. {meant(match[1])} To say it, begin with a space.")
-
-
-def matching(typed: str) -> list[Command]:
-    """Return the commands that match a typed beginning, the best first: by name, by alias and, from a few letters on,
-    by a word of the help.
-    """
-    ranked = ((rank(each, typed.lower()), each) for each in COMMANDS)
-    return [each for found, each in sorted(ranked, key=lambda one: one[0] or 0) if found is not None]
-
-
-def rank(command: Command, typed: str) -> int | None:
-    """Return how well the letters match the command, 0 for its name; None for no match."""
-    if command.name == typed:
-        return 0
-    if command.name.startswith(typed):
-        return 1
-    if any(alias.startswith(typed) for alias in command.aliases):
-        return 2
-    words = re.findall("[a-z]+", f"{command.title} {command.help}".lower())
-    return 3 if len(typed) >= TELLING and any(word.startswith(typed) for word in words) else None
-
-
-def meant(typed: str) -> str:
-    """Return a sentence that suggests the nearest commands."""
-    by_word = {alias: command.name for command in COMMANDS for alias in (*command.aliases, command.name)}
-    close = get_close_matches(typed, list(by_word), n=2, cutoff=0.7)
-    names = [each.name for each in matching(typed)[:2]] or [by_word[word] for word in close]
-    if not names:
-        return "Nothing here is called anything like it: / alone lists what there is."
-    return f"Did you mean {' or '.join(f'/{name}' for name in dict.fromkeys(names))}?"

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from app.tui.commands import matching
+from app.tui.command_search import NAME as COMMAND_NAME
+from app.tui.command_search import matching
 
-NAME = re.compile(r"/([a-z]*|\?)\Z")
-ARGUMENT = re.compile(r"/([a-z]+) +(.*)\Z")
+NAME = re.compile(rf"/({COMMAND_NAME}|)\Z")
+ARGUMENT = re.compile(rf"/({COMMAND_NAME}) +(.*)\Z")
 OPTIONAL = re.compile(r"\[[^\]]*\]")
 FILE = re.compile(r'(?<!\S)@(?:"([^"\n]*)|(\S*))\Z')
 

@@ -22,7 +22,6 @@ ALIKE_LETTERS = 0.6  # the same by letters, for a short file, where every line m
 SHORT = 2000  # letters
 AROUND = 3  # lines shown around a change
 FENCE = re.compile(r"^(`{3,}|~{3,})([^`\n]*)$", re.MULTILINE)
-MOST_SPANS = 100  # spans of a reply that are compared with a file
 LEFT_OUT = re.compile(r"(\.\.\.|…).*\b(rest|existing|unchanged|remain\w*|same|omitted)\b|"
                       r"\b(rest|existing|unchanged|remain\w*|same|omitted)\b.*(\.\.\.|…)", re.IGNORECASE)  # fmt: skip
 
@@ -81,7 +80,7 @@ def closest_span(answer: str, text: str) -> tuple[float, str]:
     Markdown would end a block at the first inner fence. Returns (0.0, "") if the span is more similar to one of the
     file's own code blocks.
     """
-    spans = [*islice(spans_in(answer), MOST_SPANS), unfenced(answer, text)]
+    spans = [*islice(spans_in(answer), 100), unfenced(answer, text)]
     share, span = max((likeness(text, span), span) for span in spans)
     is_part = any(likeness(part, span) > share for part in code_blocks(text))
     return (0.0, "") if is_part else (share, span)

@@ -18,6 +18,7 @@ from runtime.speculative.control.reasons import Code, Reason
 
 ALONE = 1.05  # replies per pass, up to which they are not shown
 LEAST = 40  # tokens, below which a ratio is not meaningful
+FEWEST = 20  # draft tokens, below which no acceptance rate is meaningful
 FEW = 8  # passes, from which on a mostly plain reply is explained in a sentence
 DISTURBED = 0.15  # share of the time taken by other programs, from which on a ratio is not meaningful
 
@@ -52,9 +53,14 @@ def times(stats: Stats) -> float | None:
     return (stats.times_plain or None) if is_fair else None
 
 
+def acceptance(stats: Stats) -> float | None:
+    """Return the acceptance rate; None after too few draft tokens."""
+    return stats.acceptance_rate if stats.draft_n >= FEWEST else None
+
+
 def guesses_per_pass(stats: Stats) -> float:
-    """Return the mean number of draft tokens per pass; tokens per pass are 1 plus the accepted ones."""
-    return stats.draft_n / stats.n_passes if stats.n_passes else 0.0
+    """Return the mean number of draft tokens per pass; 0 after too few draft tokens."""
+    return stats.draft_n / stats.n_passes if stats.n_passes and stats.draft_n >= FEWEST else 0.0
 
 
 def source(drafter: str) -> str:
@@ -78,34 +84,39 @@ def is_elsewhere(stats: Stats) -> bool:
     return bool(stats.told) or stats.drafters[ELSEWHERE] > 0
 
 
-def summary(stats: Stats, n_ctx: int, memory_level: str = "OK") -> list[str]:
-    """Return each number in a word or two, the most important first."""
-    if not stats.predicted_n:
-        return []
-    told = speed(stats, memory_level)
-    if stats.prompt_n or not is_elsewhere(stats):  # another server may not report the prompt length
-        told.append(f"context {stats.prompt_n + stats.predicted_n}/{n_ctx}")
-    if stats.draft_n or not is_elsewhere(stats):
-        told.append(f"{stats.tokens_per_target_pass:.1f} tokens/pass")
-    if stats.draft_n:
-        told.append(f"{guesses_per_pass(stats):.1f} guesses/pass")
-    if stats.memory_bytes:
-        told.append(f"{stats.memory_bytes / 2**20:.0f} MiB")
-    return told
+def summary(stats: Stats, n_ctx: int) -> list[str]:
+    """Return each number of a reply in a word or two, the most important first."""
+    return [*speed(stats), *usage(stats, n_ctx), *by_pass(stats)] if stats.predicted_n else []
 
 
-def speed(stats: Stats, memory_level: str = "OK") -> list[str]:
+def speed(stats: Stats) -> list[str]:
     """Return the most important numbers: the speed, its ratio to plain decode, and the acceptance rate."""
-    told = [f"{stats.predicted_per_second:.0f} tok/s"] + [f"memory {memory_level}"] * (memory_level != "OK")
+    told = [f"{stats.predicted_per_second:.0f} tok/s"]
     if (ratio := times(stats)) is not None:
         told.append(f"{ratio:.2f}× as fast")
     elif stats.held_up >= DISTURBED:
         told.append("busy machine")
     if stats.replies_per_pass > ALONE:
         told.append(f"{stats.replies_per_pass:.1f} replies/pass")
-    if stats.draft_n or not is_elsewhere(stats):
-        told.append(f"{stats.acceptance_rate:.0%} of guesses right" if stats.draft_n else "no guesses")
+    if (right := acceptance(stats)) is not None:
+        told.append(f"{right:.0%} of guesses right")
+    elif not stats.draft_n and stats.predicted_n >= LEAST and not is_elsewhere(stats):
+        told.append("no guesses")
     return told
+
+
+def usage(stats: Stats, n_ctx: int) -> list[str]:
+    """Return how much of the context and of memory is used."""
+    is_known = stats.prompt_n or not is_elsewhere(stats)  # another server may not report the prompt length
+    told = [f"context {stats.prompt_n + stats.predicted_n}/{n_ctx}"] if is_known and stats.predicted_n else []
+    return told + ([f"{stats.memory_bytes / 2**20:.0f} MiB"] if stats.memory_bytes else [])
+
+
+def by_pass(stats: Stats) -> list[str]:
+    """Return the tokens and the draft tokens per pass; none if there were hardly any draft tokens."""
+    if not (guesses := round(guesses_per_pass(stats), 1)):
+        return []
+    return [f"{stats.tokens_per_target_pass:.1f} tokens/pass", f"{guesses:.1f} guesses/pass"]
 
 
 def line(stats: Stats) -> str:
@@ -114,14 +125,12 @@ def line(stats: Stats) -> str:
 
 
 def sentence(stats: Stats, engine: SharedEngine | None) -> str:
-    """Return a warning: drafters dropped for lack of memory, or the reason for few drafts."""
+    """Return a fault: drafters dropped for lack of memory, a missing part of the pair, or a drafter that failed."""
     if engine is not None and engine.given_up:
         return f"memory is {engine.memory_level}: {engine.given_up}"
-    if engine is not None and engine.facts.left_out and not stats.steps:
-        return str(engine.facts.left_out)
-    if stats.reason is None:
-        return ""
-    return f"{'most passes had no guess' if stats.draft_n else 'no guesses'}: {stats.reason.text}"
+    if engine is not None and engine.facts.faults and not stats.steps:
+        return str(engine.facts.faults)
+    return stats.reason.text if stats.reason is not None and stats.reason.code == "draft-error" else ""
 
 
 def kept(stats: Stats) -> dict[str, Any]:
@@ -136,7 +145,30 @@ def kept(stats: Stats) -> dict[str, Any]:
         "reason": [stats.reason.code, stats.reason.text] if stats.reason is not None else None,
         "memory_bytes": stats.memory_bytes,
         "passes": [[len(list(run)), *key] for key, run in runs],
+        "guess_seconds": guess_seconds(stats),
         "told": [[each.n_tokens, each.n_drafted, each.n_accepted, each.own_seconds] for each in stats.told],
+    }
+
+
+def guess_seconds(stats: Stats) -> dict[str, float]:
+    """Return the mean seconds of a draft token, by drafters."""
+    drafted = [each for each in stats.steps if each.n_drafted]
+    totals = {each.drafter: Stats(steps=[one for one in drafted if one.drafter == each.drafter]) for each in drafted}
+    return {drafter: round(own.draft_seconds / own.draft_n, 7) for drafter, own in totals.items()}
+
+
+def measured(stats: Stats) -> dict[str, Any]:
+    """Return a reply's numbers for people and programs, such as an export."""
+    return {
+        "prompt_tokens": stats.prompt_n,
+        "tokens": stats.predicted_n,
+        "passes": stats.n_passes,
+        "tokens_per_second": round(stats.predicted_per_second, 2),
+        "plain_tokens_per_second": round(stats.plain_per_second, 2),
+        "drafted": stats.draft_n,
+        "accepted": stats.draft_n_accepted,
+        "prompt_seconds": round(stats.prompt_seconds, 3),
+        "decode_seconds": round(stats.decode_seconds, 3),
     }
 
 
@@ -145,11 +177,12 @@ def stats_of(facts: Mapping[str, Any]) -> Stats:
     told = facts.get("numbers")
     if not told:
         return Stats()
-    n = sum(run[0] for run in told["passes"]) or 1
-    seconds, own, together = told["seconds"] / n, told["own_seconds"] / n, told["together"]
+    n_passes = sum(run[0] for run in told["passes"]) or 1
+    seconds, own, together = told["seconds"] / n_passes, told["own_seconds"] / n_passes, told["together"]
+    guess = told.get("guess_seconds", {})
     steps = [
-        Pass(seconds, tuple(drafters), drafted, accepted, tokens, own_seconds=own, n_together=together)
-        for length, drafters, drafted, accepted, tokens in told["passes"]
+        Pass(seconds, tuple(names), k, right, n, guess.get("+".join(names), 0.0) * k, 0.0, own, together)
+        for length, names, k, right, n in told["passes"]
         for _ in range(length)
     ]
     reason = told["reason"]

@@ -8,10 +8,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from app.chats.authors import LOADS, Facts, signed
 from app.chats.branch import ChatBranch
+from app.chats.recent import RECENT, names_in
 from app.chats.store import Store
 from app.tui.chat_settings import ChatSettings
 from app.tui.shared_engine import SharedEngine
@@ -22,10 +24,10 @@ if TYPE_CHECKING:  # a web server is slow to import, and most chats serve nobody
     from app.server.command import ServerSettings
     from app.tui.serving import Serving
 
-OpenEngine = Callable[[Pair, Options, Callable[[str, float], bool]], Engine]
+OpenEngine = Callable[..., Engine]  # of a pair, options, a function for progress, and seeks: whether to search a draft
 
 LOG = 1000  # lines
-RECENT, REMEMBERED = "recent models", 8  # preference name of the recently loaded models, and their number
+REMEMBERED = 8  # recently loaded models
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class Session:
     serve: ServerSettings | None = None  # settings of the server for editors, if there is to be one
     api_key: str = ""  # required from editors
     allow_origins: tuple[str, ...] = ()  # apps and pages that need no key
+    sized: dict[Pair, Pair] = field(default_factory=dict)  # pairs with a context chosen here -> before that
     engine: SharedEngine | None = None  # of `pair`; None before any is open
     serving: Serving | None = None  # once there is an engine
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG))
@@ -52,12 +55,39 @@ class Session:
     @property
     def recent(self) -> list[str]:
         """The recently loaded models, the latest first: pairs by name, files by path."""
-        return [name for name in self.store.preference(RECENT).split("\n") if name]
+        return names_in(self.store.preference(RECENT))
+
+    @property
+    def model(self) -> str:
+        """The name that loads the current pair again."""
+        return str(self.signature()[LOADS])
+
+    def signature(self, pair: Pair | None = None) -> Facts:
+        """Return the facts of replies that name a pair, the current one by default, with any length of context."""
+        return signed(self.sized.get(pair or self.pair, pair or self.pair))
+
+    def resized(self, n_ctx: int) -> Pair:
+        """Return the current pair with that length of context, which is not shortened when it is opened."""
+        before = self.sized.get(self.pair, self.pair)
+        pair = replace(before, context=n_ctx)
+        self.sized[pair] = before
+        return pair
+
+    def options_for(self, pair: Pair) -> Options:
+        """Return the options to open a pair with."""
+        return replace(self.options, n_ctx=pair.context) if pair in self.sized else self.options
+
+    def is_loaded(self, pair: Pair) -> bool:
+        """Return whether that pair answers now, with any length of context and any draft found for its file."""
+        here = self.sized.get(self.pair, self.pair)
+        is_file = pair.context == here.context == AS_TRAINED  # its name may be Ollama's
+        models = [(each.target.absolute(), each.upstream, each.upstream_model) for each in (here, pair)]
+        return self.engine is not None and models[0] == models[1] and (is_file or here.name == pair.name)
 
     def take(self, pair: Pair) -> None:
         """Record that this pair answers from now on, also for later starts."""
         self.pair = pair
-        name = pair.name if pair.context != AS_TRAINED else str(pair.target.absolute())
+        name = self.model
         self.store.set_preference(
             RECENT, "\n".join([name, *(each for each in self.recent if each != name)][:REMEMBERED])
         )

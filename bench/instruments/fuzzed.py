@@ -41,7 +41,7 @@ from runtime.loading.profile_cache import ProfileCache
 from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import HubError
 from runtime.models.registry import load_registry
-from runtime.speculative.control.kept import kept, take_up
+from runtime.speculative.control.kept import kept, restore
 
 ODD: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, 10**40, -(10**40), 1e308, -1e-300, 0.5, "", "x", "\ud800", "0",
@@ -134,14 +134,13 @@ def read_template(rng: random.Random) -> str:
     try:
         ChatTemplate(template(rng), "<s>", "</s>").render([Message("user", "Hi"), Message("assistant", "x")])
     except TemplateError as error:
-        return said(str(error))
+        return check_refusal(str(error))
     return "read"
 
 
-def said(sentence: str) -> str:
+def check_refusal(sentence: str) -> str:
     """Return the outcome of a refusal, after checking that it is one line."""
-    assert sentence
-    assert len(sentence) < 2000
+    assert 0 < len(sentence) < 2000
     assert "\n" not in sentence
     return "refused"
 
@@ -203,16 +202,14 @@ def read_request(rng: random.Random) -> str:
         tasks = [task.tokenized(engine) for task in request.tasks(engine)]
         request.formatter(engine, [task.prompt_ids for task in tasks])
     except ValidationError as error:
-        return said(str(from_validation(error)))
+        return check_refusal(str(from_validation(error)))
     except (ApiError, SlipstreamError) as error:
-        return said(str(as_api_error(error)))
+        return check_refusal(str(as_api_error(error)))
     return "read"
 
 
 def read_measurements(rng: random.Random) -> str:
-    """Return the outcome for files of measurements: invalid ones are ignored without an error, and accepted ones are
-    usable.
-    """
+    """Return the outcome for files of measurements: invalid ones are ignored, and accepted ones are usable."""
     controller = controller_for(TRACE, 2)
     with TemporaryDirectory() as folder:
         cache = ProfileCache("x", Path(folder))
@@ -223,7 +220,7 @@ def read_measurements(rng: random.Random) -> str:
         cache.read_as(Exactness)
     assert measured is None or all(seconds > 0 for seconds in measured.pass_seconds.values())
     mutated = odder(KNOWN, rng)
-    take_up(controller, mutated if isinstance(mutated, dict) else {})
+    restore(controller, mutated if isinstance(mutated, dict) else {})
     controller.begin(0)
     assert all(0 <= chance <= 1 for state in controller.states.values() for chance in state.acceptance.chances)
     return "refused" if measured is None else "read"
@@ -254,7 +251,7 @@ def read_hub(rng: random.Random) -> str:
         try:
             Hub("http://hub.test").search("small")
         except HubError as error:
-            return said(str(error))
+            return check_refusal(str(error))
     return "read"
 
 

@@ -138,16 +138,18 @@ def add_block(writer: GGUFWriter, shape: HeadShape) -> None:
         writer.add_sliding_window_pattern([i % 2 == 0 for i in range(shape.depth)])
 
 
-def said_both_ways(pair: Pair, drafter: str, sampling: Sampling, slots: int) -> tuple[list[tuple[int, ...]], int]:
+def replies_with_and_without(
+    pair: Pair, drafter: str, sampling: Sampling, slots: int
+) -> tuple[list[tuple[int, ...]], int]:
     """Return the replies to PROMPT without drafts and with three tokens of that drafter per pass, and the number of
     draft tokens.
     """
     options = Options(512, fixed_k=3, threads=1, slots=slots)
-    said, n_drafted = list[tuple[int, ...]](), 0
+    collected, n_drafted = list[tuple[int, ...]](), 0
     for drafters in ((), (drafter,)):
         engine = LoadedEngine(pair, replace(options, drafters=drafters))
         chunks = list(engine.reply(Ids(PROMPT), sampling, 40))
-        said.append(tuple(token for chunk in chunks for token in chunk.tokens))
+        collected.append(tuple(token for chunk in chunks for token in chunk.tokens))
         n_drafted = chunks[-1].stats.draft_n if chunks[-1].stats else 0
         engine.close()
-    return said, n_drafted
+    return collected, n_drafted

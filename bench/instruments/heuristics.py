@@ -23,8 +23,8 @@ HEURISTICS: dict[str, Mapping[str, float]] = {
         "least_plain_interval": NEVER,
         "most_plain_interval": NEVER,
     },
-    "a drafter is disabled by the sum of its losses": {"patience": NEVER},
-    "it has less to lose the next time": {"patience_used": 0.0},
+    "a drafter is disabled by the sum of its losses": {"tolerated_loss": NEVER},
+    "it has less to lose the next time": {"loss_kept": 0.0},
     "its cooldown doubles": {"most_cooldown": 64},
     "gains pay for probes": {"earned_share": 0.0},
     "a new drafter is probed on credit": {"first_probes": -NEVER},
@@ -37,7 +37,7 @@ HEURISTICS: dict[str, Mapping[str, float]] = {
     "an offset follows the last tokens": {"offset_step": 0.0},
     "the offset fades": {"offset_decay": 1.0},
     "a change of one width's time is all widths'": {"shared_drift": 0.0},
-    "more sequences in a pass make beliefs old": {"company_change": NEVER},
+    "more sequences in a pass make beliefs old": {"batch_change": NEVER},
     "a pass is shared again now and then": {"apart_passes": NEVER},
     "drafters are valued only when there is news": {"news": -1.0},
     "values are settled in rounds": {"rounds": 1},
@@ -78,7 +78,7 @@ def recorded_seconds(traces: Sequence[Trace]) -> Seconds:
     return alone, {f"4 times {trace.name}": 1 / times_plain([trace] * 4) for trace in traces}
 
 
-def made_up_seconds(n_tokens: int, n_seeds: int) -> Seconds:
+def synthetic_seconds(n_tokens: int, n_seeds: int) -> Seconds:
     """Return the seconds of each synthetic world of one text, and of concurrent texts, summed over its seeds."""
     alone, joint = dict[str, float](), dict[str, float]()
     for seed in range(n_seeds):

@@ -56,5 +56,5 @@ def begin_training(engine: LoadedEngine) -> TrainerProcess:
 def rest(engine: LoadedEngine, training: TrainerProcess) -> None:
     """Run the work between two replies: store the rejected tokens, and let the training compute for a moment."""
     engine.tend()
-    training.go_on()
+    training.resume()
     time.sleep(IDLE)

@@ -18,7 +18,7 @@ from bench.instruments.ways import Answer, Job, Prompt, Way, WayError
 
 SPAWN = get_context("spawn")  # a fork would take one library's locks and threads into another's process
 ROUND_SECONDS = 30.0  # after these seconds the remaining prompts of a round are left out
-PATIENCE = 900.0  # maximal seconds to load, and for one answer
+TIMEOUT = 900.0  # maximal seconds to load, and for one answer
 OPENED = Answer("", 0, 0)
 
 
@@ -86,8 +86,8 @@ class Peer:
         try:
             if prompt is not None:
                 self._pipe.send(prompt)
-            if not self._pipe.poll(PATIENCE):
-                raise WayError(f"nothing came for {PATIENCE:g} seconds")
+            if not self._pipe.poll(TIMEOUT):
+                raise WayError(f"nothing came for {TIMEOUT:g} seconds")
             came: Answer | str = self._pipe.recv()
         except (EOFError, OSError):
             self._process.join(5)

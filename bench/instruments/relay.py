@@ -43,8 +43,8 @@ def take(source: socket.socket, late: SimpleQueue[Late], seconds: float) -> None
 def give(sink: socket.socket, late: SimpleQueue[Late]) -> None:
     """Send the queued data at its time, and then the end."""
     while True:
-        due, data = late.get()
-        time.sleep(max(0.0, due - time.perf_counter()))
+        send_at, data = late.get()
+        time.sleep(max(0.0, send_at - time.perf_counter()))
         with suppress(OSError):
             if data:
                 sink.sendall(data)

@@ -27,15 +27,15 @@ def serving(pair: str, more: list[str]) -> Iterator[str]:
     port = free_port()
     command = [sys.executable, "-m", "app.cli", "serve", pair, "--port", str(port), "--quiet", *more]
     # An unread pipe would fill up and block the server
-    with TemporaryFile("w+") as said, subprocess.Popen(command, stderr=said, text=True) as server:
+    with TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log, text=True) as server:
         try:
             wait_until_loaded(f"http://127.0.0.1:{port}", server)
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
             server.wait()
-            said.seek(0)
-            complaints = said.read().strip().splitlines()[1:]
+            log.seek(0)
+            complaints = log.read().strip().splitlines()[1:]
             print("\n".join(complaints) if complaints else "the server said nothing else")
 
 

@@ -18,7 +18,7 @@ from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.drafter_state import DraftOutcome
-from runtime.speculative.control.kept import kept, take_up
+from runtime.speculative.control.kept import kept, restore
 from runtime.speculative.control.traits import Traits
 
 MAX_K = 8
@@ -63,7 +63,7 @@ class Trace:
 class Proposed(NamedTuple):
     """The drafter's confidences at a position, and the number of tokens to verify."""
 
-    said: Sequence[float]  # confidences
+    confidences: Sequence[float]  # confidences
     k: int
     is_asked: bool
     is_probe: bool
@@ -86,12 +86,20 @@ def propose(controller: Controller, trace: Trace, place: int, room: int = MAX_K)
 
 def learn(controller: Controller, trace: Trace, place: int, proposed: Proposed, draft: float, verify: float) -> int:
     """Report the outcome and its times to the controller; return the number of generated tokens."""
-    said, k, is_asked, _ = proposed
-    right, n_rest = min(k, trace.run(place)), max(0, len(said) - 1)
-    rest = draft * n_rest * trace.rest / max(trace.draft_seconds(len(said)), 1e-12)
-    n_known = min(len(said), right + 1)
+    confidences, k, is_asked, _ = proposed
+    right, n_rest = min(k, trace.run(place)), max(0, len(confidences) - 1)
+    rest = draft * n_rest * trace.rest / max(trace.draft_seconds(len(confidences)), 1e-12)
+    n_known = min(len(confidences), right + 1)
     outcome = DraftOutcome(
-        NAME, said, n_known, trace.run(place, n_known), draft - rest, rest, n_rest, k > 0, is_probe=proposed.is_probe
+        NAME,
+        confidences,
+        n_known,
+        trace.run(place, n_known),
+        draft - rest,
+        rest,
+        n_rest,
+        k > 0,
+        is_probe=proposed.is_probe,
     )
     controller.learn([outcome] if is_asked else [], right + 1, draft, verify, draft + verify)
     return right + 1
@@ -101,7 +109,7 @@ def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
     """Run one step of the controller at a position; return (generated tokens, seconds)."""
     controller.begin(0)
     proposed = propose(controller, trace, place)
-    draft, verify = trace.draft_seconds(len(proposed.said)), trace.passes[proposed.k]
+    draft, verify = trace.draft_seconds(len(proposed.confidences)), trace.passes[proposed.k]
     came = learn(controller, trace, place, proposed, draft, verify)
     if proposed.k or controller.plain_passes.is_steady:
         controller.passes.learn((NAME,) if proposed.k else (), 1 + proposed.k, 0, verify)
@@ -148,7 +156,7 @@ class World:
         for trace in self.traces:
             if self.restarts:
                 known, controller = kept(controller), controller_for(trace)
-                take_up(controller, known)
+                restore(controller, known)
             total += adaptive(trace, controller)
         return total
 

@@ -42,12 +42,12 @@ class Together:
         width = len(live) + sum(each.k for each in proposed.values())
         verify, draft = first.pass_seconds(width), self._draft_seconds(list(proposed.values()))
         own = {i: controller.passes.shares[each.k] for i, each in proposed.items()}
-        n_said = sum(len(each.said) for each in proposed.values())
+        n_proposed = sum(len(each.confidences) for each in proposed.values())
         controller.passes.joint.learn_drafts([each.k for each in proposed.values()])
         controller.passes.learn((), width, 0, verify)
         for i, each in proposed.items():
             share = verify * own[i] / sum(own.values())
-            thought = draft * len(each.said) / max(n_said, 1)
+            thought = draft * len(each.confidences) / max(n_proposed, 1)
             self.places[i] += learn(controller, self.traces[i], self.places[i], each, thought, share)
         self.seconds += verify + draft
         self.n_drafted += width - len(live)
@@ -59,8 +59,8 @@ class Together:
     def _draft_seconds(self, proposed: Sequence[Proposed]) -> float:
         """Return the seconds of the draft passes, each with a token of every reply whose draft continues."""
         first, seconds = self.traces[0], 0.0
-        for depth in range(max(len(each.said) for each in proposed)):
-            n = sum(len(each.said) > depth for each in proposed)
+        for depth in range(max(len(each.confidences) for each in proposed)):
+            n = sum(len(each.confidences) > depth for each in proposed)
             seconds += (first.rest if depth else first.first) * (1 + FURTHER * (n - 1))
         return seconds
 

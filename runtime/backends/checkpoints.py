@@ -18,7 +18,7 @@ from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens
 
 PARTIAL = lib.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY  # all but the keys and values that can be truncated
-MOST_BYTES = 2**28  # of a conversation's checkpoints; more where memory has room, and two of them at any size
+MAX_BYTES = 2**28  # of a conversation's checkpoints; more where memory has room, and two of them at any size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +55,7 @@ class Checkpoints:
         size = lib.llama_state_seq_get_size_ext(self.handle, MAIN, PARTIAL)
         state = np.empty(size, dtype=np.uint8)
         if lib.llama_state_seq_get_data_ext(self.handle, state.ctypes.data_as(UINT8_P), size, MAIN, PARTIAL):
-            most = max(2, min(self.most, max(MOST_BYTES, self._room()) // max(1, size)))
+            most = max(2, min(self.most, max(MAX_BYTES, self._room()) // max(1, size)))
             first, *others = *self.all, Checkpoint(n, state)
             self.all = first, *others[-(most - 1) :]
 

@@ -32,7 +32,7 @@ class DflashBackend(HeadBackend):
         n_guessed = min(shape.n_tokens - 1, room, HEAD_ROWS - 1)
         self._block: Tokens = np.full(1 + n_guessed, shape.mask, dtype=np.int32)
         self._has_parts = lib.llama_model_rope_type(weights.handle) == lib.LLAMA_ROPE_TYPE_MROPE
-        target.shown.show(shape.layers, self.hear)
+        target.shown.show(shape.layers, self.feed)
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
         """Return logits [block, n_vocab]: row i predicts token i after `context`, independent of the tokens between.

@@ -22,7 +22,7 @@ class EagleBackend(HeadBackend):
         self, weights: LlamaModel, target: LlamaBackend, layers: tuple[int, ...], n_trails: int, room: int
     ) -> None:
         super().__init__(weights, target, len(layers) * target.model.n_embd, n_trails, room)
-        target.shown.show(layers, self.hear)
+        target.shown.show(layers, self.feed)
 
     def _taken(self, trail: Trail, states: Rows) -> Rows:
         self._make_room(trail, trail.n_cells, len(states))

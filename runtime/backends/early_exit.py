@@ -53,7 +53,7 @@ class EarlyExitBackend(LlamaBackend):
             raise EarlyExitError("its architecture cannot drop rejected tokens")
         self.nodes, self.n_layers = Nodes(), int(lib.llama_model_n_layer(model.handle))
         if self.n_layers < 2:
-            raise EarlyExitError("it has but one layer")
+            raise EarlyExitError("it has only one layer")
         self._n_low = 0
         super().__init__(model, n_ctx, n_rows, n_batch)
         try:
@@ -126,11 +126,11 @@ class EarlyExitBackend(LlamaBackend):
         ):
             return False
         n = min(self._n_low, 1 + k)
-        said = [int(context[-1]), *draft.tokens][:n]
+        expected = [int(context[-1]), *draft.tokens][:n]
         return (
             start + k < self.n_ctx
             and self._n_shared(context) == start
-            and self._held[start : start + n].tolist() == said
+            and self._held[start : start + n].tolist() == expected
         )
 
     def forward_early(self, context: Tokens, draft: Draft = NO_DRAFT, steer: Steer | None = None) -> Logits:
@@ -229,7 +229,7 @@ class EarlyExitBackend(LlamaBackend):
         self.reuses = np.array_equal(reusing, skipping)
         is_right = np.array_equal(skipping, in_vain) and np.array_equal(skipping[k:], before)
         return ExitCheck(
-            "" if is_right else "passes that skip layers do not give what they should with this build of llama.cpp",
+            "" if is_right else "passes that skip layers give wrong results with this build of llama.cpp",
             self.reuses,
         )
 
@@ -252,7 +252,7 @@ class EarlyExitBackend(LlamaBackend):
         is_same = few.shape == wide.shape and np.array_equal(few[:k, :n_words], wide[:k, :n_words])
         if not is_same or not np.array_equal(few[k:], wide[k:]):
             self.nodes.head = None
-            raise EarlyExitError("its head cannot be made narrower with this build of llama.cpp")
+            raise EarlyExitError("its head cannot be narrowed with this build of llama.cpp")
 
     def _sample(self, k: int) -> Tokens:
         """Return tokens for comparing passes: a context, `k` draft tokens and one more."""

@@ -26,7 +26,7 @@ from runtime.models.heads import HEAD_ROWS
 
 
 class HeadBackend:
-    """A head's context beside a target's: implements Backend, for one row at a time.
+    """A head's context, in addition to the target's: implements Backend, for one row at a time.
 
     Receives the states of every pass of the target. `forward` uses them for contexts that it `knows`, and starts from
     zero states for others. Close it before the target.
@@ -89,7 +89,7 @@ class HeadBackend:
     def resume(self, context: Tokens) -> None:
         """Do nothing: a head needs no preparation."""
 
-    def hear(self, tokens: Tokens, start: int, states: Rows) -> None:
+    def feed(self, tokens: Tokens, start: int, states: Rows) -> None:
         """Record the states [n - start, width] of `tokens` [n] from `start` on, which the target decoded."""
         n_shared, source = max(
             ((each.shared(tokens), each) for each in reversed(self._trails)), key=lambda each: each[0]
@@ -102,7 +102,7 @@ class HeadBackend:
                 trail.become(source)
             n_shared = trail.shared(tokens)
         self._use(trail)
-        trail.hear(tokens, start, states, n_shared)
+        trail.feed(tokens, start, states, n_shared)
 
     def rest(self, n_passes: int) -> None:
         """Ignore the target's next `n_passes`; the head may have to start again after them."""
@@ -127,10 +127,10 @@ class HeadBackend:
             nothing = np.zeros((1, trail.waiting.rows.shape[1]), dtype=np.float32)
             start = max(0, len(context) - 2)
             trail.start(start)
-            trail.hear(context[: start + 1], start, nothing)
+            trail.feed(context[: start + 1], start, nothing)
         n = max(trail.n_true(context), trail.n_cells)
         self._take_in(trail, context[: n + 1])
-        self._go_on(trail, context[n + 1 :])
+        self._decode_own(trail, context[n + 1 :])
         return self._logits()[-1:]
 
     def _trail(self, context: Tokens) -> Trail:
@@ -159,7 +159,7 @@ class HeadBackend:
         self._decode(trail, trail.n_cells, tokens, states)
         return [HeadStep(int(tokens[-1]), states[-1:].copy())]
 
-    def _go_on(self, trail: Trail, tokens: Tokens) -> None:
+    def _decode_own(self, trail: Trail, tokens: Tokens) -> None:
         """Decode the tokens behind the cells with the head's own states; rows that were decoded already are reused."""
         drafted = np.array([step.token for step in trail.steps[1:]], dtype=np.int32)
         n = common_prefix(drafted, tokens)

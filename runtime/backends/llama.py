@@ -136,7 +136,7 @@ class LlamaBackend(HeldConversations):
         return logits
 
     def _decode_asked(self, start: int, context: Tokens, draft: Draft) -> Logits:
-        """Decode `context` from position `start` on and the draft; return the logits of its last token and the draft."""
+        """Decode `context` from position `start` on and the draft; return the last token's and the draft's logits."""
         n, k = len(context), len(draft.tokens)
         if draft.parents is not None:
             self._decode_chain(start, n - 1, 0)

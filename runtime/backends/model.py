@@ -154,7 +154,7 @@ def repacked_by_name(facts: ModelFacts | None) -> Any:
 def check_file(path: Path) -> None:
     """Check a file as far as possible without the library. Raises ModelError."""
     if not path.exists():
-        raise ModelError(f"There is no file {path}. Check the path, or name a pair from models.toml.")
+        raise ModelError(f"There is no file {path}. Check the path, or name a model of `slipstream models list`.")
     try:
         require_plain(path)
         with path.open("rb") as file:

@@ -21,4 +21,4 @@ class MtpBackend(HeadBackend):
 
     def __init__(self, target: LlamaBackend, n_trails: int, room: int) -> None:
         super().__init__(target.model, target, target.model.n_embd, n_trails, room)
-        target.shown.show((), self.hear)
+        target.shown.show((), self.feed)

@@ -34,7 +34,7 @@ class NarrowHead:
     def narrow(self) -> bool:
         """Narrow the head before it is computed; return True. Raises RuntimeError if the node has changed."""
         if (self._node.src[0], self._node.ne[0]) != (self._whole, self._n_vocab):
-            raise RuntimeError("the head of llama.cpp's graph is another by now")
+            raise RuntimeError("the head of llama.cpp's graph has changed")
         self._node.src[0], self._node.ne[0] = ctypes.addressof(self._few), self.n_words
         self._is_narrow = True
         return True

@@ -74,14 +74,14 @@ class Nodes:
     def learn(self, context: Any, run: Run) -> None:
         """Record the graph during a pass over several rows, all of them outputs. Raises EarlyExitError."""
         if not knows_tensors():
-            raise EarlyExitError("this version of llama.cpp lays its tensors out otherwise")
+            raise EarlyExitError("this version of llama.cpp lays out its tensors differently")
         self._watch.clear()
         run()
         self._addresses, self._scheduler = list(self._watch), scheduler_of(context)
         tensors = [Tensor.from_buffer_copy(Tensor.from_address(address)) for address in self._addresses]
         buffers = {tensor.buffer for tensor in tensors if not tensor.view_src}
         if len(buffers) > 1 or not all(ggml.ggml_backend_buffer_is_host(buffer) for buffer in buffers):
-            raise EarlyExitError("its graph does not run on the CPU alone, and elsewhere this was not verified")
+            raise EarlyExitError("its graph does not run on the CPU only, and other devices are not supported")
         self._base, end = min(self._addresses), max(self._addresses) + ctypes.sizeof(Tensor)
         self._memory = np.ctypeslib.as_array((ctypes.c_int32 * ((end - self._base) // 4)).from_address(self._base))
         self._facts = np.concatenate(
@@ -97,7 +97,7 @@ class Nodes:
             at for at in stored if Tensor.from_address(at).ne[0] == tensors[0].ne[1]
         ]  # values' may be finer than rows
         if not self._indices:
-            raise EarlyExitError("llama.cpp does not tell which cells of the cache it fills")
+            raise EarlyExitError("llama.cpp does not report which cells of the cache it fills")
 
     def _places(self, addresses: list[int], offset: int) -> NDArray[np.int64]:
         """Return the places of a field of these nodes in `_memory`."""
@@ -118,7 +118,7 @@ class Nodes:
         offset = Tensor.flags.offset
         outputs = [self._nodes[self._addresses[i]] for i in (end, last)]
         if any((output.type, *output.ne) != (F32, *outputs[0].ne[:2], 1, 1) for output in outputs):
-            raise EarlyExitError("its layers do not hand on one row of 32-bit floats per token")
+            raise EarlyExitError("its layers do not output one row of 32-bit floats per token")
         self._exit = Exit(
             self._addresses[end], self._addresses[last], self._places(lower, offset), self._places(upper, offset)
         )
@@ -130,7 +130,7 @@ class Nodes:
             if ggml.ggml_op_name(tensor.op) == b"MUL_MAT" and Tensor.from_address(tensor.src[0]).name in HEADS:
                 few = Tensor.from_buffer_copy(Tensor.from_address(tensor.src[0]))
                 return NarrowHead(address, Tensor.from_address(address), few, n_words)
-        raise EarlyExitError("its head is not told in llama.cpp's graph")
+        raise EarlyExitError("its head cannot be found in llama.cpp's graph")
 
     def _leading_to(self, start: int, end: int) -> list[int]:
         """Return the numbers of the nodes after node `start`, up to `end`, that are needed only through `end`."""
@@ -191,9 +191,7 @@ class Nodes:
             self._restore()
             left, self._script = self._script, deque()
         if self._error or left:
-            raise self._error or ModelError(
-                "A pass was not made as it was asked for. Leave 'layerskip' out of the drafters."
-            )
+            raise self._error or ModelError("A pass did not run as requested. Leave 'layerskip' out of the drafters.")
         return not self._was_left
 
     def _visit(self, address: int) -> bool:
@@ -219,7 +217,7 @@ class Nodes:
             (address, self.width, n_rows, 1, 1) for address in addresses
         ]:
             raise ModelError(
-                "llama.cpp's graph is not the one that was learned at load. Leave 'layerskip' out of the drafters."
+                "llama.cpp's graph is not the one recorded at load. Leave 'layerskip' out of the drafters."
             )
         if cells is not None and not np.array_equal(self._filled(n_rows), cells):
             self._script.clear()

@@ -23,7 +23,7 @@ from runtime.core.draft import Tokens
 from runtime.drafters.reply_store import close_to_others, make_private_folder
 
 BLOCK = 64  # tokens
-PATIENCE = 0.5  # seconds to wait for another process that writes
+LOCK_TIMEOUT = 0.5  # seconds to wait for another process that writes
 EMPTY: NDArray[np.uint8] = np.zeros(0, np.uint8)
 ON_DISK = np.dtype("<i4")
 SCHEMA = """
@@ -71,7 +71,7 @@ class PrefixIndex:
     def opened(self) -> Iterator[sqlite3.Connection]:
         """Open the database for one transaction."""
         make_private_folder(self.place)
-        with closing(sqlite3.connect(self.path, PATIENCE)) as db:
+        with closing(sqlite3.connect(self.path, LOCK_TIMEOUT)) as db:
             close_to_others(self.path, 0o600)
             db.executescript(SCHEMA)
             with db:

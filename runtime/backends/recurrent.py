@@ -14,9 +14,9 @@ from runtime.backends.model import LlamaModel
 from runtime.backends.saved_states import SavedState
 from runtime.core.draft import Tokens
 
-MOST = 8  # checkpoints kept
+MAX_CHECKPOINTS = 8  # checkpoints kept
 BORDERS = 4  # checkpoints taken while a text is read
-SHORT = 32  # minimum tokens between two of them
+MIN_SPACING = 32  # minimum tokens between two of them
 TAIL = 8  # tokens at the end of a text without messages that may differ when it is read again
 
 
@@ -38,7 +38,7 @@ class RecurrentBackend(LlamaBackend):
         self.n_snapshots = int(lib.llama_n_rs_seq(self.handle))
         self.n_rewindable = self.n_ctx if self.n_snapshots else 0
         self._is_drafting = n_rows == 1
-        self.checkpoints = Checkpoints(self.handle, 2 if self._is_drafting else MOST, self._room)
+        self.checkpoints = Checkpoints(self.handle, 2 if self._is_drafting else MAX_CHECKPOINTS, self._room)
         self._n_droppable = 0  # rows of the last pass that can be dropped
 
     def _room(self) -> int:
@@ -91,11 +91,11 @@ class RecurrentBackend(LlamaBackend):
         These are after the last token of each message, and shortly before the end unless a message ends near it.
         """
         found = [start + n for n in message_ends(self._held[start:end], self.model.vocab.ends)]
-        if not found or found[-1] < end - SHORT:
+        if not found or found[-1] < end - MIN_SPACING:
             found.append(end - TAIL)
         kept: list[int] = []
         for border in reversed([found[0], *found[1:][1 - BORDERS :]]):
-            if border >= start + SHORT and (not kept or border <= kept[0] - SHORT):
+            if border >= start + MIN_SPACING and (not kept or border <= kept[0] - MIN_SPACING):
                 kept.insert(0, border)
         return kept
 

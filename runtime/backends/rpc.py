@@ -35,8 +35,8 @@ def require() -> None:
     """Check that the library was compiled with RPC. Raises SettingsError."""
     if not is_built_in():
         raise SettingsError(
-            "llama.cpp is compiled without RPC here, so there can be no workers. `slipstream doctor` has the command "
-            "that compiles it with that."
+            "llama.cpp is compiled without RPC here, so there can be no workers. `slipstream doctor` shows the command "
+            "that compiles it with RPC."
         )
 
 

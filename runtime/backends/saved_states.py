@@ -14,7 +14,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.checkpoints import MOST_BYTES, PARTIAL, Checkpoint, longest
+from runtime.backends.checkpoints import MAX_BYTES, PARTIAL, Checkpoint, longest
 from runtime.backends.pointers import UINT8_P
 from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens, common_prefix, usable
@@ -128,7 +128,7 @@ class SavedStates:
     def most_points(self, sequence: int) -> int:
         """Return the maximum number of checkpoints in a copy of a sequence, given the memory that each takes."""
         n_bytes = int(lib.llama_state_seq_get_size_ext(self.handle, sequence, PARTIAL))
-        return max(1, MOST_BYTES // max(1, n_bytes))
+        return max(1, MAX_BYTES // max(1, n_bytes))
 
     def point(self, n: int, sequence: int, spare: int) -> Checkpoint | None:
         """Return a checkpoint of the window cells after the first `n` tokens; `spare` is an empty sequence.

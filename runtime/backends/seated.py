@@ -152,7 +152,7 @@ class SeatedConversations(HeldConversations):
             seat.tokens[:n] = state.tokens
             self._map.take(seat, 0, n)
 
-    def _begin_anew(self) -> None:
+    def _compact(self) -> None:
         """Compact the cache: move all conversations to the front of the context."""
         self._leave_seat()
         held = [seat for seat in self._seats.all if seat.n_held]

@@ -10,7 +10,7 @@ from runtime.core.draft import Tokens, common_prefix, usable
 
 # Cell searches between two checks for idle cells. A conversation that decoded nothing in that time is no longer being
 # generated
-LOOK = 32
+IDLE_SEARCHES = 32
 
 
 class Seat:
@@ -62,7 +62,7 @@ class Seats:
     @property
     def recent(self) -> list[Seat]:
         """Seats whose conversations are being generated."""
-        return [seat for seat in self.all if seat is self.current or seat.used_at > self.n_looked - LOOK]
+        return [seat for seat in self.all if seat is self.current or seat.used_at > self.n_looked - IDLE_SEARCHES]
 
     def shares(self, context: Tokens, grain: int) -> dict[Seat, int]:
         """Return for each seat the number of leading tokens of `context[:-1]` that it has cached and may share."""

@@ -17,7 +17,7 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.saved_states import NEGLIGIBLE
 from runtime.backends.seated import SeatedConversations
-from runtime.backends.seats import LOOK, Seat, Seats
+from runtime.backends.seats import IDLE_SEARCHES, Seat, Seats
 from runtime.core.draft import Logits, Tokens
 from runtime.core.errors import StoppedError
 from runtime.models.cache_layout import shared_cells
@@ -169,12 +169,12 @@ class SharedBackend(SeatedConversations, LlamaBackend):
     def _own_seat(self, context: Tokens, shares: Mapping[Seat, int]) -> Seat | None:
         """Return the free seat whose conversation `context` continues; None where notably more is cached elsewhere."""
         own = max(
-            filter(partial(self._goes_on, context, shares), self._seats.free), key=shares.__getitem__, default=None
+            filter(partial(self._continues, context, shares), self._seats.free), key=shares.__getitem__, default=None
         )
         known = max(*shares.values(), self.saved.n_shared(context) - NEGLIGIBLE)
         return own if own is not None and shares[own] + NEGLIGIBLE >= known else None
 
-    def _goes_on(self, context: Tokens, shares: Mapping[Seat, int], seat: Seat) -> bool:
+    def _continues(self, context: Tokens, shares: Mapping[Seat, int], seat: Seat) -> bool:
         """Return whether `context` continues the seat's conversation, so that at most a rejected draft is lost."""
         if self.n_rows == 1:
             return seat.n_held > 0 and shares[seat] >= seat.n_held - NEGLIGIBLE
@@ -210,7 +210,8 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         """
         self._seats.n_looked += 1
         is_tidy = (
-            self._seats.n_looked % LOOK or self._map.top - sum(seat.n_held for seat in self._seats.recent) < UNTIDY
+            self._seats.n_looked % IDLE_SEARCHES
+            or self._map.top - sum(seat.n_held for seat in self._seats.recent) < UNTIDY
         )
         if self._map.n_left >= n and is_tidy:
             return
@@ -220,7 +221,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
             if seat not in recent or sum(each.n_held for each in self._seats.all) + n > self._n_cells:
                 self._vacate(seat)
         self._sit(current)
-        self._begin_anew()
+        self._compact()
 
     def _drop(self, start: int) -> int:
         """Remove positions from `start` on; cells with others behind them stay, but nothing attends to them."""

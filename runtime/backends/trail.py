@@ -115,7 +115,7 @@ class Trail:
         self.steps = []
         self.waiting.keep(0)
 
-    def hear(self, tokens: Tokens, start: int, states: Rows, n_shared: int | None = None) -> None:
+    def feed(self, tokens: Tokens, start: int, states: Rows, n_shared: int | None = None) -> None:
         """Record the states [rows, width] of `tokens` from position `start` on, which the target decoded.
 
         `n_shared` is the number of leading tokens that this trail has, where the caller knows it.

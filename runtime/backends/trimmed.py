@@ -65,7 +65,7 @@ def converter(kind: str) -> Any:
     number, block, size = next((number, *sizes) for number, (name, *sizes) in TYPES.items() if name == kind)
     traits = type_traits(number)
     if (traits.block, traits.size) != (block, size):
-        raise DraftError("this version of llama.cpp lays its types out otherwise")
+        raise DraftError("this version of llama.cpp lays out its types differently")
     address = traits.to_float
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address) if address else None
 
@@ -86,16 +86,16 @@ class Trimmed(LlamaBackend):
 
         Some architectures scale the vectors that they look up, but not those in their input.
         """
-        by_row = self._anew(tokens)
+        by_row = self._fresh_logits(tokens)
         for scale in (np.float32(1), np.sqrt(np.float32(self.words.width))):
             self.words.scale, self._takes_rows = scale, False
-            by_vector = self._anew(tokens)
+            by_vector = self._fresh_logits(tokens)
             self._takes_rows = True
             if np.array_equal(by_vector, by_row):
                 return
-        raise DraftError(f"{self.model.path.name} cannot be given the vectors of words with this build of llama.cpp")
+        raise DraftError(f"{self.model.path.name} cannot take embeddings as input with this build of llama.cpp")
 
-    def _anew(self, tokens: Tokens) -> Logits:
+    def _fresh_logits(self, tokens: Tokens) -> Logits:
         """Return the logits after these tokens, decoded into an empty cache, which is emptied again."""
         self._clear()
         found = self.forward(tokens).copy()

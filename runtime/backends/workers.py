@@ -21,7 +21,7 @@ ALLOC_BUFFER, GET_ALIGNMENT, GET_MAX_SIZE, GET_BASE, SET_TENSOR = 0, 1, 2, 3, 6 
 GET_MEMORY, HELLO, DEVICE_COUNT = 11, 14, 15
 CAPABILITIES = bytes(24)  # of the connection: none but TCP
 UNLIMITED, ALIGNED = 2**64 - 1, 64  # bytes: a processor's largest buffer, and its largest alignment
-MOST_DEVICES = 64
+MAX_DEVICES = 64
 CONNECT, ANSWER = 5.0, 5.0  # timeouts in seconds
 TIMES = 9  # requests, of which the round trip is the median
 LOAD = 2**23  # bytes sent to measure the bandwidth
@@ -66,7 +66,7 @@ def ask(address: str, measures: bool = False) -> RpcWorker:
     with connected(address) as line:
         version = line.hello()
         (n_devices,) = line.ask(DEVICE_COUNT, b"", "<I")
-        if not 0 < n_devices <= MOST_DEVICES:
+        if not 0 < n_devices <= MAX_DEVICES:
             raise nonsense(address)
         devices = tuple(line.device(i) for i in range(n_devices))
         return RpcWorker(address, version, devices, line.round_trip(), line.bandwidth() if measures else 0.0)
@@ -83,7 +83,7 @@ class Line:
         major, minor, patch, *_ = self.ask(HELLO, CAPABILITIES, "<3Bx24s")
         if major != MAJOR or minor > MINOR:
             raise WorkerError(
-                f"The worker {self._address} speaks version {major}.{minor}.{patch} of llama.cpp's protocol, and this "
+                f"The worker {self._address} uses version {major}.{minor}.{patch} of llama.cpp's protocol, and this "
                 f"machine {MAJOR}.{MINOR}. Install the same llama-cpp-python on both."
             )
         return major, minor, patch
@@ -159,7 +159,7 @@ def connected(address: str) -> Iterator[Line]:
         except TimeoutError as error:
             raise WorkerBusyError(
                 f"The worker {address} does not answer: it serves one program at a time and another has it, or it is "
-                "no worker of llama.cpp's. End the other one, or start `slipstream worker` there."
+                "not a llama.cpp worker. End the other one, or start `slipstream worker` there."
             ) from error
         except OSError as error:
             raise nonsense(address) from error
@@ -168,8 +168,8 @@ def connected(address: str) -> Iterator[Line]:
 def nonsense(address: str) -> WorkerError:
     """Return the error for a server that uses another protocol."""
     return WorkerError(
-        f"What answers at {address} is no worker of version {MAJOR}.{MINOR} of llama.cpp's protocol. Install the same "
-        "llama-cpp-python there, and start `slipstream worker`."
+        f"The program at {address} is not a worker of version {MAJOR}.{MINOR} of llama.cpp's protocol. Install the "
+        "same llama-cpp-python there, and start `slipstream worker`."
     )
 
 

@@ -18,8 +18,8 @@ from runtime.conversation.template_clock import SECONDS, TemplateTooSlowError, r
 from runtime.conversation.template_sandbox import Sandbox
 from runtime.core.errors import TemplateError, TemplateLimitError
 
-MOST = 2**26  # characters of a rendered conversation, at most
-LONGEST = 1000  # characters of a template's error message, at most
+MAX_RENDERED = 2**26  # characters of a rendered conversation, at most
+MAX_MESSAGE = 1000  # characters of a template's error message, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ USUAL_FORM = TemplateForm()
 
 
 def _refuse(text: str) -> NoReturn:
-    raise TemplateError(f"The model's chat template refuses these messages: {str(text)[:LONGEST]}")
+    raise TemplateError(f"The model's chat template refuses these messages: {str(text)[:MAX_MESSAGE]}")
 
 
 class ChatTemplate:
@@ -78,7 +78,7 @@ class ChatTemplate:
     def _written(self, given: dict[str, Any], now: datetime) -> str:
         try:
             template = Sandbox(now, raise_exception=_refuse).loaded(self._code)
-            return run_limited(SECONDS, lambda: "".join(within(MOST, template.generate(given))))
+            return run_limited(SECONDS, lambda: "".join(within(MAX_RENDERED, template.generate(given))))
         except TemplateError:
             raise
         except TemplateTooSlowError as error:
@@ -97,7 +97,7 @@ class ChatTemplate:
         try:
             found: dict[str, Any] = copied(usual_variables(tools, now) | self._tokens | dict(form.variables) | own)
         except RecursionError as error:
-            raise TemplateError("The conversation holds values in too many others. Send simpler ones.") from error
+            raise TemplateError("The conversation nests values too deeply. Send simpler ones.") from error
         return found
 
 
@@ -110,7 +110,7 @@ def copied(value: Any) -> Any:
 
 def unusable(what: str, why: object, kind: type[TemplateError] = TemplateError) -> TemplateError:
     """Return the error for a template that cannot be used, with the reason in its message."""
-    text = " ".join(str(why)[:LONGEST].split()) or type(why).__name__
+    text = " ".join(str(why)[:MAX_MESSAGE].split()) or type(why).__name__
     named = text if not isinstance(why, Exception) or isinstance(why, JinjaError) else f"{type(why).__name__}: {text}"
     return kind(f"The model's chat template {what} ({named}). Use `--raw` to send the prompt as it is.")
 
@@ -119,7 +119,7 @@ def within(most: int, pieces: Iterable[str]) -> Iterator[str]:
     """Yield the pieces while their total is at most `most` characters. Raises TemplateLimitError."""
     for piece in pieces:
         if (most := most - len(piece)) < 0:
-            raise unusable("failed", "it writes without end", TemplateLimitError)
+            raise unusable("failed", "it writes too much text", TemplateLimitError)
         yield piece
 
 

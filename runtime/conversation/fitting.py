@@ -60,7 +60,7 @@ STEPS = (
     RepairStep(("UDTAU",), past_calls.single_calls, "each call given a message of its own"),
     RepairStep(("UCU",), past_calls.open_calls_as_text, "a call without a result written as text"),
     RepairStep(("UTAU",), past_calls.stray_results_as_text, "a result without a call written as text"),
-    RepairStep(("UXTAU",), past_calls.text_before_calls, "text parted from the call after it", "UACTAU"),
+    RepairStep(("UXTAU",), past_calls.text_before_calls, "text separated from the call after it", "UACTAU"),
     RepairStep(("UDTTAU",), past_calls.one_result, "tool results joined"),
     RepairStep(("UEU",), turns.without_empty_replies, "an empty reply left out"),
     RepairStep(("UCTU",), turns.reply_after_results(""), AFTER_RESULTS, "UCTEU"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # importing it loads the model library, which not every calle
 
 NEEDED = ("prefix", "suffix", "middle")
 USUAL_LONGEST = 16  # bytes per token; the vocabulary's longest token is looked up only for text above this
-MOST_COUNTED = 4096  # messages whose token counts are cached, at most
+MAX_COUNTED = 4096  # messages whose token counts are cached, at most
 FOR_REPLY = 4  # 1/n of the context is reserved for the text to be filled in
 FOR_SUFFIX = 4  # 1/n of the rest is for the suffix, at most
 
@@ -115,7 +115,7 @@ class PromptEncoder:
         """Return the number of tokens of a message's content, without the template's text around it. Cached."""
         n = self._counted.get(message.content)
         if n is None:
-            if len(self._counted) >= MOST_COUNTED:
+            if len(self._counted) >= MAX_COUNTED:
                 self._counted.clear()
             n = self._counted[message.content] = len(self._vocab.encode(message.content, special=False))
         return n

@@ -1,7 +1,7 @@
 """Keeps the names of control tokens in messages as text, so that they do not become those tokens.
 
 A guard, a character that the conversation does not contain, is inserted into such names before the template renders
-them, and removed from the output. So names in messages are told from names that the template writes. Knows text, no
+them, and removed from the output. So names in messages differ from names that the template writes. Knows text, no
 ids.
 """
 
@@ -122,14 +122,14 @@ class QuotingTemplate:
         names = sorted(self.names.names - self._searched, key=lambda name: (name not in self._source, name))
         if not names:
             return False
-        said = f"A{names[0]}B"
+        probe = f"A{names[0]}B"
         turns = [Message("user", "Q")] if role in ("assistant", "tool") else []
         after = [Message("user", "Q")] if role == "system" else []
         try:
-            found = self.render([*turns, Message(role, said), *after])
+            found = self.render([*turns, Message(role, probe), *after])
         except TemplateError:
             return False
-        return said in found.text and not found.quoted
+        return probe in found.text and not found.quoted
 
 
 def searched(source: str, names: Collection[str]) -> frozenset[str]:

@@ -36,7 +36,7 @@ class Meter:
     def afford(self, length: int) -> None:
         """Raise TooMuchError if `length` more characters would not fit."""
         if self.used + CHARACTER * length > ROOM:
-            raise TooMuchError("it makes too much text or too long a list")
+            raise TooMuchError("it creates too much text or too long a list")
 
     def spend(self, length: int) -> None:
         """Count `length` created characters."""
@@ -87,4 +87,4 @@ def depth(value: object) -> int:
 def checked_number(bits: float) -> None:
     """Raise TooMuchError for an integer that is too long."""
     if bits > BITS:
-        raise TooMuchError("it makes too great a number")
+        raise TooMuchError("it creates too large a number")

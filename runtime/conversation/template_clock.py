@@ -36,13 +36,13 @@ class Alarm:
         for _ in range(2):  # Python checks for asynchronous errors at backward jumps
             pass
 
-    def _ring(self, patience: float) -> None:
-        while not self._ended.wait(patience) and not self.is_over:
+    def _ring(self, delay: float) -> None:
+        while not self._ended.wait(delay) and not self.is_over:
             with self._lock:
                 if not self.is_over:
                     error = ctypes.py_object(TemplateTooSlowError)
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), error)
-            patience = REPEAT_SECONDS
+            delay = REPEAT_SECONDS
 
 
 def run_limited(seconds: float, work: Callable[[], Result]) -> Result:

@@ -1,7 +1,6 @@
 """Estimates how long the result of an operator, a method or a filter can become, in characters.
 
-Each estimate has the parameters of its function. It may be too high, never far too low. Knows Python's and Jinja's
-functions.
+Each has the parameters of its function. It may be too high, never far too low. Knows Python's and Jinja's functions.
 """
 
 from __future__ import annotations
@@ -110,10 +109,7 @@ def split(text: Any, sep: Any = None, maxsplit: int = -1) -> int:
 
 
 def searched(text: Text, sub: Any = "", *_: object) -> int:
-    """Estimate methods that may compare each position of a text with all of another.
-
-    Returns an eighth of the number of comparisons, as they are fast.
-    """
+    """Estimate a search of one text in another: an eighth of the number of comparisons, as they are fast."""
     return len(text) * max(len(sub) if isinstance(sub, TEXTS) else 1, 8) // 8
 
 
@@ -162,7 +158,7 @@ def replaced_in(value: Any, old: Any, new: Any, count: Any = None) -> int:
 def text_of(value: object) -> str:
     """Return a value as text. Raises SecurityError for a list whose text would be too long."""
     if isinstance(value, CONTAINERS) and weight(value) > LISTED:
-        raise SecurityError("it takes a long list for a text")
+        raise SecurityError("it uses a long list as text")
     return value if isinstance(value, str) else str(value)
 
 

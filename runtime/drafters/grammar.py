@@ -13,8 +13,8 @@ from runtime.drafters.registry import Cost, Registered
 
 
 @Registered(
-    "grammar", Cost.GIVEN, label="the wanted format", colour="error", is_usual=True, place=3,
-    unmeasured="it guesses only where a reply must have a form",
+    "grammar", Cost.GIVEN, label="the required format", colour="error", is_usual=True, place=3,
+    unmeasured="it drafts only where a format is required",
 )  # fmt: skip
 class GrammarDrafter(Drafter):
     """Proposes the tokens that the grammar forces; nothing in a reply without a grammar."""

@@ -63,7 +63,7 @@ class Lookup:
         """Return the number of last tokens to remove before the text is a prefix of `context`."""
         return len(self.tokens) - self._n_shared(context)
 
-    def goes_on_as(self, context: Tokens) -> bool:
+    def is_prefix_of(self, context: Tokens) -> bool:
         """Return whether `context` begins with the whole text, which is not empty."""
         n = len(self.tokens)
         return 0 < n <= len(context) and self.tokens[-1] == context[n - 1] and self._n_shared(context) == n

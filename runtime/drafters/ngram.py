@@ -16,12 +16,12 @@ from runtime.drafters.following import TRUSTED, Follower, Followers
 from runtime.drafters.lookup import Lookup, tail_of
 from runtime.drafters.registry import Cost, Registered
 
-MOST = 12  # conversations that are indexed
+MAX_CONVERSATIONS = 12  # conversations that are indexed
 
 
-@Registered("ngram", Cost.LOOKUP, label="what this chat has said", colour="success", is_usual=True, place=2)
+@Registered("ngram", Cost.LOOKUP, label="earlier text of this chat", colour="success", is_usual=True, place=2)
 class NgramDrafter(Drafter):
-    """Proposes what followed the longest earlier matches of the context's end."""
+    """Proposes the tokens that followed the longest earlier matches of the context's end."""
 
     is_model_free = must_earn = True
 
@@ -32,20 +32,20 @@ class NgramDrafter(Drafter):
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
         """Index the prompt, including any edits to earlier turns."""
-        self._go_on(context, BULK)
+        self._switch_to(context, BULK)
         self._followers.add(Follower(context, context))
 
     def resume(self, context: Tokens) -> None:
         """Switch to the conversation of `context` at the next proposal."""
         self._is_elsewhere = True
 
-    def _go_on(self, context: Tokens, most: int) -> None:
+    def _switch_to(self, context: Tokens, most: int) -> None:
         """Switch to the conversation with the fewest tokens to remove, or to a new one if that is more than `most`."""
-        best = next((lookup for lookup in self._lookups if lookup.goes_on_as(context)), None)
+        best = next((lookup for lookup in self._lookups if lookup.is_prefix_of(context)), None)
         if best is None:
             best = min(reversed(self._lookups), key=lambda lookup: lookup.n_to_unlearn(context))
             if best.n_to_unlearn(context) > most:
-                best = Lookup() if len(self._lookups) < MOST else self._lookups[0]
+                best = Lookup() if len(self._lookups) < MAX_CONVERSATIONS else self._lookups[0]
         self._lookups = [*(lookup for lookup in self._lookups if lookup is not best), best]
         best.become(context)
         self._is_elsewhere = False
@@ -53,7 +53,7 @@ class NgramDrafter(Drafter):
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """Return the likeliest continuation: a chain, or a tree if the budget has branches; empty without a match."""
         if self._is_elsewhere:
-            self._go_on(context, 0)  # sequences of one batch may begin alike
+            self._switch_to(context, 0)  # sequences of one batch may begin alike
         else:
             self._lookups[-1].follow(context)
         lookup, follower = self._lookups[-1], self._followers.of(context)

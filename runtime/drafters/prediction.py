@@ -17,7 +17,7 @@ GIVEN = 2  # tokens that are assumed to be aligned because the caller expects th
 
 @Registered(
     "prediction", Cost.GIVEN, label="the given file", colour="primary", is_usual=True, place=4,
-    unmeasured="it guesses only where the reply is known beforehand",
+    unmeasured="it drafts only from a text given with the request",
 )  # fmt: skip
 class PredictionDrafter(Drafter):
     """Proposes the continuation in the expected text."""

@@ -59,7 +59,7 @@ class Registered:
 
     def __call__(self, kind: Kind) -> Kind:
         """Register the class."""
-        assert self.name not in KNOWN, f"two drafters are called {self.name}"
+        assert self.name not in KNOWN, f"two drafters are named {self.name}"
         kind.name, self.kind = self.name, kind
         KNOWN[self.name] = self
         return kind

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 CONFIRMED = 2  # aligned tokens after a difference before it is learned as a replacement
 BEFORE = 2  # tokens before a difference that are learned with it, so that insertions can be learned too
 LIKELY = 0.6  # probability of a replacement from which it is drafted
-MOST = 8  # replacements kept for the same first token
+MAX_ALTERNATIVES = 8  # replacements kept for the same first token
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Replacements:
         known = self._by_first.setdefault(old[0], [])
         before = next((each for each in known if each.old == old), None)
         if before is None:
-            if len(known) == MOST:
+            if len(known) == MAX_ALTERNATIVES:
                 known.remove(min(known, key=lambda each: each.chance))
             known.append(Replacement(old, new))
             known.sort(key=lambda each: -len(each.old))
@@ -71,23 +71,23 @@ class SourcePlace:
         self.source, self.replacements = source, replacements
         self.at = 0  # in the source
         self._within: Replacement | None = None  # the replacement at `at` that the reply has begun
-        self._n_said = 0  # tokens of it in the reply so far
+        self._n_generated = 0  # tokens of it in the reply so far
 
     def go_to(self, at: int) -> None:
         """Go to a position in the source."""
-        self.at, self._within, self._n_said = at, None, 0
+        self.at, self._within, self._n_generated = at, None, 0
 
     def take(self, token: int) -> bool:
         """Advance by a token of the reply. Return whether the token fits the copy at this position."""
         if self._within is not None:
-            if self._within.new[self._n_said] == token:
-                return self._said()
+            if self._within.new[self._n_generated] == token:
+                return self._finish()
             if not self._declined():
                 return False
         for each in self.replacements.at(self.source, self.at):
             if each.new and each.new[0] == token and (each.chance >= LIKELY or self._next != token):
                 self._within = each
-                return self._said()
+                return self._finish()
         if self._next == token:
             if expected := self._expected:
                 expected.n_wrong += 1
@@ -108,10 +108,10 @@ class SourcePlace:
     def _expected(self) -> Replacement | None:
         return self.replacements.likely(self.source, self.at) if self.at < len(self.source) else None
 
-    def _said(self) -> bool:
+    def _finish(self) -> bool:
         assert self._within is not None
-        self._n_said += 1
-        if self._n_said == len(self._within.new):
+        self._n_generated += 1
+        if self._n_generated == len(self._within.new):
             self._within.n_right += 1
             self.go_to(self.at + len(self._within.old))
         return True
@@ -119,7 +119,7 @@ class SourcePlace:
     def _declined(self) -> bool:
         """Abandon the current replacement as wrong. Return whether its tokens so far were the source's as well."""
         assert self._within is not None
-        begun, n = self._within, self._n_said
+        begun, n = self._within, self._n_generated
         begun.n_wrong += 1
         if begun.new[:n] != begun.old[:n]:
             return False
@@ -132,7 +132,7 @@ class SourcePlace:
         """
         at, source, found = self.at, self.source, list[tuple[int, float]]()
         if self._within is not None:
-            found = [(token, 1.0) for token in self._within.new[self._n_said :]]
+            found = [(token, 1.0) for token in self._within.new[self._n_generated :]]
             at += len(self._within.old)
         while at < len(source) and len(found) < most:
             if (replaced := self.replacements.likely(source, at)) is None:

@@ -22,7 +22,7 @@ from runtime.core.removal import remove_files
 
 MAX_BYTES = 512 * 1024  # bytes of all replies in a file: 130,000 tokens
 KEPT = 0.75  # fraction of MAX_BYTES that remains when the oldest replies are dropped
-PATIENCE = 0.2  # seconds to wait for another process that is writing
+LOCK_TIMEOUT = 0.2  # seconds to wait for another process that is writing
 DAMAGED = -1  # returned as the id of the newest reply when the file is damaged
 ON_DISK = np.dtype("<i4")
 # An id is the time at which the reply was stored, in nanoseconds: unlike a count, it is not reused after a wipe
@@ -78,7 +78,7 @@ class Replies:
         except sqlite3.OperationalError as error:
             log.info("Past replies cannot be read (%s), so nothing is drafted from them.", error)
         except sqlite3.DatabaseError:
-            log.warning("The file of past replies %s was damaged and is made anew.", self.path)
+            log.warning("The file of past replies %s was damaged and is replaced.", self.path)
             with suppress(OSError):
                 self.path.unlink()
         self._seen = rows[-1][0] if rows else self._newest()
@@ -113,7 +113,7 @@ class Replies:
     def _opened(self) -> Iterator[sqlite3.Connection]:
         """Open the database if its file exists, and commit changes at the end. Raises sqlite3.Error."""
         uri = f"{self.path.absolute().as_uri()}?mode=rw"
-        with closing(sqlite3.connect(uri, timeout=PATIENCE, uri=True)) as db, db:
+        with closing(sqlite3.connect(uri, timeout=LOCK_TIMEOUT, uri=True)) as db, db:
             db.execute("PRAGMA synchronous = OFF")  # losing replies in a power cut does little harm
             yield db
 

@@ -25,10 +25,10 @@ LARGEST = 4  # replies of the maximum length that fill the store; of a longer re
 
 @Registered(
     "suffix", Cost.LOOKUP, Needs.REPLIES, label="earlier replies", colour="success", place=9,
-    unmeasured="it repeats past replies, and a benchmark asks for the same ones again and again",
+    unmeasured="it drafts from past replies, and a benchmark repeats the same prompts",
 )  # fmt: skip
 class SuffixDrafter(Drafter):
-    """Proposes what followed the longest matches of the context's end in past replies."""
+    """Proposes the tokens that followed the longest matches of the context's end in past replies."""
 
     is_model_free = must_earn = True
 

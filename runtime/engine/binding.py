@@ -30,7 +30,7 @@ def masks(vocab: Vocab, grammar: Grammar | None, thoughts: ThoughtBudget | None)
 
 
 def shown_pieces(vocab: Vocab, grammar: Grammar | None) -> Mapping[int, bytes]:
-    """Return the bytes that each token adds to a reply; with a grammar, control tokens count by their names."""
+    """Return the bytes that each token adds to a reply; with a grammar, control tokens add their names."""
     return vocab.named_pieces if grammar else vocab.pieces
 
 

@@ -29,7 +29,7 @@ def save(backend: LlamaBackend, number: int, path: Path, model: str) -> tuple[in
     """
     held = [each for each in backend.conversations() if len(each.tokens)]
     if number >= len(held) or (state := held[number].copy(0)) is None:
-        raise SettingsError(f"Slot {number} holds no conversation that can be saved. Ask for a reply first.")
+        raise SettingsError(f"Slot {number} has no conversation that can be saved. Request a reply first.")
     points = state.checkpoints or ()
     known: dict[str, Any] = {"form": FORM, "model": model, "n_asked": state.n_asked, "cuts": state.checkpoints is None}
     known |= {"tokens": state.tokens, "state": state.state} | {f"point_{each.n}": each.state for each in points}
@@ -71,14 +71,14 @@ def read(path: Path, model: str, grain: int) -> SavedState:
         with np.load(path, allow_pickle=False) as file:
             if str(file["form"]) != FORM or str(file["model"]) != model:
                 raise SettingsError(
-                    f"{path} was saved with another model, build or layout. Save it anew with this one."
+                    f"{path} was saved with another model, build or layout. Save it again with this one."
                 )
             names = [name for name in file.files if name.startswith("point_")]
             points = tuple(Checkpoint(int(name.removeprefix("point_")), file[name]) for name in names)
             state = SavedState(file["tokens"], file["state"], int(file["n_asked"]), points, grain)
             return replace(state, checkpoints=None) if bool(file["cuts"]) else state
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise SettingsError(f"{path} is no saved conversation, or a damaged one. Save it anew.") from error
+        raise SettingsError(f"{path} is not a saved conversation, or it is damaged. Save it again.") from error
 
 
 def erase(backend: LlamaBackend, number: int) -> tuple[int, int]:

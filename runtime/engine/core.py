@@ -78,7 +78,7 @@ class EngineCore:
         self.decoder, self.scheduler, self._cancels = decoder, Scheduler(decoder, target), Cancels(target.stop_flag)
         self.prefixes: Prefixes | None = None  # prompts on disk
         self._new: list[Sequence] = []
-        self._unwanted: list[int] = []  # cancelled before they were added
+        self._cancelled: list[int] = []  # cancelled before they were added
 
     def announce(self, number: int) -> Callable[[], bool]:
         """Announce a sequence that will be added. Return a function that returns whether it was cancelled."""
@@ -92,7 +92,7 @@ class EngineCore:
     def give_up(self, number: int) -> None:
         """Forget an announced sequence that was cancelled; the next step returns its last output."""
         self.forget(number)
-        self._unwanted.append(number)
+        self._cancelled.append(number)
 
     def add(self, sequence: Sequence) -> None:
         """Add a sequence that was announced."""
@@ -116,21 +116,21 @@ class EngineCore:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self._new or self._unwanted or self.scheduler.sequences)
+        return not (self._new or self._cancelled or self.scheduler.sequences)
 
     def step(self) -> list[Output]:
         """Run at most one pass and return its outputs. A step that admits or ends sequences runs none; for admitted
         ones it returns how much of their prompts is cached.
         """
-        outputs = [*self._admitted(), *self._swept()]
+        outputs = [*self._admit(), *self._end_finished()]
         if outputs:
             return outputs
         batch = self.scheduler.plan()
-        return self._made(batch) if batch.sequences else []
+        return self._decoded(batch) if batch.sequences else []
 
-    def _admitted(self) -> list[Output]:
+    def _admit(self) -> list[Output]:
         new, self._new = self._new, []
-        unwanted, self._unwanted = self._unwanted, []
+        unwanted, self._cancelled = self._cancelled, []
         for sequence in new:
             if self.prefixes:
                 self.prefixes.fetch(sequence)
@@ -142,7 +142,7 @@ class EngineCore:
             *(Output(each.number, each.progress(each.stats.cached_n)) for each in new),
         ]
 
-    def _swept(self) -> list[Output]:
+    def _end_finished(self) -> list[Output]:
         """End sequences that were cancelled or are complete, and return their last outputs."""
         for each in self.scheduler.sequences:
             if self._cancels.has(each.number):
@@ -151,7 +151,7 @@ class EngineCore:
                 each.finish_reason = "length"
         return [self._ended(each) for each in list(self.scheduler.sequences) if each.finish_reason is not None]
 
-    def _made(self, batch: Batch) -> list[Output]:
+    def _decoded(self, batch: Batch) -> list[Output]:
         """Run the pass of a batch and return its outputs."""
         try:
             self._begin_drafting(batch)
@@ -159,12 +159,12 @@ class EngineCore:
             with self._cancels.during(batch):
                 results = self._pass(batch)
         except StoppedError:
-            return self._swept()
+            return self._end_finished()
         except Exception as error:  # from the pass: it ends one sequence, and the others try again
             return [self._failed(batch.sequences[0], error)]
         seconds = time.perf_counter() - began
-        self.scheduler.note(batch, seconds)
-        return [*self._read(batch, seconds), *self._said(batch, results, seconds), *self._swept()]
+        self.scheduler.record(batch, seconds)
+        return [*self._read(batch, seconds), *self._emit(batch, results, seconds), *self._end_finished()]
 
     def _begin_drafting(self, batch: Batch) -> None:
         """Begin drafting for sequences that decode for the first time; drafters prefill their prompts if that pays."""
@@ -193,7 +193,7 @@ class EngineCore:
             each.stats.prompt_seconds += seconds
             yield Output(each.number, each.progress(end + (end == each.buffer.n - 1)))
 
-    def _said(self, batch: Batch, results: list[Result], seconds: float) -> Iterator[Output]:
+    def _emit(self, batch: Batch, results: list[Result], seconds: float) -> Iterator[Output]:
         """Commit the decoded tokens to their sequences and yield the outputs."""
         for (each, n_unread), result in zip(batch.decoding, results, strict=True):
             if isinstance(result, SlipstreamError):

@@ -32,7 +32,7 @@ class EngineFacts:
     n_embd: int  # dimension of an embedding
     n_bytes: int  # size of the target's weights
     template: str  # the chat template's source; "" when the model has none
-    fit: str  # what was loaded given the free memory, in a sentence; "" if unknown
+    fit: str  # the configuration loaded into the free memory, in a sentence; "" if unknown
     left_out: str  # missing parts of the pair or options, and why, without a full stop; "": none
     exactness: Exactness
     is_reproducible: bool  # whether a reply with a seed has the same text with any drafter
@@ -44,11 +44,17 @@ class EngineFacts:
     is_short: bool = False  # whether memory was too short for all requested options
     shares_passes: bool = False  # whether several sequences can share a pass
     upstream: str = ""  # the server that runs the model and has its tokenizer; "": the model is on this machine
+    remark: str = ""  # the part of `left_out` that is no fault, such as a draft model that cannot pay
+
+    @property
+    def faults(self) -> str:
+        """`left_out` without its remark."""
+        return self.left_out.replace(self.remark, "").strip("; ") if self.remark else self.left_out
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request for a reply. To resume an interrupted reply, `said` has its tokens so far and `passes` its passes."""
+    """A request for a reply. An interrupted reply resumes with its `reply_tokens` and `passes` so far."""
 
     prompt: Prompt
     sampling: Sampling
@@ -60,7 +66,7 @@ class Ask:
     after_sampling: bool = False
     when_full: str = "stop"
     prediction: str = ""
-    said: tuple[int, ...] = ()
+    reply_tokens: tuple[int, ...] = ()
     passes: tuple[Pass, ...] = ()
     is_short: bool = False  # whether it has priority where replies take turns
     n_indent: int = 0  # minimum spaces or tabs before each line after the first; the reply ends at another line
@@ -186,7 +192,7 @@ class Engine(ABC):
         Number 0 is the conversation used last. Returns its number of tokens and the file size in bytes. Raises
         SettingsError.
         """
-        raise SettingsError("No conversation is held here: another server has the model.")
+        raise SettingsError("No conversation is cached here: another server has the model.")
 
     @abstractmethod
     def tend(self) -> None:

@@ -110,9 +110,9 @@ class LoadedEngine(SteppedEngine):
         vocabulary = Vocabulary(shown_pieces(self.vocab, ask.grammar), self.vocab.ends)
         sequence = Sequence(number, ids, window, self._request(ask, sampler), vocabulary)
         sequence.drafting.is_traced = ask.is_traced
-        sequence.take_up(ask.said, ask.passes)
+        sequence.restore(ask.reply_tokens, ask.passes)
         if self._learner:
-            self._learner.reply_begins(sequence.made, self.memory_level)
+            self._learner.reply_begins(sequence.generated, self.memory_level)
         self._last = sequence
         self.core.add(sequence)
         return number
@@ -151,7 +151,7 @@ class LoadedEngine(SteppedEngine):
         """Return the prompt's token ids. Raises ContextError if it is empty or too long."""
         ids, n_ctx = window.begin(max_tokens), self.facts.n_ctx
         if not ids:
-            raise ContextError("The prompt is empty. Say something.")
+            raise ContextError("The prompt is empty. Write something.")
         if len(ids) >= n_ctx:
             raise ContextError(
                 f"The prompt has {len(ids)} tokens, but the context holds {n_ctx}. Shorten it, or raise `--context`.",
@@ -239,7 +239,7 @@ class LoadedEngine(SteppedEngine):
         """See Engine."""
         if not self.pair.learn:
             return ""
-        why = why_never(self.pair, self._loaded.drafts_by) or "nothing is kept of what is measured"
+        why = why_never(self.pair, self._loaded.drafts_by) or "measurements are not kept"
         return self._learner.state if self._learner else f"it does not learn: {why}"
 
     def close(self) -> None:

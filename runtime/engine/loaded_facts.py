@@ -29,4 +29,5 @@ def facts_of(loaded: LoadedPair) -> EngineFacts:
         has_gpu=loaded.is_elsewhere,
         can_infill=target.vocab.fim.keys() >= set(NEEDED),
         shares_passes=loaded.decoder.target.shared is not None,
+        remark=lacking.text if lacking and lacking.code == "cost" else "",
     )

@@ -34,7 +34,7 @@ class Worth:
     copy_rate: float = 2e9  # bytes per second at which a state is copied into the context
 
 
-USUAL = Worth()
+THRESHOLDS = Worth()
 COUNTED = 64  # minimum prompt tokens for a measurement of prefill speed
 BUSY_PAUSE = 0.05  # seconds between two written chunks while replies are generated
 FETCHED = 4  # states from disk that wait for their sequence's turn
@@ -66,8 +66,8 @@ class Prefixes:
 
     def _pays(self, entry: Entry, tokens: Tokens, n_cached: int) -> bool:
         n_new = entry.saved.n_shared(tokens) - n_cached
-        cost = entry.n_bytes / self._store.bytes_per_second + entry.n_bytes / USUAL.copy_rate
-        return n_new * (self._token_seconds or entry.token_seconds) > USUAL.gain * cost
+        cost = entry.n_bytes / self._store.bytes_per_second + entry.n_bytes / THRESHOLDS.copy_rate
+        return n_new * (self._token_seconds or entry.token_seconds) > THRESHOLDS.gain * cost
 
     def note(self, sequence: Sequence) -> None:
         """Record the prompt and the prefill speed of a sequence that ends."""
@@ -102,13 +102,13 @@ class Prefixes:
 
     def _is_worth(self, tokens: Tokens) -> bool:
         n, seconds, known = len(tokens), self._token_seconds, blake2b(tokens.tobytes(), digest_size=16).digest()
-        if not self._store.is_writable or n * seconds < USUAL.seconds or known in self._tried:
+        if not self._store.is_writable or n * seconds < THRESHOLDS.seconds or known in self._tried:
             return False
         if not n or tokens.min() < 0:  # empty, or part of a stored one
             return False
         self._tried.add(known)
         n_new = n - self._store.n_stored(tokens)
-        return n_new * seconds >= USUAL.seconds and n_new >= USUAL.new_share * n
+        return n_new * seconds >= THRESHOLDS.seconds and n_new >= THRESHOLDS.new_share * n
 
     def _write(self, state: SavedState) -> None:
         facts = self._n_pure(state.tokens), self._token_seconds, self._pause

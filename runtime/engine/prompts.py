@@ -28,7 +28,7 @@ class KeptPrompts:
     def handle(self, action: str, number: int, path: str) -> tuple[int, int]:
         """See `Engine.conversation`."""
         if self._core.scheduler.sequences:
-            raise SettingsError("A reply is being made. Try again when it has ended.")
+            raise SettingsError("A reply is being generated. Try again when it has ended.")
         if action == "save":
             return conversation_files.save(self._loaded.backend, number, Path(path), model_key(self._loaded))
         if action == "restore":

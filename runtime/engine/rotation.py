@@ -31,7 +31,7 @@ class Rotation:
         is_outranked = turn_seconds < math.inf and best.request.is_short != current.request.is_short
         return best if is_outranked else current
 
-    def note(self, sequence: Sequence, sequences: List[Sequence], seconds: float) -> None:
+    def record(self, sequence: Sequence, sequences: List[Sequence], seconds: float) -> None:
         """Record that `sequence` had a pass of this duration while `sequences` were active."""
         self._seconds = seconds + (self._seconds if sequence is self._current else 0.0)
         self._current = sequence

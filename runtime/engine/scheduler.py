@@ -17,8 +17,8 @@ from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import Widths
 
 TURN = 10  # length of a turn, in multiples of the time of switching between sequences
-MOST_READ = 384  # most prompt tokens of one pass
-FAIR = 4  # in every FAIR-th pass with prompts the oldest prompt is first, else the one with the fewest tokens left
+MAX_READ = 384  # most prompt tokens of one pass
+OLDEST_FIRST_EVERY = 4  # passes with prompts; in the others the prompt with the fewest tokens left is first
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Scheduler:
         self.sequences: list[Sequence] = []
         self._has_read = False  # whether the last pass read a prompt
         self._n_reads = 0  # passes that read prompts
-        self._restored: Sequence | None = None  # sequence that reads evicted tokens again before any other continues
+        self._rereading: Sequence | None = None  # sequence that reads evicted tokens again before any other continues
 
     def add(self, sequence: Sequence) -> None:
         """Add a sequence."""
@@ -62,35 +62,35 @@ class Scheduler:
         if not self.sequences:
             return Batch()
         if len(self.sequences) == 1:
-            return self._alone(self.sequences[0])
-        if self._restored is not None and self._restored in self.sequences:
-            return self._alone(self._restored)
+            return self._single(self.sequences[0])
+        if self._rereading is not None and self._rereading in self.sequences:
+            return self._single(self._rereading)
         if not self._shares:
-            return self._alone(self._rotation.next(self.sequences, self.turn_seconds))
-        return self._together()
+            return self._single(self._rotation.next(self.sequences, self.turn_seconds))
+        return self._shared()
 
-    def note(self, batch: Batch, seconds: float) -> None:
+    def record(self, batch: Batch, seconds: float) -> None:
         """Record the time of a batch, and move its sequences behind all others."""
         done = batch.sequences
-        self._note_progress(batch)
+        self._record_progress(batch)
         self._has_read = batch.reads
         self._n_reads += batch.reads
         self.sequences = [each for each in self.sequences if each not in done] + [
             each for each in done if each in self.sequences
         ]
         if len(self.sequences) > 1 and not self._shares:
-            self._rotation.note(done[0], self.sequences, seconds)
+            self._rotation.record(done[0], self.sequences, seconds)
 
-    def _note_progress(self, batch: Batch) -> None:
+    def _record_progress(self, batch: Batch) -> None:
         """Record the prefill progress of a batch. A restored sequence lets others continue once it got further than
         before; otherwise two sequences that evict each other would read forever.
         """
         for each, end in batch.reading:
-            if each is self._restored and end > each.n_read:
-                self._restored = None
+            if each is self._rereading and end > each.n_read:
+                self._rereading = None
             each.n_read = max(each.n_read, end)
-        if any(each is self._restored for each, _ in batch.decoding):
-            self._restored = None
+        if any(each is self._rereading for each, _ in batch.decoding):
+            self._rereading = None
 
     @property
     def _shares(self) -> bool:
@@ -122,7 +122,7 @@ class Scheduler:
         """Return the number of cached prompt tokens."""
         return min(self._backend.n_cached(sequence.tokens), sequence.buffer.n_prompt - 1)
 
-    def _alone(self, sequence: Sequence) -> Batch:
+    def _single(self, sequence: Sequence) -> Batch:
         """Return a batch of one sequence: the next piece of its prompt, or its next tokens. The last piece is part of
         the pass of the first token, if the text does not depend on how a prompt is split.
         """
@@ -131,7 +131,7 @@ class Scheduler:
             return Batch([(sequence, 0)])
         total = sequence.buffer.n - 1
         if total - n_unread < sequence.n_read:
-            self._restored = sequence
+            self._rereading = sequence
         end = self._piece_end(sequence, total - n_unread)
         if end == total and sequence.request.is_exact and sequence.left != 0:
             return Batch([(sequence, n_unread)])
@@ -141,19 +141,19 @@ class Scheduler:
         n_prompt, total = sequence.buffer.n_prompt, sequence.buffer.n - 1
         return piece_end(n_cached, n_prompt, total, sequence.request.exactness, self._backend.n_ctx)
 
-    def _together(self) -> Batch:
+    def _shared(self) -> Batch:
         """Return a batch of several sequences. Passes that read prompts alternate with passes that only decode, if a
         sequence is well under way.
         """
         unread = {each: self.n_unread(each) for each in self.sequences}
         decoding = [each for each, n in unread.items() if not n and self._has_own_cache(each)]
         reading = self._in_order({each: n for each, n in unread.items() if each not in decoding})
-        is_decoders_turn = self._has_read and any(map(is_well_under_way, decoding))
-        if decoding and (is_decoders_turn or not reading):
-            return self._decoders(decoding)
+        is_decode_turn = self._has_read and any(map(is_well_under_way, decoding))
+        if decoding and (is_decode_turn or not reading):
+            return self._decode_batch(decoding)
         if self._exact_rows < sys.maxsize or not reading[0].request.is_exact:
-            return self._alone(reading[0])
-        return self._with_prompts(decoding, reading, unread) or self._alone(reading[0])
+            return self._single(reading[0])
+        return self._with_prompts(decoding, reading, unread) or self._single(reading[0])
 
     def _has_own_cache(self, sequence: Sequence) -> bool:
         """Return whether a sequence may decode together with others. Where width changes rounding, it needs its own
@@ -163,21 +163,21 @@ class Scheduler:
 
     def _in_order(self, unread: dict[Sequence, int]) -> list[Sequence]:
         """Return the sequences to read, by unread tokens, fewest first; in every fourth pass, oldest first."""
-        if (self._n_reads + 1) % FAIR == 0:
+        if (self._n_reads + 1) % OLDEST_FIRST_EVERY == 0:
             return sorted(unread, key=lambda each: each.number)
         return sorted(unread, key=unread.__getitem__)
 
-    def _decoders(self, decoding: list[Sequence]) -> Batch:
+    def _decode_batch(self, decoding: list[Sequence]) -> Batch:
         """Return a batch of sequences that decode together: as many as maximize tokens per second, keep each other's
         texts exact, and fit into the cache.
         """
         n = self._decoder.controller.n_worth(len(decoding)) if len(decoding) > 1 else 1
-        found = self._undisturbed(decoding[:n])
+        found = self._within_exact_rows(decoding[:n])
         while len(found) > 1 and not self._fits([each.buffer.n for each in found]):
             found.pop()
         return Batch([(each, 0) for each in found])
 
-    def _undisturbed(self, found: list[Sequence]) -> list[Sequence]:
+    def _within_exact_rows(self, found: list[Sequence]) -> list[Sequence]:
         most = self._exact_rows
         are_exact = [each.drafting.widths is Widths.EXACT for each in found]
         if len(found) <= most or not any(are_exact):
@@ -203,7 +203,7 @@ class Scheduler:
         """
         joint = self._decoder.controller.passes.joint
         apart = bool(decoding) and joint.is_blurred
-        batch = self._decoders(decoding) if decoding and not apart else Batch()
+        batch = self._decode_batch(decoding) if decoding and not apart else Batch()
         room, lengths = self._room_to_read(decoding), [each.buffer.n for each in batch.sequences]
         for each in reading:
             n, start = min(unread[each], room), each.buffer.n - 1 - unread[each]
@@ -219,10 +219,10 @@ class Scheduler:
 
     def _room_to_read(self, decoding: list[Sequence]) -> int:
         """Return the number of prompt tokens that a pass may read."""
-        speaking = [each for each in decoding if is_well_under_way(each)]
-        if not speaking:
-            return MOST_READ
-        return self._decoder.controller.passes.joint.n_readable(len(speaking), speaking[0].buffer.n, MOST_READ)
+        generating = [each for each in decoding if is_well_under_way(each)]
+        if not generating:
+            return MAX_READ
+        return self._decoder.controller.passes.joint.n_readable(len(generating), generating[0].buffer.n, MAX_READ)
 
 
 def is_well_under_way(sequence: Sequence) -> bool:

@@ -17,7 +17,7 @@ from runtime.core.draft import Tokens
 from runtime.engine.output import Chunk
 from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
-from runtime.learning.learner import Made
+from runtime.learning.learner import GeneratedReply
 from runtime.loading.exactness import Exactness
 from runtime.sampling.logits import Report
 from runtime.sampling.sampler import Sampler
@@ -133,13 +133,13 @@ class Sequence:
             )
         return self.window.notice
 
-    def made(self) -> Made:
+    def generated(self) -> GeneratedReply:
         """Return the reply so far, for training."""
-        return Made(self.tokens, self.buffer.n_prompt, self.stats.steps)
+        return GeneratedReply(self.tokens, self.buffer.n_prompt, self.stats.steps)
 
-    def take_up(self, said: List[int], passes: List[Pass]) -> None:
+    def restore(self, tokens: List[int], passes: List[Pass]) -> None:
         """Resume an interrupted reply with these tokens and passes."""
-        for token in said:
+        for token in tokens:
             self._take(token)
             self._look_at_limits()
         self.stats.steps += passes
@@ -174,11 +174,11 @@ class Sequence:
         own = step.seconds if n_unread else max(seconds, step.seconds)
         self.stats.prompt_seconds += max(0.0, seconds - own)
         parts = step.draft_seconds, step.verify_seconds, step.seconds
-        made = Pass(own, step.drafters, step.n_drafted, step.n_accepted, n, *parts, step.n_together, step.why)
-        self.stats.steps.append(made)
+        generated = Pass(own, step.drafters, step.n_drafted, step.n_accepted, n, *parts, step.n_together, step.why)
+        self.stats.steps.append(generated)
         self.stats.decode_seconds += own
         drafted = tuple(i < step.n_accepted for i in range(n))
-        chunk = Chunk("".join(pieces), step.tokens[:n], drafted, tuple(pieces), step.logprobs[:n], made=made)
+        chunk = Chunk("".join(pieces), step.tokens[:n], drafted, tuple(pieces), step.logprobs[:n], made=generated)
         if not n_unread:
             return chunk
         return replace(chunk, n_read=self.stats.prompt_n, stats=replace(self.stats))

@@ -12,7 +12,7 @@ from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk, Output
 from runtime.engine.stats import Stats
 
-LOOK = 0.02  # seconds after which a step without outputs returns
+POLL_SECONDS = 0.02  # seconds after which a step without outputs returns
 
 
 class ThreadedReplies(ABC):
@@ -49,7 +49,7 @@ class ThreadedReplies(ABC):
         """See Engine."""
         found = list[Output]()
         try:
-            found.append(self._outputs.get(timeout=LOOK))
+            found.append(self._outputs.get(timeout=POLL_SECONDS))
             while True:
                 found.append(self._outputs.get_nowait())
         except Empty:

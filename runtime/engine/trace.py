@@ -56,7 +56,8 @@ class TraceFile:
                 self._add(data)
             except OSError as error:
                 self._is_over = True
-                return f"The trace {self.path} ends here ({error.strerror}); the replies go on. Make room for the next."
+                why = f"The trace {self.path} ends here ({error.strerror}); replies continue."
+                return f"{why} Make room for the next trace."
         return ""
 
     def _add(self, data: bytes) -> None:
@@ -106,7 +107,7 @@ def read(lines: Iterable[str], name: str) -> list[TracedPass]:
             found.append(as_pass(json.loads(line)))
         except NOT_READ as error:
             raise TraceError(
-                f"Line {n} of {name} is no pass of a trace. Take it out, or trace a reply anew."
+                f"Line {n} of {name} is not a pass of a trace. Remove it, or trace a reply again."
             ) from error
     return found
 

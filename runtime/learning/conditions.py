@@ -1,4 +1,4 @@
-"""Why a head is not trained now, in a clause: what is lacking, or who needs the machine more.
+"""Conditions for training a head: a missing requirement, or a more urgent use of the machine, as a clause.
 
 Reads the system; starts nothing.
 """
@@ -17,13 +17,13 @@ from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
 
 LEARNS = "eagle"  # the drafter whose head can be trained further
-PER_WEIGHT = 20  # bytes of a training for each weight of the head: itself, its gradient, two averages, what passes by
-BASE = 1_200_000_000  # bytes of PyTorch, and of texts with what the target says of them
-SPARE = 1_500_000_000  # bytes that stay free beside it
+PER_WEIGHT = 20  # bytes of a training per weight of the head: itself, its gradient, two averages, temporary values
+BASE = 1_200_000_000  # bytes of PyTorch, and of texts with the target's outputs for them
+SPARE = 1_500_000_000  # bytes that must stay free in addition
 
 
 def why_never(pair: Pair, drafter: str) -> str:
-    """What of the pair, whose draft is for that drafter, stands against it; "" for nothing."""
+    """Return why this pair's draft, which is for that drafter, cannot be trained at all; "" if it can."""
     if not pair.learn:
         return "`learn = true` is not set for this pair"
     if pair.draft is None or drafter != LEARNS:
@@ -32,18 +32,18 @@ def why_never(pair: Pair, drafter: str) -> str:
 
 
 def why_not_now(memory_level: str, needed: int) -> str:
-    """What stands against a training of so many bytes at the moment; "" for nothing."""
+    """Return why a training of `needed` bytes cannot run at the moment; "" if it can."""
     if memory_level != "OK":
         return f"memory is {memory_level}"
     if is_on_battery():
-        return "the machine runs on its battery"
+        return "the machine runs on battery"
     if (free := free_bytes()) is not None and free < needed + SPARE:
         return f"it would need {(needed + SPARE) / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free"
     return ""
 
 
 def is_on_battery() -> bool:
-    """Does nobody supply the machine with power? False where that is not known."""
+    """Return whether the machine runs on its battery; False where that is unknown."""
     try:
         battery = psutil.sensors_battery()
     except (AttributeError, OSError, RuntimeError, psutil.Error):
@@ -52,12 +52,12 @@ def is_on_battery() -> bool:
 
 
 def free_bytes() -> int | None:
-    """What the machine, and whatever bounds this process, have left; None where that is not known."""
+    """Return the free bytes of the machine, or of this process's limits if less; None where that is unknown."""
     return min((pool.free for pool in MemoryReader(tuple)().pools if not pool.is_device), default=None)
 
 
 def needed_bytes(target: Path, head: Path) -> int:
-    """What a training takes at most, which has the target beside it."""
+    """Return the most bytes that a training takes, including the target."""
     try:
         facts = ModelFacts(read_model_header(head))
         return PER_WEIGHT * facts.n_parameters + target.stat().st_size + BASE

@@ -1,7 +1,6 @@
-"""What an engine does about a head that learns: keeps where it was wrong, has it trained while nothing is asked, and
-says which head is to be used.
+"""Manages the further training of an engine's head: records its errors, trains it while idle, and selects the head.
 
-Everything but a hold happens between replies, in `tend`. Knows no model; whoever asks it opens the head.
+Everything but pausing a training happens between replies, in `tend`. Knows no model; the caller opens the head.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from runtime.learning.versions import Versions
 from runtime.learning.windows import Windows, n_since, window_of
 from runtime.speculative.control.explain import Pass
 
-QUIET = 10.0  # seconds without a reply, after which a training may begin or go on
-MOST_NOTED = 16  # replies that are looked at between two looks; of more, the latest
-ENOUGH = 12  # new windows that a training is begun for
-PAUSE, MOST_PAUSE = 600.0, 9600.0  # seconds after a training that failed until the next, which double each time
+QUIET = 10.0  # seconds without a reply, after which a training may start or continue
+MAX_RECORDED = 16  # replies that are examined at each call; of more, the latest
+MIN_WINDOWS = 12  # new windows that start a training
+PAUSE, MAX_PAUSE = 600.0, 9600.0  # seconds from a failed training to the next: first and most, doubled each time
 
 
-class Made(NamedTuple):
-    """A reply, which may still be made."""
+class GeneratedReply(NamedTuple):
+    """A reply, finished or still being generated."""
 
     tokens: Tokens
     n_prompt: int
@@ -36,32 +35,32 @@ class Made(NamedTuple):
 
 
 class Training(Protocol):
-    """What trains, beside this process."""
+    """A training in another process."""
 
     is_held: bool
 
     @property
     def is_running(self) -> bool:
-        """Is it there, held or not?"""
+        """Whether it exists, paused or not."""
 
     def start(self) -> None:
-        """Begins. Raises OSError."""
+        """Start the training. Raises OSError."""
 
     def hold(self) -> None:
-        """Computes nothing from now on."""
+        """Pause the training."""
 
-    def go_on(self) -> None:
-        """Computes again."""
+    def resume(self) -> None:
+        """Continue the training."""
 
     def ended(self) -> tuple[int, str] | None:
-        """The exit code and the last line of one that has come to an end, told once."""
+        """Return the exit code and the last line of a training that has ended, only once; else None."""
 
     def stop(self) -> None:
-        """Ends it at once."""
+        """End the training immediately."""
 
 
 class BackgroundLearner:
-    """One head that learns beside one engine."""
+    """The further training of one head in the background of one engine."""
 
     def __init__(
         self,
@@ -75,17 +74,17 @@ class BackgroundLearner:
         self._target, self._head, self.place, self._training, self._clock = target, head, place, training, clock
         self._needed = needed_bytes(target, head)
         self._windows, self._versions = Windows(place.windows, n_vocab), Versions(place)
-        self._noted: deque[Callable[[], Made]] = deque(maxlen=MOST_NOTED)
-        self._n_new: int | None = None  # windows that no finished training knew; None: to be counted
+        self._noted: deque[Callable[[], GeneratedReply]] = deque(maxlen=MAX_RECORDED)
+        self._n_new: int | None = None  # windows that no finished training has seen; None: not counted yet
         self._quiet_since = clock()
         self._waits_from, self._pause, self._why_waits = -math.inf, PAUSE, ""
-        self.state = ""  # what it does, or why it does not, in a clause
+        self.state = ""  # its activity, or why there is none, as a clause
         self._number = self._made_place()
         if self._number:
-            self.state = "what is rejected is kept, and its head is trained on that while nothing is asked"
+            self.state = "rejected drafts are kept, and its head is trained on them while idle"
 
     def _made_place(self) -> str:
-        """The number of its folder; "" where there can be none."""
+        """Create the folder and return its number; "" where it cannot be created."""
         try:
             return self.place.make(self._target, self._head)
         except OSError as error:
@@ -94,16 +93,16 @@ class BackgroundLearner:
 
     @property
     def head(self) -> Path | None:
-        """The head that is to be used; None is the pair's own."""
+        """The head to use; None is the pair's own."""
         return self._versions.current()
 
-    def reply_begins(self, made: Callable[[], Made], memory_level: str = "OK") -> None:
-        """Nothing is trained while it is made; what it was when it is over is asked for at the next look."""
-        self._noted.append(made)
+    def reply_begins(self, generated: Callable[[], GeneratedReply], memory_level: str = "OK") -> None:
+        """Pause the training during a reply; the next `keep` after it calls `generated`, which returns the reply."""
+        self._noted.append(generated)
         self._training.hold() if memory_level == "OK" else self._training.stop()
 
     def keep(self) -> None:
-        """Keeps where the head was wrong in the replies since the last look, unless all was forgotten meanwhile."""
+        """Record the head's errors in the replies since the last call, unless everything was deleted in between."""
         before, self._number = self._number, self._made_place()
         if self._number != before:
             self._n_new = None
@@ -118,7 +117,7 @@ class BackgroundLearner:
                 self._n_new = None
 
     def tend(self, memory_level: str) -> None:
-        """Between replies: keeps what was noted, and begins, goes on with or ends a training."""
+        """Between replies: record the head's errors, and start, continue or end a training."""
         self.keep()
         self._take_end()
         self.state = self._why_not(memory_level)
@@ -130,11 +129,11 @@ class BackgroundLearner:
             except OSError as error:
                 self._fail(f"the training could not be started ({error.strerror})")
                 return
-        self._training.go_on()
-        self.state = "it is trained on what was rejected lately"
+        self._training.resume()
+        self.state = "it is being trained on recently rejected drafts"
 
     def _why_not(self, memory_level: str) -> str:
-        """Why nothing is trained now; what must not even wait is ended."""
+        """Return why nothing is trained now, or ""; end a training that must not even stay paused."""
         if not self._number:
             return self.state
         if why := why_not_now(memory_level, 0 if self._training.is_running else self._needed):
@@ -142,31 +141,32 @@ class BackgroundLearner:
             return why
         now = self._clock()
         if now - self._quiet_since < QUIET:
-            return f"nothing was asked for less than {QUIET:.0f} s"
+            return f"it has been idle for less than {QUIET:.0f} s"
         if self._training.is_running:
             return ""
         if now - self._waits_from < self._pause:
             return self._why_waits
         n_new = self._count_new()
-        return "" if n_new >= ENOUGH else f"{n_new} replies with rejected drafts since the last time, of {ENOUGH}"
+        is_enough = n_new >= MIN_WINDOWS
+        return "" if is_enough else f"{n_new} of {MIN_WINDOWS} replies with rejected drafts since the last time"
 
     def _count_new(self) -> int:
-        """Windows that no finished training knew."""
+        """Return the number of windows that no finished training has seen."""
         if self._n_new is None:
             self._n_new = n_since(self._windows.read(), self._versions.read().seen)
         return self._n_new
 
     def _take_end(self) -> None:
-        """Takes note of a training that has come to an end."""
+        """Handle a training that has ended."""
         ended = self._training.ended()
         if ended is None:
             return
-        code, said = ended
+        code, output = ended
         self._n_new = None
         if code:
-            self._fail(said or f"the training ended with code {code}")
-        elif self._count_new() >= ENOUGH:  # it could do nothing with them
-            self._wait(said)
+            self._fail(output or f"the training ended with code {code}")
+        elif self._count_new() >= MIN_WINDOWS:  # it could not use them
+            self._wait(output)
         else:
             self._waits_from, self._pause = -math.inf, PAUSE
 
@@ -174,19 +174,19 @@ class BackgroundLearner:
         self._wait(f"the last training failed: {why.rstrip('.')}")
 
     def _wait(self, why: str) -> None:
-        """Nothing is trained for a while, which is longer each time."""
-        self._pause = min(2 * self._pause, MOST_PAUSE) if self._waits_from > -math.inf else PAUSE
+        """Train nothing for a while, which is longer each time."""
+        self._pause = min(2 * self._pause, MAX_PAUSE) if self._waits_from > -math.inf else PAUSE
         self._waits_from = self._clock()
         self.state = self._why_waits = why
 
     def close(self) -> None:
-        """Keeps what was rejected; ends a training, which begins anew at the next start."""
+        """Record the head's errors, and end a training, which starts again with the next process."""
         self.keep()
         self._training.stop()
 
 
 def learner_of(target: Path, head: Path, n_vocab: int) -> BackgroundLearner:
-    """The learner of a head. Raises OSError where a file cannot be looked at."""
+    """Return the learner of a head. Raises OSError where a file cannot be examined."""
     place = place_of(target, head)
     training = TrainerProcess(command(place.path, target, head, needed_bytes(target, head)))
     return BackgroundLearner(target, head, n_vocab, place, training)

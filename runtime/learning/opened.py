@@ -1,4 +1,4 @@
-"""The head that a pair has learned, and what learns beside it."""
+"""The learned head of a pair, and the learner that trains it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runtime.models.registry import Pair
 
 
 def learned_head(pair: Pair) -> Path | None:
-    """The head that was learned from a pair's own and is used instead, also where none can be trained now."""
+    """Return the learned head that replaces a pair's own, even where none can be trained now; None without one."""
     if pair.learn and pair.draft is not None and begins_for(pair.draft) == LEARNS:
         with suppress(OSError):
             return Versions(place_of(pair.target, pair.draft)).current()
@@ -25,7 +25,7 @@ def learned_head(pair: Pair) -> Path | None:
 
 
 def opened_learner(pair: Pair) -> BackgroundLearner | None:
-    """What learns beside the pair, whose draft is a head."""
+    """Return the learner of a pair whose draft is a head; None without a draft or where a file cannot be read."""
     if pair.draft is None:
         return None
     with suppress(OSError, ModelError):

@@ -1,6 +1,6 @@
-"""Where everything is that was learned of a head: a private folder per target and head, as their files are now.
+"""The folder of everything learned about a head: private, one per target and head in their present files.
 
-A target or a head that changed meanwhile has another folder, and loses nothing. Knows files only.
+A target or a head that changes gets another folder, and loses nothing. Knows files only.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from runtime.loading.profile_cache import fingerprint
 from runtime.models.plain_file import read_plain
 
 ABOUT, WINDOWS, VERSIONS, WORK, LOCK = "about.json", "windows", "versions.json", "work", "lock"
-GOING = "forgotten-"  # what a folder is called that is being removed
+GOING = "forgotten-"  # prefix of the name of a folder that is being removed
 
 
 def root() -> Path:
-    """Where all of them are."""
+    """Return the parent folder of all places."""
     return user_data_path("slipstream") / "learned"
 
 
 class Place:
-    """The folder of one target and head, which is there once something was put into it."""
+    """The folder of one target and head, which is created when something is first stored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,11 +45,11 @@ class Place:
 
     @property
     def work(self) -> Path:
-        """What a training needs until it is done; its name is this very folder's, and not one's made after it."""
+        """Temporary folder of a training; its name contains this place's number, which no later place shares."""
         return self.path / f"{WORK}-{self.number}"
 
     def make(self, target: Path, head: Path) -> str:
-        """Makes the folder; returns its number, which another one made later does not have. Raises OSError."""
+        """Create the folder; return its number, which a later one does not share. Raises OSError."""
         if known := self.number:
             return known
         make_private_folder(self.path.parent)
@@ -61,11 +61,11 @@ class Place:
 
     @property
     def number(self) -> str:
-        """Of the folder as it was made; "" where there is none."""
+        """Number that the folder got when it was created; "" where there is none."""
         return str(self.read(ABOUT).get("number", ""))
 
     def read(self, name: str) -> dict[str, Any]:
-        """A file of facts; empty where there is none that can be read."""
+        """Return the facts in a file; empty where there is none that can be read."""
         try:
             found = json.loads(read_plain(self.path / name))
         except (OSError, ValueError, RecursionError):
@@ -73,7 +73,7 @@ class Place:
         return found if isinstance(found, dict) else {}
 
     def write(self, name: str, facts: dict[str, Any]) -> None:
-        """Writes one, whole or not at all, for the user alone. Raises OSError."""
+        """Write a file of facts, whole or not at all, readable by the user alone. Raises OSError."""
         new = self.path / f"{name}.{os.getpid()}"
         try:
             new.touch(0o600)
@@ -86,8 +86,9 @@ class Place:
 
     @contextmanager
     def locked(self) -> Iterator[bool]:
-        """Is this the only process that trains here? Whatever ends it lets others in. Raises OSError, also for a full
-        disk.
+        """Yield whether this is the only process that trains here.
+
+        The lock is released however the process ends. Raises OSError, also for a full disk.
         """
         path = self.path / LOCK
         path.touch(0o600)
@@ -104,26 +105,27 @@ class Place:
 
 
 def place_of(target: Path, head: Path) -> Place:
-    """Where what is learned of that head belongs. Raises OSError where a file cannot be looked at."""
+    """Return the place of that target and head. Raises OSError where a file cannot be examined."""
     return Place(root() / fingerprint(target, "learned", fingerprint(head)))
 
 
 def places() -> list[Place]:
-    """All that there are."""
+    """Return all existing places."""
     return [Place(path.parent) for path in sorted(root().glob(f"*/{ABOUT}"))]
 
 
 def forget() -> int:
-    """Wipes windows, trainings and learned heads of every model; returns how many bytes those were.
+    """Remove windows, trainings and learned heads of every model; return the number of bytes freed.
 
-    They are out of reach at once, so that a training that runs ends with nothing. Raises SlipstreamError.
+    They are unreachable immediately, so that a running training ends without a result. Raises SlipstreamError.
     """
     return wiped(root())
 
 
 def wiped(folder: Path) -> int:
-    """Removes a folder, which has another name at once, and what another time was left half removed; returns how many
-    bytes those were. Raises SlipstreamError.
+    """Remove a folder, which is renamed first, and others whose removal was interrupted; return the bytes freed.
+
+    Raises SlipstreamError.
     """
     try:
         left = [path for path in folder.parent.glob(f"{GOING}*") if path.is_dir()]

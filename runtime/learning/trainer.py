@@ -1,7 +1,7 @@
-"""The process that trains: begun, held while a reply is made, gone on with, ended.
+"""The training process: started, paused while a reply is generated, continued, ended.
 
-It ends by itself when this one does: a pipe that nobody holds any more tells it, and where it may be held, the system.
-Knows processes; what is done there is `runtime.training.adapting`.
+It ends by itself when this process does: through a closed pipe and, where it may be paused, by the system. Knows
+processes; `runtime.training.adapting` does the training.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from runtime.core.packages import own_environment
 MODULE = "runtime.training.adapting"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 NO_GPU = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"), "")
-# Held by the system, it ends with us there; elsewhere it would outlive us
+# On Linux the system ends a paused process together with this one; elsewhere it would outlive this one
 CAN_HOLD = sys.platform == "linux"
-TAIL = 2000  # bytes of what it says
-PATIENCE = 5.0  # seconds that the system may take to end it
+TAIL = 2000  # last bytes of its output that are read
+TERMINATION_SECONDS = 5.0  # seconds that the system may take to end it
 
 
 def command(place: Path, target: Path, head: Path, n_bytes: int) -> list[str]:
-    """What trains the head of a place further, in so much memory."""
+    """Return the command that trains the head of a place further, within `n_bytes` of memory."""
     return [sys.executable, "-P", "-m", MODULE, str(place), str(target), str(head), str(n_bytes)]
 
 
 class TrainerProcess:
-    """One process at a time, of the lowest priority. On the thread that outlives it."""
+    """One training process at a time, of the lowest priority. It must be started on a thread that outlives it."""
 
     def __init__(self, what: Sequence[str]) -> None:
         self._what = what
@@ -39,22 +39,22 @@ class TrainerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Is it there, held or not?"""
+        """Whether the process exists, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Begins. Raises OSError."""
+        """Start the process. Raises OSError."""
         self.stop()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
-        # Its own group: what a terminal says to us is not for it
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
+        # Its own group, so that signals of a terminal do not reach it
         self._process = subprocess.Popen(
-            self._what, stdin=subprocess.PIPE, stdout=self._said, stderr=self._said,
+            self._what, stdin=subprocess.PIPE, stdout=self._output, stderr=self._output,
             env=own_environment() | ONE_THREAD | NO_GPU, start_new_session=True,
         )  # fmt: skip
         self.is_held = False
 
     def hold(self) -> None:
-        """It computes nothing from now on; where it cannot be held, it is ended, and the next begins anew."""
+        """Pause the process; where that is impossible, end it, and the next one starts from the beginning."""
         if not self.is_running or self.is_held or self._process is None:
             return
         if CAN_HOLD:
@@ -63,32 +63,32 @@ class TrainerProcess:
         else:
             self.stop()
 
-    def go_on(self) -> None:
-        """It computes again."""
+    def resume(self) -> None:
+        """Continue the process."""
         if self.is_held and self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             self.is_held = False
 
     def ended(self) -> tuple[int, str] | None:
-        """The exit code and the last line of one that has come to an end by itself, told once."""
+        """Return the exit code and the last line of a process that ended by itself, only once; else None."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
-        self._said.seek(0, 2)
-        self._said.seek(max(0, self._said.tell() - TAIL))
-        lines = [line.strip() for line in self._said.read().decode("utf8", "replace").splitlines() if line.strip()]
+        self._output.seek(0, 2)
+        self._output.seek(max(0, self._output.tell() - TAIL))
+        lines = [line.strip() for line in self._output.read().decode("utf8", "replace").splitlines() if line.strip()]
         self._release()
         return code, lines[-1] if lines else ""
 
     def stop(self) -> None:
-        """Ends it at once; the next one begins anew."""
+        """End the process immediately; the next one starts from the beginning."""
         if self._process is None:
             return
         self._process.kill()
-        self._process.wait(PATIENCE)
+        self._process.wait(TERMINATION_SECONDS)
         self._release()
 
     def _release(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-        self._said.close()
+        self._output.close()
         self._process, self.is_held = None, False

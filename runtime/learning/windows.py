@@ -1,8 +1,7 @@
-"""Stretches of replies in which a head was wrong: token ids on disk, for the user alone, bounded in size, and never
-worth an error.
+"""Windows: stretches of replies in which a head was wrong, as token ids on disk.
 
-What is measured on is never trained on: which part a window belongs to follows from its tokens. Where windows are kept
-is said in place.py.
+They are readable by the user alone and bounded in size; failures to store them are ignored. Windows for measuring are
+never trained on: a window's tokens decide which kind it is. place.py knows where they are stored.
 """
 
 from __future__ import annotations
@@ -18,33 +17,34 @@ from runtime.core.draft import Tokens
 from runtime.drafters.reply_store import Replies
 from runtime.speculative.control.explain import Pass
 
-LEAD = 128  # tokens before the first that counts, at most
-LENGTH = 384  # of a window with its lead
-SHORTEST = 8  # tokens of a reply that tell anything
-HELD_OUT = 5  # of so many windows one is only measured on
+LEAD = 128  # most tokens before the first that counts
+LENGTH = 384  # tokens of a window with its lead
+SHORTEST = 8  # minimum tokens of a useful reply
+HELD_OUT = 5  # one of this many windows is only measured on
 MAX_BYTES = 512 * 1024  # of all windows of a head: a few hundred
 
 
 class Window(NamedTuple):
-    """Tokens as they stood in a conversation; from `begin` on they are the model's own."""
+    """Successive tokens of a conversation; from `begin` on they are the model's own."""
 
     tokens: Tokens
     begin: int
 
     @property
     def key(self) -> str:
-        """Tells it from others."""
+        """Hash that identifies the window."""
         return sha256(self.tokens.astype("<i4").tobytes()).hexdigest()
 
     @property
     def is_held_out(self) -> bool:
-        """Is it only measured on?"""
+        """Whether it is only measured on."""
         return int(self.key[:8], 16) % HELD_OUT == 0
 
 
 def missed(passes: Sequence[Pass], drafter: str) -> list[int]:
-    """The tokens of a reply that this drafter should have known: the target's own in passes where its draft was
-    rejected, and in plain ones, where it was not even asked for one.
+    """Return the places in a reply of the tokens that this drafter should have predicted.
+
+    They are the target's own tokens in passes where its draft was rejected, and in plain passes without any draft.
     """
     found, n = list[int](), 0
     for each in passes:
@@ -56,7 +56,10 @@ def missed(passes: Sequence[Pass], drafter: str) -> list[int]:
 
 
 def window_of(tokens: Tokens, n_prompt: int, passes: Sequence[Pass], drafter: str) -> Window | None:
-    """The stretch of a reply, which follows the first `n_prompt` of `tokens`, with most that the drafter missed."""
+    """Return the stretch of a reply with the most tokens that the drafter missed; None if it missed none.
+
+    The reply follows the first `n_prompt` of `tokens`. None for a reply that is too short.
+    """
     positions = np.array(missed(passes, drafter), dtype=np.int64) + n_prompt
     if len(tokens) - n_prompt < SHORTEST or not len(positions):
         return None
@@ -69,19 +72,19 @@ def window_of(tokens: Tokens, n_prompt: int, passes: Sequence[Pass], drafter: st
 
 
 class Windows:
-    """The windows in one file, the oldest of which make room for new ones."""
+    """The windows in one file; the oldest are removed for new ones."""
 
     def __init__(self, path: Path, n_vocab: int, max_bytes: int = MAX_BYTES) -> None:
-        # A row is the window's tokens behind the number of those that are not the model's
+        # A row is the number of tokens that are not the model's, followed by the window's tokens
         self._rows = Replies(path, max(n_vocab, LENGTH), max_bytes)
         self.n_vocab = n_vocab
 
     def add(self, window: Window) -> None:
-        """Keeps one more, where that is possible."""
+        """Store a window, where that is possible."""
         self._rows.append(np.concatenate([[window.begin], window.tokens]).astype(np.int32))
 
     def read(self) -> list[Window]:
-        """All, oldest first; those that cannot be read are left out, and of the same one the latest stays."""
+        """Return all readable windows, oldest first; of equal windows only the latest."""
         found = [Window(row[1:], int(row[0])) for row in self._rows.read() if 1 < len(row) <= LENGTH + 1]
         sound = [each for each in found if each.begin < len(each.tokens) and each.tokens.max() < self.n_vocab]
         latest = {each.key: each for each in reversed(sound)}
@@ -89,6 +92,6 @@ class Windows:
 
 
 def n_since(windows: Sequence[Window], key: str) -> int:
-    """How many came after the one with that key; all where it is not among them."""
+    """Return the number of windows after the one with that key; all of them where it is missing."""
     keys = [each.key for each in windows]
     return len(keys) - 1 - keys.index(key) if key in keys else len(keys)

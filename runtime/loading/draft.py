@@ -1,6 +1,6 @@
-"""The draft of a pair: a model of its own, a head on the target, or layers of the target's file; why there is none.
+"""Opens the draft of a pair: a model of its own, a head on the target, or layers of the target's file.
 
-Knows what the pair asks for and what memory allows; how drafts are made is the drafters'.
+If there is none, reports the reason. Knows the pair's settings and the memory plan; the drafters propose.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ from runtime.speculative.control.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class WantedDraft:
-    """What is to draft for a target: the drafter that the pair's draft is for, the drafters' names asked for, and where
-    a head is read from.
-    """
+    """The requested draft of a target: the name of its drafter, the requested drafters, and the source of a head."""
 
     pair: Pair
     spec: PairSpec | None
@@ -47,23 +45,21 @@ class WantedDraft:
     drafts_by: str
     names: Collection[str]
     head: HeadSource | None = None
-    refused: Reason | None = None  # why it is not to be opened
+    refused: Reason | None = None  # why it must not be opened
 
     @property
     def is_model(self) -> bool:
-        """Whether it is a model of its own, of a file that is there."""
+        """Whether it is a model of its own, in a file that exists."""
         return self.drafts_by == MODEL and MODEL in self.names and bool(self.pair.draft and self.pair.draft.is_file())
 
     def try_out(self, on_progress: OnProgress) -> Reason | None:
-        """Why a head is not to be opened, which nothing is known of and which was tried in a process of its own; None
-        where it may be.
-        """
+        """Try an unknown head in a process of its own; return why it must not be opened, or None if it may be."""
         is_wanted = self.drafts_by in HEADS and {MODEL, self.drafts_by} & {*self.names}
         if not is_wanted or not self.spec or (self.plan and not self.plan.with_draft):
             return None
         target, head, path = self.spec.target, self.spec.draft, self.pair.draft
         if head is None or why_undraftable(target) or (path and unfit(head, target, path)):
-            return None  # which is said where it is opened
+            return None  # `open` reports this
         try:
             if must_try(target, head):
                 check(self.pair.target, path, on_progress)
@@ -74,8 +70,10 @@ class WantedDraft:
     def open(
         self, target: LlamaBackend, options: Options, on_progress: OnProgress
     ) -> tuple[ReloadableBackend | None, Reason | None]:
-        """The draft, or why there is none of those asked for. Raises ModelError or VocabError for a model that is no
-        draft for the target; without a head the target answers.
+        """Return the draft, or the reason why none of those requested is open.
+
+        Raises ModelError or VocabError for a model that is no draft for the target; without a head, the target replies
+        on its own.
         """
         if not {MODEL, self.drafts_by} & {*self.names} or not (self.pair.draft or self.drafts_by == MTP):
             lacking = self._lacking()
@@ -102,16 +100,16 @@ class WantedDraft:
         return open_draft(target.model, self.pair.draft, self.spec, options, on_progress)
 
     def _lacking(self) -> str:
-        """Why a head that was asked for by its drafter's name, or that the target's file promises, is not there."""
+        """Return why a head that was requested by its drafter's name, or promised by the target's file, is missing."""
         if not (asked := sorted(HEADS & {*self.names})):
             return self._broken_promise() if MODEL in self.names and self.pair.draft is None else ""
         if self.pair.draft and asked != [MTP]:
-            return f"{self.pair.draft.name} is no head for the {asked[0]} drafter"
+            return f"{self.pair.draft.name} is not a head for the {asked[0]} drafter"
         why = why_no_mtp(self.spec.target) if self.spec else "its header cannot be read"
         return self._not_by_itself(why)
 
     def _broken_promise(self) -> str:
-        """That the target's header promises layers that draft, where the file was made without them."""
+        """Return a clause if the target's header promises drafting layers that the file was made without, else ""."""
         is_broken = self.spec is not None and bool(unkept_promises(self.spec.target))
         return self._not_by_itself(NOT_KEPT) if is_broken else ""
 
@@ -122,11 +120,11 @@ class WantedDraft:
 def open_draft(
     target: LlamaModel, path: Path, spec: PairSpec | None, options: Options, on_progress: OnProgress
 ) -> ReloadableBackend:
-    """A draft model in a context that need not grow with the target's.
+    """Open a draft model in a context that need not grow with the target's.
 
     Raises VocabError, NoMemoryError, ModelError.
     """
-    # Read already; opened again, the file may be another
+    # Read already; when it is opened again, the file may have changed
     headers = [(spec.target, spec.draft)] if spec and spec.draft else []
 
     def opener(stack: ExitStack, report: OnProgress) -> LlamaBackend:
@@ -150,21 +148,21 @@ def open_draft(
 
 
 def drafting_context(draft: LlamaModel, trim: Trim | None, n_ctx: int, n_seats: int) -> LlamaBackend:
-    """A draft model's context, over the target's tokens also where it is a copy with fewer words."""
+    """Open a draft model's context, over the target's tokens even if it is a copy with fewer words."""
     if trim is not None:
         return open_trimmed(draft, trim, n_ctx, 1, DRAFT_BATCH, n_seats)
     return open_backend(draft, n_ctx, 1, DRAFT_BATCH, n_seats=n_seats)
 
 
 def shared_ids(target: Path, draft: Path, facts: tuple[ModelFacts, ModelFacts] | None = None) -> IdsOnly | None:
-    """The draft's ids, which by the headers mean what the target's do; None where headers do not tell.
+    """Return the draft's ids if they mean the same as the target's by both headers; None where a header lacks them.
 
     Raises VocabError.
     """
     try:
         ours, theirs = facts or (ModelFacts(read_model_header(target)), ModelFacts(read_model_header(draft)))
     except (ModelError, OSError):
-        return None  # the library will say more when it loads them
+        return None  # the library's error at loading is more precise
     if not theirs.n_vocab:
         return None
     compare_vocabularies(HeaderVocab(ours.header), HeaderVocab(theirs.header), target.name, draft.name)
@@ -172,7 +170,7 @@ def shared_ids(target: Path, draft: Path, facts: tuple[ModelFacts, ModelFacts] |
 
 
 def trimmed_ids(target: Path, draft: Path, trim: Trim) -> IdsOnly:
-    """The ids of a copy with fewer words, whose whole file has the target's. Raises DraftError, VocabError."""
+    """Return the ids of a copy with fewer words, whose whole file has the target's. Raises DraftError, VocabError."""
     trim.check(draft)
     if shared_ids(target, trim.source) is None:
         raise DraftError(f"{trim.source}, of which {draft.name} is a smaller copy, cannot be read")

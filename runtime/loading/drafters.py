@@ -44,7 +44,9 @@ class Drafters:
     room: int
 
     def makers(self, names: Collection[str]) -> dict[str, Maker]:
-        """Return factories for the available drafters of `names`, cheapest first; the file decides the draft's drafter.
+        """Return factories for the available drafters of `names`, cheapest first.
+
+        The draft's drafter follows from its file, not from `names`.
         """
         given = self._given()
         return {
@@ -61,15 +63,15 @@ class Drafters:
             Needs.REPLIES: lambda: (replies_of(self.path, backend.model.vocab),),
         }
         if draft is not None:
-            given[Needs.DRAFT] = lambda: (*self._beside(draft), shared_passes(draft.backend))
-            given[Needs.HEAD] = lambda: self._beside(draft)
+            given[Needs.DRAFT] = lambda: (*self._with_state(draft), shared_passes(draft.backend))
+            given[Needs.HEAD] = lambda: self._with_state(draft)
         if isinstance(backend, EarlyExitBackend):
             given[Needs.EARLY_EXIT] = lambda: (backend.early, backend.n_vocab)
         if shape is not None:
             given[Needs.WINDOW] = lambda: (shape,)
         return given
 
-    def _beside(self, draft: ReloadableBackend) -> tuple[Backend, int, int]:
+    def _with_state(self, draft: ReloadableBackend) -> tuple[Backend, int, int]:
         """Return the draft model or head, the size of the target's vocabulary, and the room for draft tokens."""
         return draft.backend, self.backend.n_vocab, self.room
 

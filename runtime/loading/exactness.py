@@ -1,7 +1,6 @@
-"""Does a pass over several rows give the very logits that one row at a time gives? Measured, because it depends on
-kernels.
+"""Self-test: whether a pass over several rows gives the same logits as one row at a time, which depends on kernels.
 
-Knows a backend and numbers; what is promised on the strength of it is the engine's.
+Knows a backend and numbers; the engine makes its promises from the result.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ import numpy as np
 from runtime.core.backend import Backend, SharedPasses, Tokenizer
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 
-if TYPE_CHECKING:  # it loads the model library, which whoever only asks has no use for
+if TYPE_CHECKING:  # it loads the model library, which not every importer needs
     from runtime.backends.llama import LlamaBackend
 
-CONTEXT = 32  # tokens at least before the rows that are compared
-TILE = 16  # rows that kernels take at once at most; rows left over may be computed as single ones are
-# The same for passes that are all padded to one width: devices that need it divide sums over long contexts
+CONTEXT = 32  # minimum tokens before the rows that are compared
+TILE = 16  # most rows that kernels process together; remaining rows may be computed like single ones
+# The same for passes that are all padded to one width: devices that need padding divide sums over long contexts
 CONTEXTS = CONTEXT, 300
-STRETCH = 256  # cells of a cache, in steps of which passes look at it
+STRETCH = 256  # cells: passes read the cache in steps of this many
 SEED = 20
 TEXT = (
     "The bridge was closed for repairs in the spring, so everybody took the ferry; it left twice an hour. "
@@ -31,43 +30,43 @@ TEXT = (
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """Passes of up to `width` rows are exact to the bit, and prefill is or is not; the worst logit was off by
-    `difference`.
+    """Result of the self-test: passes of up to `width` rows are exact to the bit, and whether prefill is.
+
+    `difference` is the largest error of a logit.
     """
 
     width: int
     tried: int
     difference: float = 0.0
     prefill: bool = True
-    together: bool = False  # a pass that several conversations share is exact too, up to that width
-    padded: int = 0  # rows to which every pass is padded, and for which that was found; 0: none is
+    together: bool = False  # passes shared by several conversations are exact too, up to that width
+    padded: int = 0  # rows to which every pass is padded, and for which this was measured; 0: no padding
 
     @property
     def is_exact(self) -> bool:
-        """Is every width exact that can occur?"""
+        """Whether every width that can occur is exact."""
         return self.width >= self.tried and self.prefill and not self.padded
 
     def rows_at(self, n_context: int, n_ctx: int, n_before: int = 0) -> int:
-        """Rows that a pass after `n_context` tokens may have, of which the first follows the last of them, so that each
-        rounds as in a pass that begins with it.
+        """Return the most rows of a pass after `n_context` tokens with which each row rounds as the first of a pass.
 
-        How much of the cache a padded pass looks at depends on where it ends: all its rows must come to the same.
-        `n_before` cells of it are others'.
+        The number of cells that a padded pass reads depends on its end, so it must be the same for all its rows.
+        `n_before` cells belong to other conversations.
         """
         if not self.padded:
             return self.width
-        end = n_context - 1 + self.padded  # of a pass that begins with the last token
+        end = n_context - 1 + self.padded  # end of a pass that begins with the last token
         return max(1, min(self.width, STRETCH - (end + n_before - 1) % STRETCH, n_ctx - end + 1))
 
     def __str__(self) -> str:
         if self.padded:
-            return f"exact up to width {self.width}, where every pass is padded to that, which costs nothing here"
+            return f"exact up to width {self.width}: every pass is padded to it, which costs nothing here"
         if self.is_exact:
             return f"exact up to width {self.width}"
         if not self.difference:
             return (
-                f"exact up to width {self.width} of {self.tried}; beyond, matrices that are not quantized round "
-                "otherwise now and then"
+                f"exact up to width {self.width} of {self.tried}; beyond, matrices that are not quantized "
+                "sometimes round differently"
             )
         if self.width >= self.tried:
             return (
@@ -78,14 +77,15 @@ class Exactness:
 
 
 def sample(vocab: Tokenizer, n: int = CONTEXT) -> Tokens:
-    """Ids [n] of an ordinary text: after random ones logits differ by far more than they ever do in use."""
+    """Return ids [n] of ordinary text: after random ones, logits differ by far more than in use."""
     return np.resize(np.array(vocab.encode(TEXT, special=False) or [0], dtype=np.int32), n)
 
 
 def self_test(backend: Backend, max_width: int, n_context: int = CONTEXT, vocab: Tokenizer | None = None) -> Exactness:
-    """Decodes 2 to `max_width` rows at once and each alone after `n_context` tokens or some more, then all in one pass
-    that ends with a whole tile; compares bit for bit, up to the first width that differs. Without a vocabulary, tokens
-    are random.
+    """Compare passes over 2 to `max_width` rows with passes over single rows, bit for bit, up to the first difference.
+
+    They follow `n_context` tokens or some more. Then compares one pass over everything, which ends with a whole tile.
+    Without a vocabulary, tokens are random.
     """
     n = n_context + (1 - n_context - max_width) % TILE
     n = max(1, min(n, backend.n_ctx - max_width))
@@ -104,20 +104,18 @@ def self_test(backend: Backend, max_width: int, n_context: int = CONTEXT, vocab:
             difference = max(difference, off(max_width))  # the widest is likely to differ most
             break
         width = rows
-    backend.forward((tokens[:1] + 1) % backend.n_vocab)  # so that the next pass is over the whole context at once
+    backend.forward((tokens[:1] + 1) % backend.n_vocab)  # so that the next pass reads the whole context
     difference = max(difference, worst(backend.forward(tokens[: n + max_width - 1]), alone[-1:]))
     return Exactness(width, max_width, difference, difference == 0.0)
 
 
 def tested_widths(most: int) -> list[int]:
-    """Return the widths of passes that are tried: all up to a tile and one row, then some that leave different numbers
-    of rows over.
-    """
+    """Return the widths to try: all up to one more than a tile, then some with different remainders."""
     return sorted({width for width in (*range(2, TILE + 2), 18, 20, 24, 31, 32, 48, most) if 2 <= width <= most})
 
 
 def is_exact_padded(backend: LlamaBackend, rows: int, vocab: Tokenizer) -> bool:
-    """Are all passes of up to so many rows exact where each is padded to that? The backend pads from then on if so."""
+    """Return whether all passes of up to `rows` rows are exact if padded to `rows`; if so, leave padding enabled."""
     backend.pad(rows)
     found = (self_test(backend, rows, n, vocab) for n in CONTEXTS)
     if all(each.width == rows for each in found):
@@ -127,8 +125,9 @@ def is_exact_padded(backend: LlamaBackend, rows: int, vocab: Tokenizer) -> bool:
 
 
 def is_exact_together(backend: SharedPasses, width: int, vocab: Tokenizer) -> bool:
-    """Does a pass of up to `width` rows that several conversations share give each the very logits that it gets by
-    itself? Drafts among them are rejected, so that cells of one lie between another's.
+    """Return whether a shared pass of up to `width` rows gives each conversation the same logits as on its own.
+
+    Drafts in it are rejected, so that cells of one conversation lie between another's.
     """
     n, n_steps = min(4, width, backend.n_seats), 4
     if n < 2 or backend.n_ctx < CONTEXT + n_steps:
@@ -153,5 +152,5 @@ def is_exact_together(backend: SharedPasses, width: int, vocab: Tokenizer) -> bo
 
 
 def worst(together: Logits, alone: list[Logits]) -> float:
-    """The largest difference between rows that should be the same."""
+    """Return the largest difference between rows that should be the same."""
     return max(float(np.abs(row - single).max()) for row, single in zip(together, alone, strict=False))

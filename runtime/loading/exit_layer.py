@@ -1,7 +1,6 @@
-"""After which layer a target exits early, and with how many words: checked against the library's own passes, and chosen
-by what pays best here.
+"""Chooses a target's exit layer and number of words, by speed here, and checks them against the library's own passes.
 
-Knows a target that can exit early, and what was found at an earlier start; how layers are skipped is its backend's.
+Knows a target that can exit early, and the result of an earlier start; its backend skips the layers.
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ from runtime.core.draft import Draft, Tokens
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.trimmed import n_few
 
-SAMPLE = 32  # tokens of the target's own on which exit layers are compared
+SAMPLE = 32  # tokens of the target's own text on which exit layers are compared
 CANDIDATES = 6  # exit layers that are compared
-DRAFTED = 3  # tokens of the drafts by which they are
+DRAFTED = 3  # draft tokens of a step in the comparison
 
 
 def settle(target: EarlyExitBackend, layer: int, cache: ProfileCache) -> str:
-    """Has the target exit after `layer` layers, or where it pays best if that is 0, with as many words as pay best;
-    returns why it must not, or "".
+    """Set the target's exit layer to `layer`, or the best-paying one if that is 0, and its best-paying number of words.
+
+    Return why it must not exit early, or "".
     """
     profile = cache.read()
     is_known = profile.keys() >= {"layer", "problem", "reuses", "words"}
@@ -39,13 +39,13 @@ def settle(target: EarlyExitBackend, layer: int, cache: ProfileCache) -> str:
     target.exit_at(int(profile["layer"]))
     target.reuses = bool(profile["reuses"])
     if profile["words"] == n_few(target.n_vocab) != 0:
-        with suppress(EarlyExitError):  # all words then
+        with suppress(EarlyExitError):  # then it computes all words
             target.narrow(n_few(target.n_vocab))
     return str(profile["problem"])
 
 
 def best_exit(target: EarlyExitBackend) -> int:
-    """The exit layer whose drafts pay best on a text of the target's own, by agreement and by seconds."""
+    """Return the exit layer whose drafts pay best on a text of the target's own, by agreement and by seconds."""
     text, verify = own_text(target), verify_seconds(target)
     layers = sorted({max(1, round(target.n_layers * i / (2 * CANDIDATES))) for i in range(1, CANDIDATES + 1)})
     worth: dict[int, float] = {}
@@ -56,7 +56,7 @@ def best_exit(target: EarlyExitBackend) -> int:
 
 
 def best_words(target: EarlyExitBackend) -> int:
-    """How many of the first words early passes had better compute, by the same; 0: all."""
+    """Return the number of first words that early passes should compute, by the same measure; 0: all."""
     if not (n := n_few(target.n_vocab)):
         return 0
     text, verify = own_text(target), verify_seconds(target)
@@ -71,20 +71,20 @@ def best_words(target: EarlyExitBackend) -> int:
 
 
 def worth_of(text: Tokens, target: EarlyExitBackend, verify: float) -> float:
-    """Tokens of a step with a draft over its seconds, `verify` those of the full pass."""
+    """Return the tokens per second of a step with a draft, given `verify`, the seconds of its full pass."""
     agreement = agreement_with(text, target)
     tokens = sum(agreement**i for i in range(DRAFTED + 1))
     return tokens / (DRAFTED * seconds(lambda: target.early.forward(text[:2])) + verify)
 
 
 def verify_seconds(target: EarlyExitBackend) -> float:
-    """Seconds of a full pass over a draft."""
+    """Return the seconds of a full pass over a draft."""
     draft = Draft((0,) * min(DRAFTED, target.n_rows - 1))
     return seconds(lambda: target.forward(np.zeros(1, dtype=np.int32), draft))
 
 
 def own_text(target: EarlyExitBackend) -> Tokens:
-    """What the target says, greedily, after token 0."""
+    """Return the target's greedy continuation of token 0."""
     text: Tokens = np.zeros(min(SAMPLE, target.n_ctx), dtype=np.int32)
     for n in range(1, len(text)):
         text[n] = target.forward(text[:n])[0].argmax()
@@ -92,7 +92,7 @@ def own_text(target: EarlyExitBackend) -> Tokens:
 
 
 def agreement_with(text: Tokens, target: EarlyExitBackend) -> float:
-    """The share of the target's own tokens that its first layers would have chosen."""
+    """Return the share of the target's own tokens that its first layers would have chosen."""
     right = 0
     for start in range(1, len(text), target.n_rows):
         tokens = text[start : start + target.n_rows]
@@ -102,7 +102,7 @@ def agreement_with(text: Tokens, target: EarlyExitBackend) -> float:
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Seconds of the fastest of a few runs."""
+    """Return the seconds of the fastest of a few runs."""
     taken = []
     for _ in range(4):
         began = time.perf_counter()

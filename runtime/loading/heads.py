@@ -1,6 +1,6 @@
-"""Opens heads beside a target: files of their own, or layers of the target's own file.
+"""Opens heads for a target: files of their own, or layers of the target's own file.
 
-Whatever is wrong with one is a HeadError, and the target answers without it. Knows backends; how they draft is theirs.
+Every failure is a HeadError, and the target replies without a head. Knows backends, but not how they draft.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class HeadSource:
-    """Where a head is read from whenever it is opened: the pair's own file, or one that was learned from it."""
+    """The file of a head, used whenever it is opened: the pair's own, or one that was learned from it."""
 
     own: Path
     learned: Path | None = None
@@ -41,7 +41,7 @@ class HeadSource:
 def open_head(
     target: LlamaBackend, file: HeadSource, spec: PairSpec | None, options: Options, on_progress: OnProgress
 ) -> ReloadableBackend:
-    """A head that drafts from the target's hidden states; where a learned one cannot be opened, the pair's own.
+    """Open a head that drafts from the target's hidden states; if a learned one cannot be opened, the pair's own.
 
     Raises HeadError.
     """
@@ -51,7 +51,7 @@ def open_head(
         ids = IdsOnly(facts.architecture, facts.n_vocab) if facts.n_vocab else None
         head = load(path, "draft", report, exact=False, ids=ids, facts=facts, is_head=True)
         stack.callback(head.close)
-        backend = beside(target, head, facts, options)
+        backend = head_context(target, head, facts, options)
         stack.callback(backend.close)
         return backend
 
@@ -70,8 +70,8 @@ def open_head(
     return reloadable(target, opener, on_progress)
 
 
-def beside(target: LlamaBackend, head: LlamaModel, facts: ModelFacts, options: Options) -> HeadBackend:
-    """The context of a head's kind."""
+def head_context(target: LlamaBackend, head: LlamaModel, facts: ModelFacts, options: Options) -> HeadBackend:
+    """Return the context for a head's architecture."""
     n_trails, room = max(1, options.slots), options.max_model_k
     if facts.architecture == DFLASH:
         return DflashBackend(head, target, block_of(facts), n_trails, room)
@@ -79,7 +79,7 @@ def beside(target: LlamaBackend, head: LlamaModel, facts: ModelFacts, options: O
 
 
 def open_drafting_layers(target: LlamaBackend, options: Options, on_progress: OnProgress) -> ReloadableBackend:
-    """The layers of the target's own file that draft from its last hidden state. Raises HeadError."""
+    """Open the layers of the target's own file that draft from its last hidden state. Raises HeadError."""
 
     def opener(stack: ExitStack, report: OnProgress) -> HeadBackend:
         backend = MtpBackend(target, max(1, options.slots), options.max_model_k)
@@ -90,7 +90,7 @@ def open_drafting_layers(target: LlamaBackend, options: Options, on_progress: On
 
 
 def reloadable(target: LlamaBackend, opener: Opener, on_progress: OnProgress) -> ReloadableBackend:
-    """Opens it for a target whose passes follow one another. Raises HeadError."""
+    """Open a head for a target whose states are in the order of tokens. Raises HeadError for another target."""
     if isinstance(target, EarlyExitBackend) or target.can_branch:
         raise HeadError("token trees and early exit leave the target's states out of order")
     try:
@@ -100,8 +100,8 @@ def reloadable(target: LlamaBackend, opener: Opener, on_progress: OnProgress) ->
 
 
 def head_facts(path: Path, wanted: ModelFacts, target: LlamaBackend) -> ModelFacts:
-    """What a head's header says, where it is one for that target. Raises ModelError."""
+    """Return the facts in a head's header if it fits that target. Raises ModelError."""
     facts = ModelFacts(read_model_header(path))
     if clause := unfit(facts, wanted, path):
-        raise ModelError(f"{path.name} is no head for {target.model.path.name}: {clause}")
+        raise ModelError(f"{path.name} is not a head for {target.model.path.name}: {clause}")
     return facts

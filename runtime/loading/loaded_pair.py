@@ -41,8 +41,7 @@ from runtime.speculative.degradation import Degradation
 from runtime.speculative.target import Sharing, TargetPasses
 
 INEXACT = (
-    "passes over several rows round otherwise than plain decode here, so a reply that is greedy or has a seed is "
-    "decoded plainly"
+    "passes over several rows round differently from plain decode here, so greedy and seeded replies use plain decode"
 )
 
 
@@ -89,10 +88,7 @@ class LoadedPair(OpenPair):
         return self._counts[-1:] if self._workers else self._counts
 
     def _take_draft(self, clock: Clock, on_progress: OnProgress) -> str:
-        """Open and time the draft; return why it was closed if it is a model that cannot pay.
-
-        With a fixed draft length it is always used.
-        """
+        """Open and time the draft. Return why it was closed, if it cannot pay; a fixed draft length keeps it."""
         path, costs, room = self.pair.draft or self.pair.target, self.costs.costs(), self.options.max_model_k
         is_judged = self._wanted.is_model and self.options.fixed_k is None
         cache = self.profile.cache("ceiling", room, self._counts, fingerprint(path)) if is_judged else None
@@ -118,9 +114,8 @@ class LoadedPair(OpenPair):
             self.backend.read_in_tiles()
 
     def _window_shape(self) -> WindowShape | None:
-        """Return the window of the lookahead drafter, and give the context room for it.
-
-        None, with a reason in `left_out`, where it is unavailable.
+        """Return the window of the lookahead drafter, and give the context room for it. None, with a reason in
+        `left_out`, where it is unavailable.
         """
         found = window_shape(self.costs.costs(), self.options, self.backend)
         if isinstance(found, Refused):
@@ -167,11 +162,11 @@ class LoadedPair(OpenPair):
     def _promise(self) -> str:
         """Return the user's options for passes that round differently, as a clause for the screen."""
         if library.has_gpu():
-            return "`--fast` lets it draft, where a close choice may fall otherwise"
+            return "`--fast` allows drafts, but a close choice may then differ"
         if self.options.exact and library.are_tiled():
-            return "start Slipstream anew with `--exact`: another model's kernels are in use in this process"
+            return "restart Slipstream with `--exact`: this process already uses another model's kernels"
         trial = layout.remembered(self.pair.target)
-        return trial.promise if trial else "`--exact` lets it draft where the kernels can be exact"
+        return trial.promise if trial else "`--exact` allows drafts where the kernels can be exact"
 
     @property
     def is_elsewhere(self) -> bool:
@@ -204,10 +199,8 @@ class LoadedPair(OpenPair):
         return self._wanted.head.learned if self._wanted.head else None
 
     def take_head(self, learned: Path | None) -> None:
-        """Replace the current head by the one in that file; None is the pair's own.
-
-        Only between two replies. The new head is available within the first steps of the next reply, whose text does
-        not depend on it.
+        """Replace the current head by the one in that file; None is the pair's own. Only between two replies.
+        The new head is available within the first steps of the next reply, whose text does not depend on it.
         """
         assert self._wanted.head is not None
         self._wanted.head.learned = learned

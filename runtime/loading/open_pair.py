@@ -24,7 +24,7 @@ from runtime.loading.opening import load, open_target
 from runtime.loading.options import Options
 from runtime.loading.planning import HEADS, MODEL, MTP, drafts_by, n_snapshots, pair_spec, plan_of
 from runtime.loading.reaching import reach
-from runtime.memory.fit import USUAL
+from runtime.memory.fit import DEFAULT_CONTEXT
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import Reading
 from runtime.memory.system import MemoryReader
@@ -67,16 +67,19 @@ class OpenPair:
         self.options = replace(self.options, rpc=asked)
         if not asked:
             return
-        self._workers, self._missing = reach(asked, self.options.patience, lambda: on_progress("target", 0.0))
+        self._workers, self._missing = reach(asked, self.options.worker_timeout, lambda: on_progress("target", 0.0))
         self._closers.append(rpc.hold(self._workers))
         if near := needing(self.names, Needs.HEAD, Needs.EARLY_EXIT):
             self.names = tuple(name for name in self.names if name not in near)
             self.left_out = Reason(
-                "architecture", f"the {', '.join(near)} drafter is left out, as it looks into layers that workers have"
+                "architecture",
+                f"the {', '.join(near)} drafter is left out, because it reads layers that are on workers",
             )
 
     def _open_what_fits(self, on_progress: OnProgress, head: HeadSource | None) -> None:
-        """Plan and open the pair. If a GPU has less memory than it reports, retry with less of it, and at last without.
+        """Plan and open the pair.
+
+        If a GPU has less memory than it reports, retry with smaller shares of it, and at last without GPUs.
         """
         asked = self.options, self.names, self.off
         for share in SHARES:
@@ -91,12 +94,11 @@ class OpenPair:
         library.leave_gpus()
         self._workers = ()
         self._plan()
-        self.shortened = "the processor computes alone, because the GPU has less memory than it says"
+        self.shortened = "the model runs on the processor only, because the GPU has less memory than it reports"
         return self._open(on_progress, head)
 
     def _plan(self, share: float = 1.0) -> None:
-        """Plan what fits into memory, of which devices have `share` of what they report as free. Raises NoMemoryError.
-        """
+        """Plan what fits into memory, if devices have `share` of what they report as free. Raises NoMemoryError."""
         self.reader = MemoryReader(devices if library.has_gpu() or self._workers else tuple)
         self.spec = pair_spec(self.pair, self.options, bool((HEADS | {MODEL}) & {*self.names}))
         self._drafts_by = drafts_by(self.pair, self.spec)
@@ -128,7 +130,7 @@ class OpenPair:
         )
         self._closers.append(self.target.close)
         asked = self.options.n_ctx or self.pair.context
-        n_ctx = min(self.plan.n_ctx if self.plan else asked or USUAL, self.target.n_ctx_train)
+        n_ctx = min(self.plan.n_ctx if self.plan else asked or DEFAULT_CONTEXT, self.target.n_ctx_train)
         if n_ctx == self.target.n_ctx_train < (self.options.n_ctx or 0):
             why = "the model was trained on no more"
             self.shortened = f"the context holds {n_ctx} tokens, not {self.options.n_ctx}: {why}"

@@ -99,7 +99,7 @@ def window_shape(costs: PassCosts, options: Options, backend: LlamaBackend) -> W
     shape, gain = best_shape(costs.up_to(n_rows, 0) if options.fixed_k is None else [1.0] * n_rows)
     if gain > 1:
         return shape
-    return Refused("cost", f"rows cost too much here: it promises {gain:.2f} times plain decode at best")
+    return Refused("cost", f"rows cost too much here: it would reach {gain:.2f} times plain decode at best")
 
 
 def load(

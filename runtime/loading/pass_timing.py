@@ -16,10 +16,10 @@ from runtime.core.clock import Clock, wall
 from runtime.core.draft import NO_DRAFT, Draft
 from runtime.speculative.control.costs import PassCosts
 
-PATIENCE = 1.0  # seconds
+MAX_SECONDS = 1.0  # seconds
 ROUNDS = 5  # of measurements, where there is time
 # Plain passes that are timed even without time: all others are compared with them, and one may have been delayed
-LEAST = 3
+MIN_PASSES = 3
 # Seconds of a short pass, as of a tiny draft model, and the factor by which more threads must be faster for it: one
 # thread that is delayed for a moment costs as much as many of its tokens
 SHORT, CLEAR = 1e-3, 1.4
@@ -74,8 +74,8 @@ def fastest_threads(
     """Return the number of threads with which a pass of that width is fastest.
 
     A smaller number is preferred if it is slower by at most 3%, or by the factor CLEAR for a short pass. Begins with
-    the largest number, so that a model too slow to try them all keeps that one. Continues for PATIENCE seconds beyond
-    the deadline, because on a busy machine the largest number is by far the slowest.
+    the largest number, so that a model too slow to try them all keeps that one. Continues for MAX_SECONDS beyond the
+    deadline, because on a busy machine the largest number is by far the slowest.
     """
     counts = sorted(options, reverse=True)
     if len(counts) == 1:
@@ -83,7 +83,7 @@ def fastest_threads(
         return counts[0]
     best, best_seconds = 1, float("inf")
     for n in counts:
-        if best_seconds < float("inf") and time.perf_counter() > deadline + PATIENCE:
+        if best_seconds < float("inf") and time.perf_counter() > deadline + MAX_SECONDS:
             break
         set_threads(n)
         run(width)
@@ -104,8 +104,8 @@ def measure(costs: PassCosts, run: Pass, max_width: int, deadline: float, warms:
     whereas a draft seldom has the width of the one before.
     """
     run(1)
-    taken, after = {1: [timed(run, 1, 1, deadline) for _ in range(LEAST)]}, list[float]()
-    # For wide passes, estimates from narrow ones are wrong by half, so some of each are timed regardless of the deadline
+    taken, after = {1: [timed(run, 1, 1, deadline) for _ in range(MIN_PASSES)]}, list[float]()
+    # For wide passes, estimates from narrow ones are wrong by half, so some of each are timed even after the deadline
     needed, usual = (1, 2, 4, 16), (8, 32, 3, 12, 24)
     first = [width for width in needed + usual if width <= max_width]
     for widths in (first, sorted(set(range(1, max_width + 1)).difference(first))):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 
-MOST = 100  # files, of which the oldest are dropped
+MAX_FILES = 100  # files, of which the oldest are dropped
 
 
 def memo() -> ProfileCache:
@@ -22,7 +22,7 @@ def record(path: Path, seconds: float) -> None:
     known = memo().read()
     key = fingerprint(path)
     known.pop(key, None)
-    memo().write(dict([*known.items(), (key, [str(path.absolute()), seconds])][-MOST:]))
+    memo().write(dict([*known.items(), (key, [str(path.absolute()), seconds])][-MAX_FILES:]))
 
 
 def measured() -> dict[Path, float]:

@@ -1,4 +1,4 @@
-"""What of a pair is to be loaded, given the memory that is free: decided from headers before anything is allocated.
+"""Plans which parts of a pair to load into the free memory, from headers and before anything is allocated.
 
 Knows headers, readings and options; opens no model.
 """
@@ -11,7 +11,7 @@ from runtime.backends import library
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.mtp import MtpDrafter
 from runtime.loading.options import Options
-from runtime.memory.fit import FLOOR, USUAL, LoadPlan, PairSpec, fit, headroom_of, spec_of
+from runtime.memory.fit import DEFAULT_CONTEXT, FLOOR, LoadPlan, PairSpec, fit, headroom_of, spec_of
 from runtime.memory.footprint import ContextSpec
 from runtime.memory.offload import fit_devices, fit_workers
 from runtime.memory.pressure import Reading, is_sane
@@ -19,21 +19,23 @@ from runtime.models.heads import DRAFTERS, begins_for, drafter_of
 from runtime.models.mtp import has_mtp
 from runtime.models.registry import Pair
 
-MODEL, MTP = ModelDrafter.name, MtpDrafter.name  # drafters with weights, beside those of heads
+MODEL, MTP = ModelDrafter.name, MtpDrafter.name  # drafters with weights, besides those of heads
 HEADS = frozenset((*DRAFTERS.values(), MTP))
-LONGEST = 2**31 - 1  # tokens that a context may have
+MAX_CONTEXT = 2**31 - 1  # most tokens of a context
 TARGET_BATCH = 512  # rows of the target's prefill
-# Draft tokens of a recurrent target on a processor, where each state that can be gone back to makes every pass dearer
-# (3% for these, 11% for twelve) and wider passes cost nearly in proportion
+# Draft tokens of a recurrent target on a processor. Each snapshot that can be restored slows every pass down (3% for
+# these, 11% for twelve), and wider passes cost nearly in proportion
 SNAPSHOTS = 4
 
 
 def pair_spec(pair: Pair, options: Options, with_draft: bool) -> PairSpec | None:
-    """What the pair is to have; a context that was asked for is not made shorter, and where neither a person nor a
-    registry did, it is as long as the model was trained for. None: its headers cannot be read.
+    """Return the requested sizes of a pair; None if its headers cannot be read.
+
+    A context that was requested is not shortened. If neither a user nor a registry requested one, it is as long as the
+    model was trained for.
     """
     context = ContextSpec(
-        options.n_ctx or pair.context or LONGEST,
+        options.n_ctx or pair.context or MAX_CONTEXT,
         n_rows=options.max_k + 1,
         n_batch=TARGET_BATCH,
         repacks=not options.exact,
@@ -46,29 +48,29 @@ def pair_spec(pair: Pair, options: Options, with_draft: bool) -> PairSpec | None
         spec = replace(spec, draft=spec.target)
     if spec is None or options.n_ctx or pair.context:
         return spec
-    n_ctx = spec.context.n_ctx if spec.target.n_context else USUAL
+    n_ctx = spec.context.n_ctx if spec.target.n_context else DEFAULT_CONTEXT
     return replace(spec, context=replace(spec.context, n_ctx=n_ctx), is_open=True)
 
 
 def drafts_by(pair: Pair, spec: PairSpec | None) -> str:
-    """The drafter that a pair's draft is for: a model, a head, or layers of the target's own file."""
-    if spec is None:  # a header cannot be read: loading will say why
+    """Return the name of the draft's drafter: of a model, a head, or layers of the target's own file."""
+    if spec is None:  # a header cannot be read: loading reports why
         return (pair.draft and begins_for(pair.draft)) or MODEL
     return MTP if spec.draft is spec.target else drafter_of(spec.draft) or MODEL
 
 
 def n_snapshots(options: Options) -> int:
-    """Draft tokens that a recurrent target is to be able to take back."""
+    """Return the number of draft tokens that a recurrent target must be able to undo."""
     return min(options.max_model_k, options.fixed_k or (options.max_model_k if library.has_gpu() else SNAPSHOTS))
 
 
 def plan_of(spec: PairSpec | None, reading: Reading, options: Options, name: str) -> LoadPlan | None:
-    """What memory allows; None where that is not known. Raises ModelError when not even the target `name` fits."""
+    """Return the plan for the free memory; None if that is unknown. Raises ModelError if the target does not fit."""
     host, devices = headroom_of(reading, options.memory), [pool for pool in reading.pools if pool.is_device]
     if spec and spec.is_open:
         free = min([pool.free for pool in devices if is_sane(pool)], default=host.free - host.for_draft if host else 0)
         spec = spec.roomy(free)
-    if spec and devices:  # one that does not know its own memory leaves everything to the library
+    if spec and devices:  # with a device of unknown memory, the library decides
         place = fit_workers if all(pool.is_far for pool in devices) else fit_devices
         return place(spec, devices, host, options.memory, name) if all(map(is_sane, devices)) else None
     return fit(spec, host, name) if spec and host else None

@@ -1,7 +1,7 @@
-"""Heads and targets that nothing is known of are tried in a process of their own, because llama.cpp ends the process
-over most of what it does not take. What came of it is remembered for these files and this version of the library.
+"""Tries unknown heads and targets in a process of their own, because llama.cpp ends the process on most bad files.
 
-`python -m runtime.loading.probing TARGET [HEAD]` is that process: it drafts a token, or says in a line what is wrong.
+The result is cached for these files and this version of the library. `python -m runtime.loading.probing TARGET [HEAD]`
+is that process: it drafts a token, or prints what is wrong in one line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runtime.core.backend import OnProgress
 from runtime.core.draft import Draft, Tokens
 from runtime.core.errors import HeadError, ModelError
 from runtime.core.packages import own_environment
-from runtime.loading.heads import beside, head_facts
+from runtime.loading.heads import head_context, head_facts
 from runtime.loading.options import Options
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.memory.system import MemoryReader
@@ -32,22 +32,22 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import TRIED_WITH, is_tried
 
-REFUSED = 20  # the exit code where it said what is wrong
-ELSEWHERE = 1, -9  # exit codes of an error in Python, and of a process that the system ends where memory is short
-PATIENCE, LOOK = 120.0, 0.05  # seconds that it may take, and between two looks at it
+REFUSED = 20  # exit code after printing what is wrong
+ELSEWHERE = 1, -9  # exit codes of an error in Python, and of a process that the system ended for lack of memory
+MAX_SECONDS, LOOK = 120.0, 0.05  # seconds: time limit, and interval between checks
 N_CTX, N_ROWS, N_BATCH = 256, 5, 64
 TEXT: Tokens = np.arange(5, 21, dtype=np.int32)
 
 
 def must_try(target: ModelFacts, head: ModelFacts) -> bool:
-    """Is it not known what becomes of them? `head` is the target, where its own layers draft."""
+    """Return whether this combination was never tried; `head` is the target where its own layers draft."""
     return library.release() != TRIED_WITH or (head is not target and not is_tried(head, target))
 
 
 def check(target: Path, head: Path | None, on_progress: OnProgress) -> None:
-    """Tries them, or remembers that they were tried; without a head, the target's own layers are to draft.
+    """Try them, or use the cached result; without a head, the target's own layers draft.
 
-    Raises HeadError, and KeyboardInterrupt where the progress was answered with no.
+    Raises HeadError, and KeyboardInterrupt if `on_progress` returned False.
     """
     own = fingerprint(head) if head else ""
     memo = ProfileCache(fingerprint(target, "probe", own, library.version()))
@@ -61,7 +61,7 @@ def check(target: Path, head: Path | None, on_progress: OnProgress) -> None:
 
 
 def require_room(target: Path) -> None:
-    """Raises HeadError where the weights, which are not copied, would be read from the disk for each pass."""
+    """Check that the memory-mapped weights fit into free memory, or each pass would read the disk. Raises HeadError."""
     wanted, free = ModelFacts(read_model_header(target)).n_bytes, [pool.free for pool in MemoryReader()().pools]
     if wanted > min(free, default=wanted):
         raise HeadError(
@@ -70,14 +70,15 @@ def require_room(target: Path) -> None:
 
 
 def described(target: Path, head: Path | None) -> str:
-    """What was tried."""
+    """Return a description of the trial, as the beginning of a sentence."""
     what = f"{head.name} with {target.name}" if head else f"the drafting layer of {target.name}"
     return f"{what} was tried in a process of its own, where llama.cpp {library.release()}"
 
 
 def ended(target: Path, head: Path | None, on_progress: OnProgress) -> str:
-    """How llama.cpp ended the process, in words; "" where it did what it should. Raises as `check` does, also where
-    something else ended it, which another time may not.
+    """Return how llama.cpp ended the process, in words; "" where it worked.
+
+    Raises as `check` does, also where something else ended the process, which may not happen again.
     """
     command = [sys.executable, "-P", "-m", "runtime.loading.probing", *map(str, filter(None, (target, head)))]
     process = subprocess.Popen(
@@ -88,32 +89,32 @@ def ended(target: Path, head: Path | None, on_progress: OnProgress) -> str:
         wait(process, target, head, on_progress)
     finally:
         process.kill()
-        said, _ = process.communicate()
+        output, _ = process.communicate()
     if process.returncode == REFUSED:
-        raise HeadError(said.strip())
+        raise HeadError(output.strip())
     if process.returncode in ELSEWHERE:
-        raise HeadError(f"{described(target, head)} could not do it ({how(process.returncode)})")
-    return f"ended it ({how(process.returncode)})" if process.returncode else ""
+        raise HeadError(f"{described(target, head)} failed ({how(process.returncode)})")
+    return f"ended the process ({how(process.returncode)})" if process.returncode else ""
 
 
 def wait(process: subprocess.Popen[str], target: Path, head: Path | None, on_progress: OnProgress) -> None:
-    """Until it ends by itself."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until the process ends by itself. Raises KeyboardInterrupt, HeadError."""
+    deadline = time.monotonic() + MAX_SECONDS
     while process.poll() is None:
         if not on_progress("draft", 0.0):
             raise KeyboardInterrupt
         if time.monotonic() > deadline:
-            raise HeadError(f"{described(target, head)} took more than {PATIENCE:.0f} seconds")
+            raise HeadError(f"{described(target, head)} took more than {MAX_SECONDS:.0f} seconds")
         time.sleep(LOOK)
 
 
 def how(code: int) -> str:
-    """By which signal, where there are any."""
+    """Return the exit code in words, as a signal where it is one."""
     return f"signal {-code}" if code < 0 else f"code {code:#x}"
 
 
 def draft_something(target: Path, head: Path | None) -> None:
-    """Loads both on the processor alone, and does with them what replies do. Raises ModelError."""
+    """Load both on the processor alone, and run them as replies do. Raises ModelError."""
     library.leave_gpus()
     with ExitStack() as stack:
         model = LlamaModel(target, gpu_layers=0, exact=True, with_mtp=head is None)
@@ -128,7 +129,7 @@ def draft_something(target: Path, head: Path | None) -> None:
             ids = IdsOnly(facts.architecture, facts.n_vocab) if facts.n_vocab else None
             weights = LlamaModel(head, gpu_layers=0, ids=ids, facts=facts, is_head=True)
             stack.callback(weights.close)
-            drafting = beside(backend, weights, facts, Options(max_k=N_ROWS - 1))
+            drafting = head_context(backend, weights, facts, Options(max_k=N_ROWS - 1))
         stack.callback(drafting.close)
         text: Tokens = TEXT % backend.n_vocab
         backend.forward(text)
@@ -140,7 +141,7 @@ def draft_something(target: Path, head: Path | None) -> None:
 
 if __name__ == "__main__":
     if sys.platform != "win32":
-        signal.alarm(round(PATIENCE))  # whoever waits may be gone
+        signal.alarm(round(MAX_SECONDS))  # the waiting process may be gone
     try:
         draft_something(Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2:] else None)
     except ModelError as error:

@@ -1,7 +1,7 @@
-"""What is known of a target on this machine from earlier starts, and measured now where it is not.
+"""The profile of a target on this machine: read from earlier starts, and otherwise measured now.
 
-Costs of passes, exactness, what drafters have been worth, its vocabulary. Knows where each is kept; what follows from
-it is the controller's.
+Costs of passes, exactness, the past value of drafters, its vocabulary. Knows where each is cached; the controller draws
+the conclusions.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.kept import kept, take_up
+from runtime.speculative.control.kept import kept, restore
 
 PADDED = 8, 4, 2  # rows to which passes may be padded: kernels of GPUs take as long for them as for one
-COSTS_NOTHING = 1.05  # times as long as a plain pass
+COSTS_NOTHING = 1.05  # largest ratio to a plain pass's time that counts as free
 
 
 class TargetProfile:
@@ -39,28 +39,29 @@ class TargetProfile:
 
     def __init__(self, target: Path, backend: LlamaBackend, options: Options) -> None:
         self._target, self._cache_types, self._options = target, backend.cache_types, options
-        # What computes which layers decides about costs and rounding
+        # Costs and rounding depend on which device computes which layers
         self._places = library.has_gpu() and (backend.model.gpu_layers, [device[:2] for device in devices()])
 
     def cache(self, what: str, *facts: object) -> ProfileCache:
-        """Where one measurement is kept, which depends on these facts as well."""
+        """Return the cache of one measurement, which depends on these facts as well."""
         places = self._places, self._options.rpc
         settings = library.version(), library.are_tiled(), *places, self._cache_types, self._options.exact
         return ProfileCache(fingerprint(self._target, what, *settings, *facts))
 
     def calibration(self, backend: Backend, path: Path, counts: list[int], max_width: int, clock: Clock) -> Calibration:
-        """What passes of that model cost beside this target; `counts` are numbers of threads."""
+        """Return the costs of passes of that model with this target; `counts` are numbers of threads."""
         cache = self.cache("calibration", counts, max_width, fingerprint(path))
-        is_far = bool(self._options.rpc) and max_width > 1  # a draft model's passes are made here
+        is_far = bool(self._options.rpc) and max_width > 1  # a draft model runs on this machine
         return calibrate(backend, max_width, counts, cache, clock, is_far)
 
     def forget_calibration(self, path: Path, counts: list[int], max_width: int) -> None:
-        """Have the next start measure anew what passes of that model cost."""
+        """Make the next start measure the costs of that model's passes again."""
         self.cache("calibration", counts, max_width, fingerprint(path)).write({})
 
     def exactness(self, backend: LlamaBackend, costs: PassCosts) -> Exactness:
-        """What the self-test of the target finds. Where rounding depends on the width of passes and a wider one costs
-        nothing, the backend pads them all.
+        """Return the result of the target's self-test.
+
+        Where rounding depends on the width of passes and a wider one costs nothing, the backend pads them all.
         """
         seats = [backend.n_seats] if isinstance(backend, SharedBackend) else []
         cache = self.cache("rounding", self._options.max_k, *seats)
@@ -72,8 +73,9 @@ class TargetProfile:
         return replace(known, width=min(rows, known.tried), together=False, padded=rows) if rows else known
 
     def _padding(self, backend: LlamaBackend, width: int, costs: PassCosts) -> int:
-        """Rows to which all passes are padded from now on; 0 where none are. Decided once for all settings, because it
-        decides about the text.
+        """Return the rows to which the backend pads all passes from now on; 0 for no padding.
+
+        Decided once for all settings, because it affects the text.
         """
         if not library.has_gpu() or not backend.takes_padding or backend.can_branch:
             return 0
@@ -92,11 +94,11 @@ class TargetProfile:
         return is_exact_padded(backend, rows, backend.model.vocab)
 
     def restore(self, controller: Controller, draft: Path | None) -> None:
-        """Begins with what was learned of the drafters the last time."""
-        take_up(controller, self._learned(draft).read())
+        """Restore the controller's statistics about drafters from the last run."""
+        restore(controller, self._learned(draft).read())
 
     def save(self, controller: Controller, draft: Path | None) -> None:
-        """Leaves for the next start what was learned of them since; nothing of files that are gone meanwhile."""
+        """Save the controller's statistics about drafters for the next start; does nothing for files that are gone."""
         with suppress(OSError):
             cache = self._learned(draft)
             cache.write(cache.read() | kept(controller))
@@ -106,14 +108,15 @@ class TargetProfile:
 
 
 def is_free(costs: PassCosts, rows: int) -> bool:
-    """Does a pass of so many rows cost no more than a plain one?"""
+    """Return whether a pass of `rows` rows costs no more than a plain one."""
     seconds = costs.up_to(rows, 0)
     return seconds[-1] <= COSTS_NOTHING * seconds[0]
 
 
 def tested(backend: LlamaBackend, max_width: int) -> Exactness:
-    """What the self-test finds, and what it may miss: on a processor float matrices round by width, which mostly, but
-    not always, is lost where their results are quantized.
+    """Return the result of the self-test, corrected for what it may miss.
+
+    On a processor, float matrices round by width, which mostly, but not always, is lost where results are quantized.
     """
     vocab = backend.model.vocab
     found = self_test(backend, max_width, vocab=vocab)
@@ -128,7 +131,7 @@ def tested(backend: LlamaBackend, max_width: int) -> Exactness:
 
 
 def replies_of(target: Path, vocab: ComparableVocab) -> Replies:
-    """Where past replies are kept: by the model's name and words, so that its file may move."""
+    """Return the store of past replies, by the model's name and words, so that its file may move."""
     cache = ProfileCache(fingerprint(target, "words"))
     words = cache.read().get("sha256")
     if not isinstance(words, str):

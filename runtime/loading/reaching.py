@@ -1,6 +1,6 @@
-"""Workers are asked whether they are there, waited for where one was lost, and made devices.
+"""Queries workers, waits for lost ones, and registers them as devices.
 
-Knows workers and patience; what lies on them is planned elsewhere.
+Knows workers and a time limit; their layers are planned elsewhere.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from collections.abc import Callable, Sequence
 from runtime.backends import rpc
 from runtime.backends.workers import RpcWorker, WorkerError, ask
 
-LOOK = 0.5  # seconds between two looks at whether one is there again
+POLL_SECONDS = 0.5  # seconds between two queries of a missing worker
 
 
 def reach(
-    addresses: Sequence[str], patience: float, goes_on: Callable[[], bool]
+    addresses: Sequence[str], timeout: float, should_continue: Callable[[], bool]
 ) -> tuple[tuple[str, ...], WorkerError | None]:
-    """The workers that answer, and what is wrong with one that does not within that time.
+    """Return the workers that respond within `timeout` seconds, and the error of one that does not.
 
-    Raises WorkerError where none may be missing, SettingsError without RPC, and KeyboardInterrupt where
-    nobody wants to go on.
+    Raises WorkerError for a missing worker if `timeout` is 0, SettingsError without RPC, and KeyboardInterrupt if
+    `should_continue` returns False.
     """
     rpc.require()
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     found: dict[str, RpcWorker | None] = {address: None for address in addresses if rpc.is_held(address)}
     while True:
         missing = ask_all([address for address in addresses if address not in found], found)
         if missing is None or time.monotonic() >= deadline:
             break
-        if not goes_on():
+        if not should_continue():
             raise KeyboardInterrupt
-        time.sleep(LOOK)
-    if missing and not patience:
+        time.sleep(POLL_SECONDS)
+    if missing and not timeout:
         raise missing
     for worker in filter(None, found.values()):
         rpc.register(worker)
@@ -40,7 +40,7 @@ def reach(
 
 
 def ask_all(addresses: Sequence[str], found: dict[str, RpcWorker | None]) -> WorkerError | None:
-    """Adds those that answer; returns what is wrong with the first that does not."""
+    """Add the workers that respond to `found`; return the error of the first that does not."""
     missing: WorkerError | None = None
     for address in addresses:
         try:

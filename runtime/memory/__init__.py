@@ -1,4 +1,4 @@
-"""How much memory there is, how short it runs, and what a model will take: readings, levels, footprints, GPU offload.
+"""Memory of the machine and of models: readings, pressure levels, footprints, GPU offload.
 
 Knows readings, headers and arithmetic. Must not load a model or give anything up itself.
 """

@@ -1,7 +1,7 @@
-"""What of a pair fits into the memory that is free: the draft model is given up first, then what a context keeps to go
-back with, then context.
+"""Plans which parts of a pair fit into free memory.
 
-Knows headers and arithmetic; loads no model.
+The draft model is given up first, then what a context keeps for rewinding, then context length. Knows headers and
+arithmetic; loads no model.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from runtime.models.header import read_model_header
 from runtime.models.heads import drafter_of
 
 FLOOR = 1024  # tokens of context that are not given up
-USUAL = 4096  # tokens of context that are had wherever they fit, where no number was asked for
-# Of the memory that is free, what a context may take beyond those: it is held whether or not a text becomes that long
-ROOM = 0.25
+DEFAULT_CONTEXT = 4096  # tokens of context wherever they fit, if no number was requested
+# Share of the free memory for context beyond those: it is allocated whether or not a text becomes that long
+FREE_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What of a pair is loaded, and why, in a sentence."""
+    """The parts of a pair that are loaded, and the reason in a sentence."""
 
     n_ctx: int
     with_draft: bool
     n_bytes: int  # that it needs
     text: str
-    is_less: bool = False  # than was wanted
-    is_frugal: bool = False  # the context keeps little to go back with
+    is_less: bool = False  # than was requested
+    is_frugal: bool = False  # the context keeps little for rewinding
     n_gpu_layers: int = ALL_LAYERS
 
 
 @dataclass(frozen=True, slots=True)
 class PairSpec:
-    """What a pair is to have if there is memory for it; context is not made shorter than `floor`."""
+    """The requested sizes of a pair, if there is memory for them; the context is not made shorter than `floor`."""
 
     target: ModelFacts
     draft: ModelFacts | None  # the target itself where layers of its own file draft
@@ -53,33 +53,33 @@ class PairSpec:
     floor: int = FLOOR
     window: int = DRAFT_WINDOW
     on_device: bool = False
-    is_open: bool = False  # no number of tokens was asked for
+    is_open: bool = False  # no number of tokens was requested
 
     @property
     def has_head(self) -> bool:
-        """Is the draft a head on the target, or layers of its own that only draft?"""
+        """Whether the draft is a head on the target, or layers of its own that only draft."""
         return self.draft is self.target or bool(drafter_of(self.draft))
 
     def needs(self, n_ctx: int, with_draft: bool) -> int:
-        """Bytes of the target, and of the draft model where there is one and it comes along."""
+        """Return the bytes of the target, and with `with_draft` also of the draft model, if there is one."""
         target = estimate(self.target, replace(self.context, n_ctx=n_ctx)).needed
         return target + (self.draft_needs(n_ctx) if with_draft else 0)
 
     def roomy(self, n_free: int) -> PairSpec:
-        """The same with the longest context up to the present one that takes its share of `n_free` bytes at most."""
+        """Return the spec with the longest context, up to the present one, that takes at most its share of `n_free`."""
         n_ctx, with_draft = self.context.n_ctx, self.draft is not None
-        least = min(USUAL, n_ctx)
+        least = min(DEFAULT_CONTEXT, n_ctx)
         usual = self.needs(least, with_draft)
-        while n_ctx > least and self.needs(n_ctx, with_draft) - usual > ROOM * n_free:
+        while n_ctx > least and self.needs(n_ctx, with_draft) - usual > FREE_SHARE * n_free:
             n_ctx = max(least, n_ctx // 2 // STEP * STEP)
         return replace(self, context=replace(self.context, n_ctx=n_ctx))
 
     def frugal(self) -> PairSpec:
-        """The same without snapshots of recurrent states, and with windows for the layers that look no further."""
+        """Return the spec without snapshots of recurrent states, and with small caches for sliding-window layers."""
         return replace(self, context=replace(self.context, n_snapshots=0, n_seats=1, is_windowed=True))
 
     def draft_needs(self, n_ctx: int) -> int:
-        """Bytes that the draft model needs beside a target's context of `n_ctx` tokens."""
+        """Return the bytes of the draft model for a target's context of `n_ctx` tokens."""
         if self.draft is None:
             return 0
         if self.has_head:
@@ -92,7 +92,7 @@ class PairSpec:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """Bytes that are free, and how many of them a draft model, and a long context, must leave."""
+    """Free bytes, and the bytes that a draft model and a long context must leave free."""
 
     free: int
     for_draft: int
@@ -100,10 +100,10 @@ class Headroom:
 
 
 def fit(spec: PairSpec, headroom: Headroom, name: str) -> LoadPlan:
-    """Gives up the draft model first, then what a context keeps to go back with, then context down to the floor, until
-    enough stays free.
+    """Return a plan that leaves enough memory free.
 
-    What needs more than is free is refused: raises NoMemoryError. `name` is the target's.
+    Gives up the draft model first, then what a context keeps for rewinding, then context down to the floor. Raises
+    NoMemoryError if even that needs more than is free. `name` is the target's.
     """
     wanted = spec.context.n_ctx
     if spec.draft is not None and spec.needs(wanted, True) <= headroom.free - headroom.for_draft:
@@ -126,7 +126,7 @@ def fit(spec: PairSpec, headroom: Headroom, name: str) -> LoadPlan:
 
 
 def longest(spec: PairSpec, budget: int) -> int:
-    """The longest context that fits, in whole steps; 0 when not even the floor does."""
+    """Return the longest context that fits, in whole steps; 0 when not even the floor does."""
     wanted = spec.context.n_ctx
     floor = min(spec.floor, wanted)
     if spec.needs(wanted, False) <= budget:
@@ -136,13 +136,13 @@ def longest(spec: PairSpec, budget: int) -> int:
 
 
 def plan(spec: PairSpec, n_ctx: int, with_draft: bool, headroom: Headroom, is_frugal: bool = False) -> LoadPlan:
-    """The plan with the sentence about what was given up."""
+    """Return the plan, with a sentence about the parts that were given up."""
     lost = []
     chosen = spec.frugal() if is_frugal else spec
     if spec.draft is not None and not with_draft:
         lost.append("the head" if spec.has_head else "the draft model")
     if is_frugal:
-        lost.append("what is kept to go back in a text with")
+        lost.append("the checkpoints for going back in a text")
     if n_ctx < spec.context.n_ctx:
         lost.append(f"context beyond {n_ctx} of {spec.context.n_ctx} tokens")
     needs, all_of_it = chosen.needs(n_ctx, with_draft), spec.needs(spec.context.n_ctx, spec.draft is not None)
@@ -155,7 +155,7 @@ def plan(spec: PairSpec, n_ctx: int, with_draft: bool, headroom: Headroom, is_fr
 
 
 def headroom_of(reading: Reading, thresholds: Thresholds) -> Headroom | None:
-    """The headroom of the machine's memory, where it is scarcest; None where it is not known.
+    """Return the headroom of the machine's memory, where it is scarcest; None where it is unknown.
 
     A draft model must not make it TIGHT, a context not CRITICAL.
     """
@@ -168,9 +168,9 @@ def headroom_of(reading: Reading, thresholds: Thresholds) -> Headroom | None:
 
 
 def draft_context(n_ctx: int, window: int, max_k: int, n_trained: int) -> int:
-    """Tokens of a draft model's context: those it looks at, and those it drafts.
+    """Return the tokens of a draft model's context: those it reads, and those it drafts.
 
-    It looks at no more than it was trained on (0: not known).
+    It reads no more than it was trained on (0: unknown).
     """
     return min(n_ctx, window, n_trained or n_ctx) + max_k
 
@@ -183,7 +183,7 @@ def spec_of(
     window: int = DRAFT_WINDOW,
     on_device: bool = False,
 ) -> PairSpec | None:
-    """The spec by the headers of a pair's files; None where they cannot be read: the library says more at loading."""
+    """Return the spec by the headers of a pair's files; None where they cannot be read: loading reports why."""
     try:
         facts = ModelFacts(read_model_header(target))
         draft_facts = None if draft is None else ModelFacts(read_model_header(draft))

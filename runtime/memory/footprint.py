@@ -1,4 +1,4 @@
-"""What a model will take in memory, by its header alone.
+"""Estimates a model's memory from its header alone.
 
 Compute buffers follow llama.cpp's graphs of gated feed-forward layers with flash attention, as measured on x86 CPUs;
 they are the least exact part. Knows headers and arithmetic; loads no model.
@@ -32,10 +32,10 @@ from runtime.models.heads import (
 )
 
 FLOAT, HALF = 4, 2  # bytes
-WORD, ID = 150, 40  # bytes that llama.cpp's tables take for a token or a merge, and for a token without its word
+WORD, ID = 150, 40  # bytes of llama.cpp's tables for a token or a merge, and for a token without its word
 PER_ROW = 24  # floats of a row besides those of the layers
-DRAFT_BATCH = 64  # rows of the draft model's prefill: small, so that its buffers are
-DRAFT_WINDOW = 2048  # tokens of a context that a draft model looks at: half of them at least are the latest
+DRAFT_BATCH = 64  # rows of the draft model's prefill: few, to keep its buffers small
+DRAFT_WINDOW = 2048  # tokens of a context that a draft model reads: at least half of them are the latest
 ALL_LAYERS = -1  # go to GPUs, where there are any
 
 
@@ -48,13 +48,13 @@ class ContextSpec:
     n_rows: int = 1  # rows of logits
     n_batch: int = 512
     repacks: bool = True  # weights of some types are copied into another layout
-    has_words: bool = True  # a draft model needs no more than ids
+    has_words: bool = True  # a draft model needs only ids
     n_snapshots: int = 0  # of recurrent states, from which rejected drafts are undone
     n_seats: int = 1  # conversations that share it
-    is_windowed: bool = False  # layers with a sliding window keep no more than that and a batch
+    is_windowed: bool = False  # layers with a sliding window cache only the window and a batch
 
     def cache_spec(self) -> CacheSpec:
-        """The cache that such a context has."""
+        """Return the cache of such a context."""
         n_tokens = -(-shared_cells(self.n_ctx, self.n_seats) // STEP) * STEP
         return CacheSpec(n_tokens, self.cache, 1 + self.n_snapshots, self.n_batch if self.is_windowed else None)
 
@@ -67,16 +67,16 @@ class Footprint:
     cache: int
     compute: int
     words: int  # the vocabulary
-    repacked: int  # copies of weights; the file's own are not looked at again, so the system may drop them
+    repacked: int  # copies of weights; the file's own are not read again, so the system may drop them
 
     @property
     def needed(self) -> int:
-        """That must stay in memory for decoding to be fast."""
+        """Bytes that must stay in memory for fast decoding."""
         return self.weights + self.cache + self.compute + self.words
 
 
 def estimate(facts: ModelFacts, spec: ContextSpec) -> Footprint:
-    """The footprint of a model and one context."""
+    """Return the footprint of a model and one context."""
     cache = spec.cache_spec()
     words = (
         WORD * (facts.n_vocab + len(facts.header.strings("tokenizer.ggml.merges")))
@@ -90,29 +90,31 @@ def estimate(facts: ModelFacts, spec: ContextSpec) -> Footprint:
 
 
 def head_bytes(head: ModelFacts, target: ModelFacts, spec: ContextSpec) -> int:
-    """Bytes of a head beside a target with that context, or of the target's own layers that only draft: weights, a
-    context, and the states that are shown to it.
+    """Return the bytes of a head for a target with that context, or of the target's own layers that only draft.
+
+    They are those of the weights, a context, and the states that it receives.
     """
     is_own, room = head is target, spec.n_rows - 1
     n_tokens = spec.cache_spec().n_tokens + spec.n_seats * room + HEAD_ROWS
     cache = replace(spec.cache_spec(), n_tokens=-(-n_tokens // STEP) * STEP)
     weights = head.n_bytes - head.n_bytes_loaded if is_own else head.n_bytes_loaded
     cells = drafting_cache_bytes(head, cache) if is_own else cache_bytes(head, cache)
-    logits = rows_said(head, room, spec.n_seats) * (target.n_vocab + head.own("embedding_length")) * FLOAT
+    logits = output_rows(head, room, spec.n_seats) * (target.n_vocab + head.own("embedding_length")) * FLOAT
     graph = head_graph_bytes(head, target, cache.n_tokens, spec.n_seats)
     return weights + cells + graph + logits + shown_bytes(head, target, spec)
 
 
-def rows_said(head: ModelFacts, room: int, n_seats: int) -> int:
-    """Rows for which the library makes room in a head's results: those of a pass with most logits."""
+def output_rows(head: ModelFacts, room: int, n_seats: int) -> int:
+    """Return the rows that the library allocates for a head's results: those of a pass with the most logits."""
     if head.architecture == DFLASH:
         return max(n_seats, 1 + min(block_of(head).n_tokens - 1, room, HEAD_ROWS - 1))
     return HEAD_ROWS if drafter_of(head) else max(n_seats, FEW_ROWS)
 
 
 def head_graph_bytes(head: ModelFacts, target: ModelFacts, n_cells: int, n_seats: int) -> int:
-    """Bytes of a head's largest graph: its layers, or its logits and with fewer words also those of all words. Each
-    conversation has as many rows of it.
+    """Return the bytes of a head's largest graph: its layers, or its logits and with fewer words also those of all.
+
+    Every conversation has the same number of its rows.
     """
     n_all, n_few = -(-HEAD_ROWS // n_seats) * n_seats, n_drafted(head)
     layers = compute_bytes(head, ContextSpec(n_cells, n_rows=0, n_batch=n_all), n_cells)
@@ -122,8 +124,9 @@ def head_graph_bytes(head: ModelFacts, target: ModelFacts, n_cells: int, n_seats
 
 
 def shown_bytes(head: ModelFacts, target: ModelFacts, spec: ContextSpec) -> int:
-    """Bytes of the states that a target shows: those of a batch, in its graph the inputs of all layers but one, and
-    those that wait for the head, of each conversation.
+    """Return the bytes of the states that a target exposes: those of a batch, and each conversation's waiting ones.
+
+    A batch's graph also keeps the inputs of all of the exposed layers but one.
     """
     n_layers = len(layers_of(head)) or 1
     rows = (2 * n_layers - 1) * spec.n_batch + n_layers * spec.n_seats * (STATES + SPARE)
@@ -131,7 +134,7 @@ def shown_bytes(head: ModelFacts, target: ModelFacts, spec: ContextSpec) -> int:
 
 
 def compute_bytes(facts: ModelFacts, spec: ContextSpec, n_ctx: int) -> int:
-    """Bytes of the largest batch's graph: its widest layer, the attention mask, and the logits twice."""
+    """Return the bytes of the largest batch's graph: its widest layer, the attention mask, and the logits twice."""
     rows = max(spec.n_batch, spec.n_rows)
     width, inner = facts.own("embedding_length"), inner_length(facts)
     layers = rows * (3 * (width + inner) + PER_ROW) * FLOAT
@@ -140,11 +143,11 @@ def compute_bytes(facts: ModelFacts, spec: ContextSpec, n_ctx: int) -> int:
 
 
 def inner_length(facts: ModelFacts) -> int:
-    """Values of a token between the two halves of a feed-forward layer, of all experts that it uses."""
+    """Return the inner width of a feed-forward layer, of all experts that a token uses."""
     used, _ = facts.n_experts
     return max([*facts.per_layer("feed_forward_length"), used * facts.own("expert_feed_forward_length")])
 
 
 def repacked_bytes(facts: ModelFacts) -> int:
-    """Bytes of weights that are copied into another layout when they are loaded."""
+    """Return the bytes of weights that are copied into another layout when they are loaded."""
     return sum(tensor.n_bytes for tensor in facts.header.tensors if is_repackable(tensor))

@@ -1,7 +1,7 @@
-"""How short memory is: OK, TIGHT or CRITICAL, with hysteresis.
+"""The level of memory shortage: OK, TIGHT or CRITICAL, with hysteresis.
 
-Judges what a source reads; what is given up when memory is short is decided elsewhere. A source that fails or says what
-cannot be is not believed, and where nothing is known, memory is taken to be OK. Knows no model and no operating system.
+Judges the readings of a source; what to free is decided elsewhere. A source that fails or reports impossible values is
+ignored, and without any reading the level is OK. Knows no model and no operating system.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from enum import IntEnum
 from runtime.core.errors import SettingsError
 
 MIB = 2**20
-COST_SHARE = 0.001  # of the time, that reading may take
-LAST_LOOK = 5.0  # seconds between two looks, however long reading takes
-MOST_CALM = 600.0  # seconds for which it must be calm, however often that was deceptive
+COST_SHARE = 0.001  # share of the time that readings may take
+LAST_LOOK = 5.0  # longest interval between two readings in seconds, even if they are slow
+MOST_CALM = 600.0  # longest required calm in seconds, after any number of relapses
 
 
 class Level(IntEnum):
-    """How short memory is."""
+    """The level of memory shortage."""
 
     OK = 0
     TIGHT = 1
@@ -36,23 +36,23 @@ class MemoryPool:
     name: str  # as the subject of a sentence
     free: int  # bytes
     total: int
-    is_device: bool = False  # a GPU's, which is taken once and does not grow unseen
+    is_device: bool = False  # a GPU's, which is allocated once and does not grow unnoticed
     is_far: bool = False  # a worker's
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the machine said of its memory at one moment."""
+    """The machine's memory at one moment."""
 
     pools: tuple[MemoryPool, ...] = ()
     stalled_some: float = 0.0  # share of the last ten seconds in which some process waited for memory
     stalled_full: float = 0.0  # in which all of them did
-    os_level: Level = Level.OK  # as the operating system has it
+    os_level: Level = Level.OK  # as the operating system reports it
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """When memory is short. That share of a pool is to stay free, but not more than so many bytes."""
+    """The limits of memory shortage. That share of a pool must stay free, but at most that many bytes."""
 
     tight_share: float = 0.08
     tight_bytes: int = 1536 * MIB
@@ -64,10 +64,10 @@ class Thresholds:
     critical_stood: float = 0.25  # in which all do
     recovery: float = 1.25  # times as much must be free before the level falls
     calm_seconds: float = 20.0  # for which that must hold
-    interval: float = 0.25  # seconds between two looks
+    interval: float = 0.25  # seconds between two readings
 
     def __post_init__(self) -> None:
-        """Raises SettingsError naming the value that makes no sense."""
+        """Check the values. Raises SettingsError naming an invalid one."""
         for field in fields(self):
             value = getattr(self, field.name)
             if not math.isfinite(value) or value < 0:
@@ -86,7 +86,7 @@ class Thresholds:
             raise SettingsError(f"recovery is {self.recovery}: it must be at least 1, or the level would flap.")
 
     def wanted(self, pool: MemoryPool, level: Level) -> int:
-        """Bytes of a pool that must be free for the level not to be reached."""
+        """Return the bytes of a pool that must be free for the level not to be reached."""
         tight = level == Level.TIGHT
         if pool.is_device:
             return self.tight_device_bytes if tight else self.critical_device_bytes
@@ -99,14 +99,17 @@ USUAL = Thresholds()
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """A level, and what it follows from, as the end of a sentence that gives a reason."""
+    """A level, and its cause as the end of a sentence that gives a reason."""
 
     level: Level
     text: str = ""
 
 
 def judge(reading: Reading, thresholds: Thresholds, recovery: float = 1.0, reserve: int = 0) -> Assessment:
-    """The worst that any pool and the system says; `recovery` and `reserve` bytes ask for more than the thresholds."""
+    """Return the worst level by any pool and the system.
+
+    The factor `recovery` and `reserve` bytes require more free memory than the thresholds.
+    """
     all_found = [assess_pool(pool, thresholds, recovery, reserve) for pool in reading.pools if is_sane(pool)]
     all_found += [
         assess_stalls(reading, thresholds, recovery),
@@ -116,12 +119,12 @@ def judge(reading: Reading, thresholds: Thresholds, recovery: float = 1.0, reser
 
 
 def is_sane(pool: MemoryPool) -> bool:
-    """Can that be? A device that knows nothing of its memory says 0 of 0."""
+    """Return whether a pool's values are possible. A device that does not know its memory reports 0 of 0."""
     return pool.total > 0 and 0 <= pool.free <= pool.total
 
 
 def assess_pool(pool: MemoryPool, thresholds: Thresholds, recovery: float, reserve: int) -> Assessment:
-    """The level by what is free in a pool."""
+    """Return the level by the free memory of a pool."""
     for level in (Level.CRITICAL, Level.TIGHT):
         wanted = thresholds.wanted(pool, level)
         if pool.free < recovery * wanted + reserve:
@@ -134,25 +137,23 @@ def assess_pool(pool: MemoryPool, thresholds: Thresholds, recovery: float, reser
 
 
 def assess_stalls(reading: Reading, thresholds: Thresholds, recovery: float) -> Assessment:
-    """The level by how long processes waited for memory; a share outside 0 to 1 says nothing."""
+    """Return the level by the time that processes waited for memory; a share outside 0 to 1 is ignored."""
     some, full = (share if 0 <= share <= 1 else 0.0 for share in (reading.stalled_some, reading.stalled_full))
     if full * recovery > thresholds.critical_stood:
-        return Assessment(Level.CRITICAL, f"everything stood still for memory in {full:.0%} of the last ten seconds")
+        return Assessment(Level.CRITICAL, f"all processes stalled for memory in {full:.0%} of the last ten seconds")
     if some * recovery > thresholds.tight_waited:
         return Assessment(Level.TIGHT, f"processes waited for memory in {some:.0%} of the last ten seconds")
     return Assessment(Level.OK)
 
 
 def room_for_states(reader: Callable[[], Reading], thresholds: Thresholds, share: float = 0.25) -> int:
-    """Return the bytes that conversations beside those in the context may take: that share of
-    what is free and need not stay so.
-    """
+    """Return the bytes for saved conversations: that share of the memory that is free and need not stay free."""
     left = [pool.free - thresholds.wanted(pool, Level.TIGHT) for pool in reader().pools if not pool.is_device]
     return max(0, int(share * min(left, default=0)))
 
 
 class PressureMonitor:
-    """The level over time: it rises at once, and falls when more than enough has been free for a while."""
+    """The level over time: it rises immediately, and falls when more than enough was free for a while."""
 
     def __init__(
         self,
@@ -162,36 +163,36 @@ class PressureMonitor:
         reserve: int = 0,
     ) -> None:
         self.source, self.thresholds, self.clock = source, thresholds, clock
-        self.reserve = reserve  # bytes that are taken again when the level falls
+        self.reserve = reserve  # bytes that are allocated again when the level falls
         self.found = Assessment(Level.OK)
-        self.problem = ""  # why the last look saw nothing
+        self.problem = ""  # why the last reading failed
         self.next_look = -math.inf
         self._costs: deque[float] = deque([math.inf], maxlen=4)  # seconds of the last readings
-        self._calm = self.thresholds.calm_seconds  # that are waited for now
+        self._calm = self.thresholds.calm_seconds  # that are required now
         self._calm_since, self._calm_level = math.inf, Level.OK
         self._fell = -math.inf
 
     @property
     def level(self) -> Level:
-        """As of the last look."""
+        """Level at the last reading."""
         return self.found.level
 
     def update(self) -> Level:
-        """The level now; reads only as often as that costs next to nothing."""
+        """Return the level now; take a reading only as often as that costs almost nothing."""
         now = self.clock()
         if now < self.next_look:
             return self.level
         try:
             self._take(self.source(), now)
             self.problem = ""
-        except Exception as error:  # whatever a reader stumbles over must not end a reply; the level stays
+        except Exception as error:  # no failure of a reader may end a reply; the level stays
             self.problem = f"memory could not be read ({type(error).__name__}: {error})"
-        self._costs.append(self.clock() - now)  # the least of several: one may have waited for the processor
+        self._costs.append(self.clock() - now)  # the minimum is used: one may have waited for the processor
         self.next_look = now + max(self.thresholds.interval, min(min(self._costs) / COST_SHARE, LAST_LOOK))
         return self.level
 
     def _take(self, reading: Reading, now: float) -> None:
-        """The level rises, waits, or falls by one reading."""
+        """Raise, keep or lower the level by one reading."""
         found = judge(reading, self.thresholds)
         if found.level >= self.level:
             if found.level > self.level:
@@ -209,6 +210,6 @@ class PressureMonitor:
             self._calm_since, self._fell = math.inf, now
 
     def _wait_longer(self, now: float) -> None:
-        """Memory that runs short again soon after it was calm is trusted less the next time."""
+        """Require a longer calm the next time if memory runs short again soon after the level fell."""
         soon = now - self._fell < 5 * self._calm
         self._calm = min(2 * self._calm, max(MOST_CALM, self._calm)) if soon else self.thresholds.calm_seconds

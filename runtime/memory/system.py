@@ -1,6 +1,6 @@
-"""What this machine says of its memory: the whole of it, this process's cgroup, GPUs, stalls, macOS's pressure level.
+"""Reads this machine's memory: the whole of it, this process's cgroup, GPUs, stalls, macOS's pressure level.
 
-What cannot be read is left out. Knows files and system calls; what follows from them is judged in memory.py.
+Values that cannot be read are left out. Knows files and system calls; pressure.py judges the values.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from runtime.memory.pressure import Level, MemoryPool, Reading
 
 V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
 V2 = "memory.max", "memory.current", "inactive_file"
-HOSTS = "CPU", "BLAS", "ACCEL"  # of ggml's devices, those that use the machine's memory
-WORKER = "RPC"  # its name for those on other machines
+HOSTS = "CPU", "BLAS", "ACCEL"  # ggml's backends whose devices use the machine's memory
+WORKER = "RPC"  # ggml's backend of devices on other machines
 MACOS = {2: 1, 4: 2}  # dispatch_source_memorypressure: warning and critical, as levels
 
 
 class MemoryReader:
-    """Reads what this machine says of its memory.
+    """Reads this machine's memory.
 
-    `devices` are ggml's: backend, name, free and total bytes; `root` is where /proc and /sys are.
+    `devices` are ggml's: backend, name, free and total bytes; `root` is the parent of /proc and /sys.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class MemoryReader:
         self._pressure = next((file for file in files if text_of(file)), None)
 
     def __call__(self) -> Reading:
-        """What can be read; the rest is left out."""
+        """Return the values that can be read, without the others."""
         machine = attempt(lambda: [of_machine(psutil.virtual_memory())])
         total = machine[0].total if machine else sys.maxsize
         groups = [pool for group in self._cgroups for pool in attempt(partial(group.pools, total))]
@@ -51,15 +51,15 @@ class MemoryReader:
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """The files of one cgroup with a say about memory."""
+    """The memory files of one cgroup."""
 
     limit: Path
     usage: Path
     stat: Path
-    cache: str  # the name in `stat` of what can be dropped without writing it anywhere
+    cache: str  # the name in `stat` of memory that can be dropped without writing it to disk
 
     def pools(self, total: int) -> list[MemoryPool]:
-        """What its limit leaves; nothing where there is no limit, or none below what the machine has."""
+        """Return the memory left under its limit; none where there is no limit below the machine's memory."""
         limit = text_of(self.limit).strip()
         if not limit.isdigit() or not 0 < int(limit) < total:
             return []
@@ -75,7 +75,7 @@ class Cgroup:
 
 
 def attempt(read: Callable[[], Iterable[MemoryPool]]) -> list[MemoryPool]:
-    """What is found; nothing where reading fails."""
+    """Return the pools that `read` finds; none where it fails."""
     try:
         return list(read())
     except (OSError, ValueError, RuntimeError, LookupError, psutil.Error):
@@ -83,18 +83,18 @@ def attempt(read: Callable[[], Iterable[MemoryPool]]) -> list[MemoryPool]:
 
 
 def of_machine(memory: Any) -> MemoryPool:
-    """The machine's memory as psutil has it: what can be taken without swapping."""
+    """Return the machine's memory by psutil, where free is what can be allocated without swapping."""
     return MemoryPool("this machine", int(memory.available), int(memory.total))
 
 
 def of_device(kind: str, name: str, free: int, total: int) -> MemoryPool:
-    """A device's memory; a worker's is named by its address."""
+    """Return a device's memory; a worker's is named by its address."""
     is_far = kind == WORKER
     return MemoryPool(f"the worker {name}" if is_far else name, free, total, True, is_far)
 
 
 def text_of(file: Path) -> str:
-    """A small file's text; "" where there is none."""
+    """Return a small file's text; "" where there is none."""
     try:
         return file.read_text(encoding="ascii", errors="replace")
     except (OSError, ValueError):
@@ -102,7 +102,7 @@ def text_of(file: Path) -> str:
 
 
 def cgroups(root: Path) -> Iterator[Cgroup]:
-    """The cgroups that bound this process's memory, its own first; versions 1 and 2."""
+    """Yield the cgroups that limit this process's memory, its own first; versions 1 and 2."""
     for line in text_of(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         kinds, _, path = rest.partition(":")
@@ -121,7 +121,7 @@ def cgroups(root: Path) -> Iterator[Cgroup]:
 
 
 def stalls(text: str) -> tuple[float, float]:
-    """The shares of the last ten seconds in a file of Linux's pressure stall information; 0 where it says none."""
+    """Return the shares of the last ten seconds from Linux's pressure stall information; 0 for a missing one."""
     shares = {"some": 0.0, "full": 0.0}
     for line in text.splitlines():
         kind, _, rest = line.partition(" avg10=")
@@ -133,7 +133,7 @@ def stalls(text: str) -> tuple[float, float]:
 
 
 def macos_level() -> Level:
-    """What macOS says of its memory; OK where it says nothing."""
+    """Return macOS's level of memory pressure; OK where it reports none."""
     name, value, size = (
         b"kern.memorystatus_vm_pressure_level",
         ctypes.c_int(0),

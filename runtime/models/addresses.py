@@ -36,7 +36,7 @@ def as_upstream(url: str) -> str:
             "An upstream's address must hold no name or password. Put the key into an environment variable."
         )
     if parts.query or parts.fragment:
-        raise ValueError(f"'{url[:100]}' has something behind its path. {example}")
+        raise ValueError(f"'{url[:100]}' has something after its path. {example}")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/') or API}"
 
 
@@ -47,7 +47,7 @@ def as_worker(text: str) -> str:
     if not HOST.fullmatch(host) or (colon and not 0 < number < 65536):
         raise ValueError(
             f"'{text.strip()[:100]}' is not the address of a worker. Write host:port, such as "
-            f"192.168.1.21:{WORKER_PORT}; an IPv6 address needs a name, as llama.cpp takes it by none other."
+            f"192.168.1.21:{WORKER_PORT}; an IPv6 address needs a host name, as llama.cpp requires."
         )
     return f"{host}:{number or WORKER_PORT}"
 

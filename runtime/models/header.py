@@ -135,7 +135,7 @@ class _Reader:
     def _check_version(self, version: int) -> None:
         if version not in VERSIONS:
             is_swapped = version & 0xFFFF == 0
-            what = "for big-endian machines" if is_swapped else f"of version {version}; versions 2 and 3 are known"
+            what = "for big-endian machines" if is_swapped else f"of version {version}; versions 2 and 3 are supported"
             other = "one for this kind of machine" if is_swapped else "a newer one of the model"
             raise ModelError(f"{self.name} is a GGUF file {what}. Download {other}.")
 

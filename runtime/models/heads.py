@@ -43,7 +43,7 @@ N_LAYERS = 3  # layers of the target that an EAGLE-3 head reads
 TABLE = "d2t"  # the target's token for each row of a head with a reduced vocabulary
 # Heads that differ from DFlash by one tensor only, and draft in another way
 VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash 2", "blk.0.hc_attn_fn.weight": "DSpark"}
-UNUSED = "a Gemma 4 assistant looks into its target's own cache, which Slipstream does not do"
+UNUSED = "a Gemma 4 assistant reads its target's own cache, which Slipstream does not support"
 MASK = "tokenizer.ggml.mask_token_id"
 FIRST_KEY = b"general.architecture"  # the first key of a header
 BEGINNING = 4096  # bytes at the start of a file that contain it
@@ -163,9 +163,9 @@ def unknown_kinds(head: ModelFacts, tensors: dict[str, TensorInfo]) -> Iterator[
     if not layers_of(head):
         yield "it names no layers of its target"
     if head.own("block_size") < 2:
-        yield "it does not say how many tokens it guesses at once"
+        yield "it does not state how many tokens it drafts at once"
     if MASK not in head.header.metadata or head.header.number(MASK) >= n_words(head):
-        yield "it does not say which token stands for one that is to be guessed"
+        yield "it does not state which token marks a token to be drafted"
 
 
 def misshapen(head: ModelFacts, tensors: dict[str, TensorInfo], path: Path) -> Iterator[str]:
@@ -173,17 +173,17 @@ def misshapen(head: ModelFacts, tensors: dict[str, TensorInfo], path: Path) -> I
     width, own = head.own("embedding_length"), width_read(head)
     first = tensors.get("fc.weight")
     if first is None or first.shape != (len(layers_of(head)) * own, width):
-        yield "the matrix that takes the target's states in is missing or has another shape"
+        yield "the matrix for the target's states is missing or has a wrong shape"
     borrowed = [name for name in ("token_embd.weight", "output.weight") if name not in tensors]
     if borrowed and width != own:
         yield f"it has no {borrowed[0]} of its own, and the target's is {own} wide instead of {width}"
     n_rows = tensors["output.weight"].shape[-1] if "output.weight" in tensors else n_words(head)
     if TABLE not in tensors:
         if n_rows != n_words(head):
-            yield f"it drafts {n_rows:,} tokens and does not say which"
+            yield f"it drafts {n_rows:,} tokens and does not state which"
         return
     if tensors[TABLE].kind != "I64" or tensors[TABLE].shape != (n_rows,):
-        yield "the table of the tokens that it drafts has another shape than its output"
+        yield "the table of the tokens that it drafts does not have the shape of its output"
         return
     tokens = np.fromfile(path, np.int64, n_rows, offset=head.header.data_start + tensors[TABLE].offset)
     if len(tokens) < n_rows or tokens.min() < 0 or tokens.max() >= n_words(head):

@@ -36,7 +36,7 @@ def weights(*names: str) -> tuple[tuple[str, ...], ...]:
 QKV = "attn_qkv.weight"
 OPTIONAL_QKV = frozenset(("phi3", "pockettts"))
 CONVOLUTION, JOINED = "ssm_conv1d.weight", "ssm_in.weight"
-COMPANY = (
+REQUIRED_TOGETHER = (
     TensorSet(("attn_output.weight",), ((QKV, "attn_q.weight"), (QKV, "attn_k.weight"), (QKV, "attn_v.weight")),
             OPTIONAL_QKV),
     TensorSet((CONVOLUTION,), ((QKV, JOINED),), DELTA_NETS),
@@ -63,7 +63,8 @@ def layers_of(header: Header) -> Layers:
 
 def missing(facts: ModelFacts, layers: Layers) -> Iterator[str]:
     """Yield clauses about tensors that a layer lacks."""
-    rules = [rule for rule in COMPANY if rule.architectures == ALL or facts.architecture in rule.architectures]
+    family = facts.architecture
+    rules = [rule for rule in REQUIRED_TOGETHER if rule.architectures == ALL or family in rule.architectures]
     for i, layer in layers.items():
         for rule in rules:
             if layer.keys() >= set(rule.tensors):

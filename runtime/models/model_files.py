@@ -5,6 +5,8 @@ Knows files and their names; must not know pairs, and opens no model.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from runtime.core.errors import RegistryError
@@ -32,9 +34,22 @@ def find_file(name: str) -> Path:
     try:
         return only_model(path) if path.is_dir() else first_shard(path)
     except OSError as error:
-        raise RegistryError(
-            f"{name} cannot be looked at ({error.strerror}). Name a GGUF file that you may read."
-        ) from error
+        raise RegistryError(f"{name} cannot be read ({error.strerror}). Name a GGUF file that you may read.") from error
+
+
+def recent_file(name: str, recent: Iterable[str]) -> str:
+    """Return the path among `recent` of the only file of that name, with or without `.gguf`, unless there is such a
+    file in the current folder; else the name itself.
+
+    Raises RegistryError if several files have that name.
+    """
+    if Path(name).name != name or os.path.lexists(name[:MAX_NAME]):
+        return name
+    named = (each for each in recent if Path(each).name in (name, f"{name}.gguf"))
+    found = [each for each in dict.fromkeys(named) if Path(each).is_absolute() and os.path.isfile(each)]  # noqa: PTH113
+    if len(found) > 1:
+        raise RegistryError(f"Several recent files are called {name}: {', '.join(found)}. Write the path of one.")
+    return found[0] if found else name
 
 
 def only_model(folder: Path) -> Path:

@@ -26,7 +26,7 @@ NEEDED = {
     "nemotron_h_moe": ("nextn.shared_head_norm.weight",),
 }
 UNWANTED = {"deepseek2": "attention.temperature_scale"}  # keys with which llama.cpp ends the process
-NOT_KEPT = "its header promises a drafting layer, and the file was made without it"
+NOT_KEPT = "its header states a drafting layer, but the file lacks it"
 HeaderValues = dict[str, str | int]  # by key
 
 
@@ -64,7 +64,7 @@ def obstacles(facts: ModelFacts) -> Iterator[str]:
     if ENTRY not in tensors:
         yield NOT_KEPT
     if n > 1:
-        yield f"its {n} drafting layers would have to take turns, which Slipstream does not do"
+        yield f"its {n} drafting layers would have to be used in turn, which Slipstream does not support"
     if missing := [name for name in NEEDED.get(own, ()) if name not in tensors]:
         yield f"its drafting layer has no {missing[0]}, without which llama.cpp cannot run it"
     if f"{own}.{UNWANTED.get(own)}" in facts.header.metadata:

@@ -19,4 +19,4 @@ def require_plain(path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "it is no file, but a pipe, a device or a socket", str(path))
+        raise OSError(errno.EINVAL, "it is not a file, but a pipe, a device or a socket", str(path))

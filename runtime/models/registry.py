@@ -6,7 +6,7 @@ Knows files and names; opens no model.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +18,8 @@ from runtime.core.errors import RegistryError
 from runtime.drafters.registry import known_names, usual
 from runtime.models.addresses import as_upstream, as_workers, is_web
 from runtime.models.hub.names import HubError
-from runtime.models.model_files import HUB, MAX_NAME, fetched, find_file
+from runtime.models.model_files import HUB, MAX_NAME, fetched, find_file, recent_file
+from runtime.models.own_sampling import sampling_in
 from runtime.models.plain_file import read_plain
 from runtime.models.strict_toml import nearest, only_value, parse_toml, validated
 
@@ -92,6 +93,8 @@ class Pair:
     upstream_model: str = ""  # the server's name for the model; "": its only one
     upstream_key: str = UPSTREAM_KEY  # the environment variable that contains the server's key
     rpc: Annotated[tuple[str, ...], BeforeValidator(checked_workers)] = ()  # workers that run layers of the target
+    # Keys that a registry or the target's file sets, which tells them from defaults of the same value
+    named: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def files(self) -> list[Path]:
@@ -142,7 +145,8 @@ def parse_registry(texts: Sequence[tuple[Path, bytes]]) -> dict[str, Pair]:
     for file, text in texts:
         for name, table in parse_tables(file, text).items():
             known = asdict(pairs[name]) | {"rpc": [*pairs[name].rpc]} if name in pairs else {}
-            values = known | with_one_source(table, f"{file}: [pairs.{name}]") | {"name": name}
+            named = [*known.get("named", ()), *table]
+            values = known | with_one_source(table, f"{file}: [pairs.{name}]") | {"name": name, "named": named}
             pairs[name] = validated(Pair, values, f"{file}: [pairs.{name}]", RegistryError, context=file.parent)
     return pairs
 
@@ -152,8 +156,8 @@ def parse_tables(path: Path, text: bytes) -> dict[str, dict[str, Any]]:
     tables = only_value(path, parse_toml(path, text, RegistryError), "pairs", RegistryError)
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise RegistryError(f"{path}: 'pairs' must hold tables, such as [pairs.demo].")
-    if named := next((name for name, table in tables.items() if "name" in table), None):
-        raise RegistryError(f"{path}: [pairs.{named}]: unknown key 'name'. A pair is named by its heading.")
+    for name, key in [(name, key) for name, table in tables.items() for key in table if key in ("name", "named")]:
+        raise RegistryError(f"{path}: [pairs.{name}]: unknown key '{key}'. A pair is named by its heading.")
     return tables
 
 
@@ -169,16 +173,18 @@ def with_one_source(table: dict[str, Any], where: str) -> dict[str, Any]:
     return {"target": NO_FILE, "draft": None, "rpc": []} | table
 
 
-def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
+def find_pair(name: str, registry: dict[str, Pair], recent: Iterable[str] = ()) -> Pair:
     """Return the pair of that name, or else a pair without a draft model.
 
-    The latter is for a GGUF file, a folder with one, a fetched `hf:owner/repo:file`, or a server's address. Raises
-    RegistryError naming the nearest, and HubError for a file of the hub that was not fetched.
+    The latter is for a GGUF file, a folder with one, a fetched `hf:owner/repo:file`, a server's address, or the name of
+    a file whose path is in `recent`. Raises RegistryError naming the nearest, and HubError for a file of the hub that
+    was not fetched.
     """
     if name in registry:
-        return located(registry[name])
+        return with_own_sampling(located(registry[name]))
     if is_web(name):
         return upstream_pair(name)
+    name = recent_file(name, recent)
     if (
         name.startswith(HUB)
         or name.endswith(".gguf")
@@ -187,10 +193,17 @@ def find_pair(name: str, registry: dict[str, Pair]) -> Pair:
         or os.path.lexists(name[:MAX_NAME])
     ):
         target = find_file(name)
-        return Pair(name=target.name, target=target, context=AS_TRAINED)
+        return with_own_sampling(Pair(name=target.name, target=target, context=AS_TRAINED))
     raise RegistryError(
-        f"There is no pair '{name[:64]}'. {nearest(name, list(registry))} A path to a GGUF file works as well."
+        f"There is no model '{name[:64]}'. {nearest(name, list(registry))} A path to a GGUF file works as well."
     )
+
+
+def with_own_sampling(pair: Pair) -> Pair:
+    """Return the pair with the sampling that its target's file recommends, where the registry sets none."""
+    found = {} if pair.upstream else sampling_in(pair.target)
+    own = {name: value for name, value in found.items() if name not in pair.named}
+    return replace(pair, **own, named=(*pair.named, *own)) if own else pair
 
 
 def local_pair(name: str, registry: dict[str, Pair]) -> Pair:

@@ -56,7 +56,7 @@ def number(facts: ModelFacts, key: str) -> int | None:
 
 def says(facts: ModelFacts, *keys: str) -> str:
     """Return the clause that the header's values of these keys are impossible."""
-    return f"it says {' and '.join(f'{key} = {number(facts, key)}' for key in keys)}, which cannot be"
+    return f"it says {' and '.join(f'{key} = {number(facts, key)}' for key in keys)}, which is impossible"
 
 
 def concerns(facts: ModelFacts, architectures: Names) -> bool:
@@ -79,7 +79,7 @@ def unread_values(facts: ModelFacts) -> Iterator[str]:
         yield says(facts, "full_attention_interval")
     scaling = metadata.get(f"{own}.rope.scaling.type", "none")
     if isinstance(scaling, str) and scaling not in ROPE_SCALINGS:
-        yield f"it says rope.scaling.type = {scaling[:32]!r}, which is none"
+        yield f"it says rope.scaling.type = {scaling[:32]!r}, which does not exist"
 
 
 def norms(facts: ModelFacts) -> Iterator[str]:
@@ -87,7 +87,7 @@ def norms(facts: ModelFacts) -> Iterator[str]:
     for key in EPSILONS:
         value = facts.header.metadata.get(f"{facts.architecture}.{key}")
         if isinstance(value, float) and not value >= 0:
-            yield f"it says {key} = {value}, which cannot be"
+            yield f"it says {key} = {value}, which is impossible"
 
 
 def draft_layers(facts: ModelFacts) -> Iterator[str]:

@@ -47,7 +47,7 @@ def parse_toml(path: Path, text: bytes, error: type[SlipstreamError]) -> dict[st
     try:
         return tomllib.loads(text.decode("utf8"))
     except (ValueError, RecursionError) as problem:  # ValueError: not UTF-8, not TOML, or a number of too many digits
-        raise error(f"{path} is not valid TOML: {problem}. Mend that line.") from problem
+        raise error(f"{path} is not valid TOML: {problem}. Correct that line.") from problem
 
 
 def only_value(path: Path, data: dict[str, Any], name: str, error: type[SlipstreamError]) -> Any:

@@ -28,8 +28,8 @@ from runtime.models.header import Header, TensorInfo, read_header
 from runtime.models.shards import shard_names
 
 # tokens of a copy, at most; half as many were as fast, but covered only 85% of a letter's tokens instead of 94%
-MOST = 32_768
-LEAST = 8192  # tokens of a copy, at least; fewer cover hardly any text
+MAX_TOKENS = 32_768
+MIN_TOKENS = 8192  # tokens of a copy, at least; fewer cover hardly any text
 WORTH = 1.1  # least ratio of the bytes that the whole model and the copy read per token
 TABLE = "token_embd.weight"
 HEADS = TABLE, "output.weight", "output.bias"  # tensors with a row for each token
@@ -60,7 +60,7 @@ class Trim:
         """Raise DraftError if the source file has changed; `path` is the copy's."""
         if not self.is_whole():
             raise DraftError(
-                f"{path.name} lacks words that are in {self.source}, and that file is gone or another by now. Run "
+                f"{path.name} lacks words that are in {self.source}, and that file is gone or has changed. Run "
                 "`slipstream models pair` again"
             )
 
@@ -80,8 +80,8 @@ def trim_of(facts: ModelFacts | None) -> Trim | None:
 
 def n_few(n_vocab: int) -> int:
     """Return a vocabulary size that covers most drafts: a quarter, within bounds; 0 if that is too small."""
-    n = min(MOST, n_vocab // 4 // 64 * 64)
-    return n if n >= LEAST else 0
+    n = min(MAX_TOKENS, n_vocab // 4 // 64 * 64)
+    return n if n >= MIN_TOKENS else 0
 
 
 def n_kept(facts: ModelFacts) -> int:
@@ -246,5 +246,5 @@ def exactly(file: BinaryIO, start: int, n: int) -> bytes:
     file.seek(start)
     data = file.read(n)
     if len(data) < n:
-        raise ModelError("The model was cut off while a smaller copy was made of it. Try again.")
+        raise ModelError("The model's file became shorter while a smaller copy was made of it. Try again.")
     return data

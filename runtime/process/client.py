@@ -31,7 +31,7 @@ from runtime.process.replies import LiveReplies, LiveReply
 from runtime.process.texts import RemoteTexts
 from runtime.speculative.control.explain import Pass
 
-PATIENCE = 15.0  # seconds that a worker may take to be reachable again
+WORKER_TIMEOUT = 15.0  # seconds that a worker may take to be reachable again
 HEED = 0.3  # seconds to wait for the end of a cancelled reply
 CLOSED = "The model is closed."
 Say = Callable[[str], object]
@@ -67,15 +67,15 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
             lost = f"the model's process was lost while it loaded and was started again{self._losses.consequence}"
             self.facts = replace(self.facts, left_out="; ".join(filter(None, (self.facts.left_out, lost))))
 
-    def _started(self, on_progress: OnProgress, patience: float = 0.0) -> ModelProcess:
+    def _started(self, on_progress: OnProgress, timeout: float = 0.0) -> ModelProcess:
         """Start the process and load the pair; restart it if it is lost.
 
-        Workers may be unreachable for `patience` seconds, because the process is lost when a worker is. Raises what
+        Workers may be unreachable for `timeout` seconds, because the process is lost when a worker is. Raises what
         loading raises, and ModelError if loading lost the process several times.
         """
         while True:
             try:
-                process = ModelProcess(self.pair, replace(self._losses.options, patience=patience), on_progress)
+                process = ModelProcess(self.pair, replace(self._losses.options, worker_timeout=timeout), on_progress)
             except ProcessLostError as lost:
                 self.note_loss(lost, "load")
             else:
@@ -90,7 +90,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
                     raise ModelError(CLOSED)
                 self._process.close()
                 try:
-                    self._process = self._started(lambda what, share: not self._is_closed, PATIENCE)
+                    self._process = self._started(lambda what, share: not self._is_closed, WORKER_TIMEOUT)
                 except KeyboardInterrupt:  # closed meanwhile
                     raise ModelError(CLOSED) from None
                 self.facts = self._process.facts
@@ -144,7 +144,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
         except OverdueError as overdue:
             self._replies.lost(process)
             slow = SettingsError(
-                f"Preparing the reply took more than {TEXT:g} s, so it was given up. Simplify what binds it."
+                f"Preparing the reply took more than {TEXT:g} s, so it was stopped. Simplify its grammar or schema."
             )
             return self._failed([each for each in self._replies.all() if each.number == overdue.number], slow)
         return [each for each in outputs if self._noted(each)]

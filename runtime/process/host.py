@@ -62,7 +62,7 @@ class Host:
         gc.freeze()  # loaded objects stay, and the garbage collector need not scan them while replies are generated
         self.engine = engine
         send(self._commands, Opened(engine.facts, self._status()))
-        for work in (self._answer_texts, self._hear_stops):
+        for work in (self._answer_texts, self._receive_stops):
             threading.Thread(target=work, daemon=True).start()
         self.loop()
 
@@ -73,9 +73,9 @@ class Host:
             outputs = self.engine.step()
             self._outbox.add(outputs, time.perf_counter() - began)
             self._n_steps += 1
-            if self._outbox.is_due:
+            if self._outbox.should_send:
                 gives_way = self._outbox.has_first and self.engine.core.n_sequences == 1
-                self._tell(*self._news())
+                self._send_outputs(*self._news())
                 if gives_way:
                     time.sleep(WAY)
         self.engine.close()
@@ -122,13 +122,13 @@ class Host:
         elif call.name == "cancel":
             self.engine.cancel(call.number)
         else:
-            self._tell(self._answer(call), self._status())
+            self._send_outputs(self._answer(call), self._status())
 
     def _add(self, number: int, ask: Ask) -> None:
         try:
             self.engine.add(ask, number)
         except Exception as error:
-            self._tell(failed(error, number))
+            self._send_outputs(failed(error, number))
         else:
             self._outbox.begin(number)
 
@@ -139,7 +139,7 @@ class Host:
         except Exception as error:
             return failed(error)
 
-    def _tell(self, *more: object) -> None:
+    def _send_outputs(self, *more: object) -> None:
         """Send the outputs since the last time, and `more` messages."""
         outputs = [
             each if isinstance(each.came, Chunk) else failed(each.came, each.number) for each in self._outbox.take()
@@ -167,7 +167,7 @@ class Host:
             except Exception as error:
                 send(self._texts, failed(error))
 
-    def _hear_stops(self) -> None:
+    def _receive_stops(self) -> None:
         """Receive cancels, also during passes, until the other side is gone."""
         while True:
             try:

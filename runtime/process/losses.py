@@ -39,7 +39,7 @@ class Losses:
         """Return a remedy for the user."""
         if self._options.rpc and WORKER_LOST in str(lost):
             workers = ", ".join(self._options.rpc)
-            return f"A worker broke off, as one does whose memory is too small: see what it says there ({workers})."
+            return f"A worker failed, perhaps because its memory is too small: see its messages there ({workers})."
         return "Close other programs, if memory is short, or try another file of this model."
 
     def forgive(self, place: Hashable) -> None:
@@ -82,8 +82,11 @@ class Losses:
     def consequence(self) -> str:
         """Effect of a restart, as part of a message to the user."""
         return {
-            (): "; nothing of the text is lost",
-            (DRAFTS,): ", without drafts, as they may be why",
-            (GPU,): " on the processor, as the GPU or its driver may be why",
-            (GPU, DRAFTS): " on the processor and without drafts, as the GPU, its driver or drafts may be why",
+            (): "; no text is lost",
+            (DRAFTS,): ", without drafts, as they may be the cause",
+            (GPU,): " on the processor, as the GPU or its driver may be the cause",
+            (
+                GPU,
+                DRAFTS,
+            ): " on the processor and without drafts, as the GPU, its driver or drafts may be the cause",
         }[tuple(self._causes)]

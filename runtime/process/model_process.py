@@ -24,7 +24,7 @@ from runtime.process.messages import PIPE, Call, Failed, Opened, Progress, Statu
 from runtime.process.spawning import HOST, HOST_PIPES, spawn
 from runtime.process.underway import Underway
 
-LOOK = 0.05  # seconds of one poll of a pipe
+POLL_SECONDS = 0.05  # seconds of one poll of a pipe
 SOON = 0.001  # seconds between two checks whether a long call is written
 LAST = 5.0  # seconds for a cancelled reply to end, and to close; then the process is killed
 TEXT = 15.0  # seconds that a template or a tokenizer may take
@@ -105,22 +105,18 @@ class ModelProcess:
         self._command(Call("add", (ask,), number=number))
 
     def cancel(self, number: int) -> None:
-        """Cancel a reply: a running pass over it stops; a reply that has not begun ends once it begins.
-
-        Raises ProcessLostError.
-        """
+        """Cancel a reply: its running pass stops, or it ends once it begins. Raises ProcessLostError."""
         self._replies.cancel(number)
         self._send(self._stops, number)
         self._send(self._commands, Call("cancel", number=number))
 
     def receive(self) -> list[Output]:
-        """Return the outputs of replies, waiting for a moment if there are none.
-
-        Raises OverdueError for a reply that does not begin in time, and ProcessLostError.
+        """Return the outputs of replies, waiting for a moment if there are none. Raises OverdueError for a
+        reply that does not begin in time, and ProcessLostError.
         """
         with self._turn:
             if not self._outputs and not self._take_in():
-                self._look_at_patience()
+                self._check_timeout()
             outputs, self._outputs = self._outputs, []
         return outputs
 
@@ -146,11 +142,11 @@ class ModelProcess:
                 self._take_in(SOON)
             written.result()
 
-    def _take_in(self, seconds: float = LOOK) -> bool:
+    def _take_in(self, seconds: float = POLL_SECONDS) -> bool:
         """Receive and sort the messages that arrive within `seconds`. Return whether there were any."""
         if not self._poll(self._commands, seconds):
             return False
-        self._replies.hear()
+        self._replies.receive()
         for came in self._receive(self._commands):
             if isinstance(came, Status):
                 self.status = came
@@ -161,9 +157,8 @@ class ModelProcess:
                 self._answers.append(came)
         return True
 
-    def _look_at_patience(self) -> None:
+    def _check_timeout(self) -> None:
         """Kill a process that does not end a cancelled reply, or in which a reply takes too long to begin.
-
         Raises OverdueError in the second case.
         """
         number = self._replies.overdue(TEXT, LAST)
@@ -185,7 +180,7 @@ class ModelProcess:
                     raise OverdueError
             return unless_failed(self._receive(self._texts)[0])
 
-    def _poll(self, pipe: Connection, seconds: float = LOOK) -> bool:
+    def _poll(self, pipe: Connection, seconds: float = POLL_SECONDS) -> bool:
         try:
             return pipe.poll(seconds)
         except (OSError, EOFError) as error:
@@ -221,11 +216,11 @@ class ModelProcess:
             return "it did not answer"
         how = f"it ended with code {code}" if code >= 0 else f"it was ended by {signal.Signals(-code).name}"
         if code == -getattr(signal, "SIGKILL", 0):
-            how += ", as a system does when memory runs out"
-        said = self._said()
-        return f"{how}; it said: {said}" if said else how
+            how += ", as systems do when memory runs out"
+        output = self._last_words()
+        return f"{how}; its last message: {output}" if output else how
 
-    def _said(self) -> str:
+    def _last_words(self) -> str:
         """Return the last line of its error output."""
         if self._errors.closed:
             return ""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from runtime.engine.output import Output
 
-TELL_EVERY = 0.012  # seconds between two messages while steps are short
+SEND_INTERVAL = 0.012  # seconds between two messages while steps are short
 
 
 class Outbox:
@@ -42,11 +42,11 @@ class Outbox:
                 self.has_first = True
 
     @property
-    def is_due(self) -> bool:
-        """Whether to send now: an output is urgent, or another step would exceed TELL_EVERY since the last message."""
+    def should_send(self) -> bool:
+        """Whether to send now: an output is urgent, or one more step would exceed SEND_INTERVAL."""
         if self.has_first or self._is_urgent:
             return True
-        is_late = time.perf_counter() + self._step_seconds - self._sent_at >= TELL_EVERY
+        is_late = time.perf_counter() + self._step_seconds - self._sent_at >= SEND_INTERVAL
         return bool(self._outputs) and is_late
 
     def take(self) -> list[Output]:

@@ -21,7 +21,7 @@ class LiveReply:
 
     number: int
     ask: Ask
-    said: list[int] = field(default_factory=list)
+    reply_tokens: list[int] = field(default_factory=list)
     passes: list[Pass] = field(default_factory=list)
     cancelled_at: float | None = None
     process: ModelProcess | None = None  # the process that generates it
@@ -29,7 +29,7 @@ class LiveReply:
     @property
     def place(self) -> tuple[int, int]:
         """The current part of the reply, by which losses are counted."""
-        return self.number, len(self.said) // NEAR
+        return self.number, len(self.reply_tokens) // NEAR
 
 
 class LiveReplies:
@@ -66,7 +66,8 @@ class LiveReplies:
                     continue
                 if self._is_careful and self._is_tried():
                     return
-                process.add(reply.number, replace(reply.ask, said=tuple(reply.said), passes=tuple(reply.passes)))
+                tokens, passes = tuple(reply.reply_tokens), tuple(reply.passes)
+                process.add(reply.number, replace(reply.ask, reply_tokens=tokens, passes=passes))
                 reply.process, self._tried, self._place = process, reply, reply.place
             self._is_careful = False
 
@@ -85,13 +86,13 @@ class LiveReplies:
         """Return all active replies."""
         return list(self._live.values())
 
-    def unheeded(self, process: ModelProcess, patience: float) -> Iterator[LiveReply]:
-        """Yield cancelled replies that the process does not have, or did not end within `patience` seconds."""
+    def unheeded(self, process: ModelProcess, timeout: float) -> Iterator[LiveReply]:
+        """Yield cancelled replies that the process does not have, or did not end within `timeout` seconds."""
         now = time.monotonic()
         for each in list(self._live.values()):
             if each.cancelled_at is None:
                 continue
-            if each.process is not process or not process.is_alive or now - each.cancelled_at > patience:
+            if each.process is not process or not process.is_alive or now - each.cancelled_at > timeout:
                 yield each
 
     def take(self, output: Output) -> bool:
@@ -104,7 +105,7 @@ class LiveReplies:
             if isinstance(came, Exception) or came.finish_reason:
                 del self._live[number]
             if not isinstance(came, Exception):
-                reply.said += came.tokens
+                reply.reply_tokens += came.tokens
                 if came.made is not None:
                     reply.passes.append(came.made)
         return True

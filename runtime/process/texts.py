@@ -43,8 +43,8 @@ class RemoteTexts(Engine):
                 self.note_loss(lost, place)
             except OverdueError:
                 raise TemplateError(
-                    f"Reading the prompt took more than {TEXT:g} s, so it was given up: it is too long, or the model's "
-                    "chat template does not come to an end."
+                    f"Reading the prompt took more than {TEXT:g} s, so it was stopped: it is too long, or the model's "
+                    "chat template does not end."
                 ) from None
 
     def encode(self, prompt: Prompt) -> list[int]:

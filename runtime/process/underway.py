@@ -16,12 +16,12 @@ class Underway:
     def __init__(self) -> None:
         self._begun = dict[int, float]()  # time of adding, for replies without an output so far
         self._cancelled = dict[int, float]()
-        self._made = set[int]()
-        self._heard_at = 0.0  # time of the last message from the process
+        self._decoded = set[int]()
+        self._received_at = 0.0  # time of the last message from the process
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Record a message from the process, which therefore is not stuck."""
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
 
     def add(self, number: int) -> None:
         """Record that a reply was added."""
@@ -29,8 +29,8 @@ class Underway:
 
     def cancel(self, number: int) -> None:
         """Record that a reply was cancelled."""
-        if number in self._made or self._begun.pop(number, None) is not None:
-            self._made.discard(number)
+        if number in self._decoded or self._begun.pop(number, None) is not None:
+            self._decoded.discard(number)
             self._cancelled.setdefault(number, time.monotonic())
 
     def note(self, output: Output) -> None:
@@ -38,21 +38,21 @@ class Underway:
         number, came = output
         self._begun.pop(number, None)
         if isinstance(came, Exception) or came.finish_reason:
-            self._made.discard(number)
+            self._decoded.discard(number)
             self._cancelled.pop(number, None)
         elif number not in self._cancelled:
-            self._made.add(number)
+            self._decoded.add(number)
 
     def overdue(self, begin: float, heed: float) -> int | None:
         """Return the number of a reply that has not begun within `begin` seconds, 0 if a cancelled one has not ended
         within `heed` seconds, else None. Both count from the last message of the process at the earliest.
         """
-        if self._made:
+        if self._decoded:
             return None
         now = time.monotonic()
 
         def waited(since: float) -> float:
-            return now - max(since, self._heard_at)
+            return now - max(since, self._received_at)
 
         if any(waited(since) > heed for since in self._cancelled.values()):
             return 0

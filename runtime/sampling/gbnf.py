@@ -53,7 +53,7 @@ class TokenRules:
         by_id = BY_ID.fullmatch(source)
         token = int(by_id[1]) if by_id else self._control.find(source)
         if token is None:
-            raise ValueError(f"{source} is no token of this model's vocabulary")
+            raise ValueError(f"{source} is not a token of this model's vocabulary")
         return self._one(token) if part == source else self._other(token)
 
     def _one(self, token: int) -> str:

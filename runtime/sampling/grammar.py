@@ -57,13 +57,13 @@ def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer, control: ControlTo
         source = translate(grammar, LLMatcher, control)
     except ValueError as error:
         what = "GBNF" if grammar.kind == "gbnf" else "JSON"
-        raise SettingsError(f"The {grammar.kind} is not valid {what}: {error}. Mend it and ask again.") from error
+        raise SettingsError(f"The {grammar.kind} is not valid {what}: {error}. Correct it and try again.") from error
     matcher = LLMatcher(tokenizer, source, log_level=0)
     if matcher.is_error() and grammar.kind == "json_schema":
         check_schema(json.loads(grammar.text))  # the schema as sent, so that the error names its own keywords
     if matcher.is_error():
         raise SettingsError(
-            f"The {grammar.kind} cannot be used: {first_line(matcher.get_error())}. Mend it and ask again."
+            f"The {grammar.kind} cannot be used: {first_line(matcher.get_error())}. Correct it and try again."
         )
     return matcher
 
@@ -82,11 +82,11 @@ def check_schema(schema: Any) -> None:
     """Raise SettingsError naming the keywords of a JSON schema that cannot be enforced, or its excessive size."""
     check_size(schema)
     if isinstance(schema, dict) and (limits := contradiction(schema)):
-        raise SettingsError(f"The json_schema cannot be used: {limits}. Mend one of them and ask again.")
+        raise SettingsError(f"The json_schema cannot be used: {limits}. Correct one of them and try again.")
     if isinstance(schema, dict) and (keywords := unsupported(schema)):
         raise SettingsError(
             f"The json_schema cannot be used: {named(keywords)} not supported in it as given. Leave that out of the "
-            "schema and ask again."
+            "schema and try again."
         )
 
 
@@ -118,7 +118,7 @@ def translate(grammar: Grammar, matcher: Any, control: ControlTokens) -> str:
         check_size(schema)
         schema, left_out = enforceable(closed(schema))
         if left_out:
-            log.warning("The json_schema is held to but for %s.", " and ".join(left_out))
+            log.warning("The json_schema is enforced except for %s.", " and ".join(left_out))
     return str(matcher.grammar_from_json_schema(json.dumps(schema), defaults={"whitespace_pattern": WHITESPACE}))
 
 
@@ -153,8 +153,8 @@ class GrammarMask:
             token = new[len(self._path)]
             if token not in self._ends or not self._matcher.is_accepting():
                 raise SettingsError(
-                    f"The reply has {self._token_text(token)!r}, which its grammar does not allow there. Write the "
-                    "grammar in another way and ask again."
+                    f"The reply has {self._token_text(token)!r}, which its grammar does not allow there. Rewrite the "
+                    "grammar and try again."
                 )
         self._reply += self._path
         self._path = []
@@ -198,4 +198,4 @@ class GrammarMask:
         reason = first_line(self._matcher.get_error())
         self._matcher, self._path = self._fresh.deep_copy(), []
         self._matcher.try_consume_tokens(self._reply)
-        raise SettingsError(f"The grammar failed in the middle of the reply: {reason}. Simplify it and ask again.")
+        raise SettingsError(f"The grammar failed in the middle of the reply: {reason}. Simplify it and try again.")

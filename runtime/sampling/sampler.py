@@ -23,16 +23,15 @@ from runtime.core.errors import SettingsError
 from runtime.sampling.gumbel import MASK, gumbel
 from runtime.sampling.logits import Report, Row, TokenLogprobs, logprobs, nucleus, softmax
 
-MOST_BIAS = 1e30  # the sum with a logit is still finite
+MAX_BIAS = 1e30  # the sum with a logit is still finite
 ROUNDING = 1e-3  # safety margin for bounds on exponents
 NO_CONTEXT: Tokens = np.zeros(0, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling settings.
-
-    Temperature 0 takes the most likely token; a seed makes the text reproducible with any drafter.
+    """Sampling settings. Temperature 0 takes the most likely token; a seed makes the text reproducible with any
+    drafter.
     """
 
     temperature: float = 0.8
@@ -61,7 +60,7 @@ class Sampling:
         for token, bias in self.logit_bias:
             check("logit_bias", token, token >= 0, "a map of token ids, 0 or more")
             wanted = "at most 1e30; minus infinity forbids the token"
-            check(f"logit_bias of token {token}", bias, bias <= MOST_BIAS, wanted)
+            check(f"logit_bias of token {token}", bias, bias <= MAX_BIAS, wanted)
 
     @property
     def penalises(self) -> bool:
@@ -89,9 +88,8 @@ class TokenMask(Protocol):
 
 
 def lead(sampling: Sampling, n: int) -> float:
-    """Return the lead over the second of `n` tokens from which the most likely one is certain to be the only one left.
-
-    It is in logits; temperature above 0.
+    """Return the lead over the second of `n` tokens from which the most likely one is certain to be the only one
+    left. It is in logits; temperature above 0.
     """
     by_min_p = -math.log(sampling.min_p) if sampling.min_p else math.inf
     n_others = max(1, (sampling.top_k if sampling.top_k > 0 else n) - 1)
@@ -193,9 +191,8 @@ class Sampler:
         self.n_near_ties += lead <= 2 * self.tolerance
 
     def couple(self, given: Distribution, depth: int) -> int:
-        """Return the token of `given` that the seed's noise selects, `depth` tokens after the context.
-
-        Without a seed, the token is drawn.
+        """Return the token of `given` that the seed's noise selects, `depth` tokens after the context. Without
+        a seed, the token is drawn.
         """
         if len(given.ids) == 1:
             return int(given.ids[0])
@@ -206,11 +203,9 @@ class Sampler:
     def _scores(self, given: Distribution, depth: int) -> NDArray[np.float64]:
         """Return scores [n] for the tokens of `given`: log p(x), and with a seed its noise."""
         scores: NDArray[np.float64] = np.log(given.probs)
-        return (
-            scores
-            if self.sampling.seed is None
-            else scores + gumbel(self.sampling.seed, self.position + depth, given.ids)
-        )
+        if self.sampling.seed is None:
+            return scores
+        return scores + gumbel(self.sampling.seed, self.position + depth, given.ids)
 
     def report(self, n: int, after_sampling: bool) -> Report:
         """Return a function for log probabilities of tokens and the `n` most likely: of the model itself, or after

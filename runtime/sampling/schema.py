@@ -17,10 +17,10 @@ MAPS = ("properties", "patternProperties", *DEFINITIONS)  # keywords whose value
 LISTS = ("prefixItems", "items", "anyOf", "oneOf", "allOf")
 SINGLE = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
 ALSO = ("allOf", "anyOf", "oneOf", "$ref", "patternProperties")  # these may name keys in addition to `properties`
-MOST_KEYS = 2000  # keys that a schema may name: compiling 10,000 optional ones takes half a minute, and fails
-MOST_PATTERNS = 100  # for keys, each of which is compared with all others: 500 take half a minute as well
-LIMITS = {"properties": ("keys", MOST_KEYS), "patternProperties": ("patterns for keys", MOST_PATTERNS)}
-MOST = 8  # unsupported keywords that are reported, at most
+MAX_KEYS = 2000  # keys that a schema may name: compiling 10,000 optional ones takes half a minute, and fails
+MAX_PATTERNS = 100  # for keys, each of which is compared with all others: 500 take half a minute as well
+LIMITS = {"properties": ("keys", MAX_KEYS), "patternProperties": ("patterns for keys", MAX_PATTERNS)}
+MAX_REPORTED = 8  # unsupported keywords that are reported, at most
 
 
 def closed(schema: Schema) -> Schema:
@@ -126,7 +126,7 @@ def unsupported(schema: Schema) -> tuple[str, ...]:
 @lru_cache(maxsize=256)
 def _unsupported(text: str) -> tuple[str, ...]:
     schema, found = json.loads(text), list[str]()
-    while len(found) < MOST and not is_usable(schema):
+    while len(found) < MAX_REPORTED and not is_usable(schema):
         node = next((node for node in nodes(schema) if not is_usable(whole(node, schema))), schema)
         keyword = next((key for key in node if is_usable(whole(without(node, key), schema))), next(iter(node), ""))
         found.append(keyword)

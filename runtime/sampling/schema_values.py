@@ -17,7 +17,7 @@ KNOWN_FORMATS = {
     "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown",
 }  # fmt: skip
 SIZED = re.compile(r"(u?)int(8|16|32|64)")  # formats that are bounds
-MOST_WHOLE = 2**53 - 1  # bound of an unbounded integer: a model may write digits without end
+MAX_INTEGER = 2**53 - 1  # bound of an unbounded integer: a model may write digits without end
 BOUNDS = "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"
 PAIRS = (
     ("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties"),
@@ -80,8 +80,8 @@ def whole_bounds(node: Schema) -> tuple[int, int]:
         highs.append(2 ** (bits if sized[1] else bits - 1) - 1)
     low, high = max(lows, default=None), min(highs, default=None)
     if low is None:
-        low = -MOST_WHOLE if high is None else min(-MOST_WHOLE, high - MOST_WHOLE)
-    return low, max(MOST_WHOLE, low + MOST_WHOLE) if high is None else high
+        low = -MAX_INTEGER if high is None else min(-MAX_INTEGER, high - MAX_INTEGER)
+    return low, max(MAX_INTEGER, low + MAX_INTEGER) if high is None else high
 
 
 def inner(bound: int, towards: float) -> int:

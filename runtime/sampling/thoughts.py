@@ -89,10 +89,10 @@ class ThoughtMask:
         text = thought.text + self._token_bytes(token)
         if thought.is_inside:
             return self._inside(text, thought.n + 1)
-        said = text.lstrip()
-        if said.startswith(self._begin):
-            return self._inside(said.removeprefix(self._begin), 0)
-        return Thought(False, text, is_over=not self._begin.startswith(said))
+        stripped = text.lstrip()
+        if stripped.startswith(self._begin):
+            return self._inside(stripped.removeprefix(self._begin), 0)
+        return Thought(False, text, is_over=not self._begin.startswith(stripped))
 
     def _inside(self, text: bytes, n: int) -> Thought:
         return Thought(True, text[-max(len(self._end), CHARACTER) :], n, is_over=self._end in text)

@@ -22,9 +22,9 @@ from runtime.speculative.proposals import Proposer, confidences, outcome
 from runtime.speculative.step import DraftingState, Step, StepInput, Widths
 from runtime.speculative.target import TargetPasses
 
-INEXACT = Reason("exactness", "passes over several rows round otherwise than plain decode here")
-IDLE = "it was of no use lately, so a few passes are made without asking"
-READ, ENDS = "the pass read the prompt's last tokens as well", "there was room for one token"
+INEXACT = Reason("exactness", "passes over several rows round differently from plain decode here")
+WHY_IDLE = "it did not help recently, so it is skipped for a few passes"
+WHY_PREFILL, WHY_LAST_TOKEN = "the pass also read the prompt's last tokens", "there was room for one token"
 
 Result = Step | SlipstreamError
 
@@ -104,7 +104,7 @@ class Decoder:
             shares, took = self._shares(ready, took, n_read, n_sequences)
             for each, logits, share in zip(ready, all_logits, shares, strict=False):
                 try:
-                    results[each.number] = self._conclude(each, logits, share, took, len(batch))
+                    results[each.number] = self._verify(each, logits, share, took, len(batch))
                 except SlipstreamError as error:
                     results[each.number] = error
         if prompts:
@@ -131,7 +131,7 @@ class Decoder:
             self._passes.joint.learn(n_drafted, n_context, n_read, took.seconds)
         return self._passes.divide(n_drafted, n_context, n_read, took)
 
-    def _conclude(self, ready: Prepared, logits: Logits, share: float, took: Took, n_together: int) -> Step:
+    def _verify(self, ready: Prepared, logits: Logits, share: float, took: Took, n_together: int) -> Step:
         """Verify a sequence's draft after a pass, and learn from the outcome. `share` is its part of the pass [s]."""
         began = self._passes.clock()
         _, asked, proposals, draft, is_idle, drafting, _ = ready
@@ -166,13 +166,19 @@ class Decoder:
         """Return the trace entry of a step."""
         _, asked, proposals, draft, is_idle, _, unasked = ready
         reason = (
-            READ if asked.n_unread else ENDS if asked.most < 2 else "" if draft else self.why_plain(asked.state).text
+            WHY_PREFILL
+            if asked.n_unread
+            else WHY_LAST_TOKEN
+            if asked.most < 2
+            else ""
+            if draft
+            else self.why_plain(asked.state).text
         )
         if is_idle:
-            unasked = dict.fromkeys(asked.state.drafters, IDLE)
-        heard = tuple(each.name for each in proposals)
-        said = confidences(proposals, draft)
-        return Why(len(asked.context), said, reason, self.controller.plain_alone, heard, unasked)
+            unasked = dict.fromkeys(asked.state.drafters, WHY_IDLE)
+        drafted = tuple(each.name for each in proposals)
+        draft_confidences = confidences(proposals, draft)
+        return Why(len(asked.context), draft_confidences, reason, self.controller.plain_alone, drafted, unasked)
 
     def _steps_to_idle(self, state: DraftingState, names: tuple[str, ...]) -> int:
         """Return the number of next steps that skip all drafters of a sequence. `names` are the drafters whose drafts

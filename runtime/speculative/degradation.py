@@ -85,7 +85,7 @@ class Degradation:
             for name, drafter in self._suspended.items():
                 self._suspended[name] = drafter if drafter is not None and drafter.has_passes else None
         if self._suspended and self.level != Level.OK:
-            lost = "no drafter is used" if self.level == Level.CRITICAL else f"the {self._owner} drafter was given up"
+            lost = "no drafter is used" if self.level == Level.CRITICAL else f"the {self._owner} drafter was unloaded"
             self.reason = Reason("memory", f"{lost}, because {self.monitor.found.text}")
 
     def _restore(self) -> Change:
@@ -96,7 +96,7 @@ class Degradation:
                 if name == self._owner and not self._is_draft_open():
                     continue
                 restored.append(self._suspended[name] or self._make(name))
-                log.info("the %s drafter is back", name)
+                log.info("the %s drafter is used again", name)
             except (SlipstreamError, MemoryError, OSError) as error:
                 why = f"the {name} drafter could not be loaded again: {error or type(error).__name__}"
                 failed = Reason("draft-error", why)

@@ -17,7 +17,7 @@ from runtime.speculative.proposals import Asked, Proposal, Proposed, Proposer
 from runtime.speculative.step import DraftingState, StepInput, Widths
 from runtime.speculative.target import TargetPasses
 
-NO_ROOM = "the pass had no room left for its draft, or it broke"
+NO_ROOM = "the pass had no room left for its draft, or it failed"
 
 
 class Prepared(NamedTuple):

@@ -82,4 +82,4 @@ class TargetPasses:
         n = self.backend.n_rewindable
         if n_context < n or n in (0, self.backend.n_ctx):
             return None
-        return Reason("memory", f"drafts end at {n} tokens, because sliding windows are kept short for want of memory")
+        return Reason("memory", f"drafts end at {n} tokens, because sliding windows are kept short for lack of memory")

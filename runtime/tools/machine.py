@@ -21,7 +21,7 @@ import psutil
 
 from runtime.loading.pass_timing import n_cores
 
-PATIENCE = 10.0  # seconds for a driver's program
+DRIVER_TIMEOUT = 10.0  # seconds for a driver's program
 BANDWIDTH_SECONDS = 0.4
 BANDWIDTH_BYTES = 2**28  # far larger than caches
 LIBRARIES = "slipstream", "llama-cpp-python", "llguidance", "numpy", "huggingface-hub"
@@ -104,10 +104,10 @@ def gpu_hardware() -> list[str]:
 def cuda_version() -> str:
     """Return the newest CUDA version that the NVIDIA driver supports, such as 12.4; "" if there is none."""
     try:
-        said = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=PATIENCE, check=False).stdout
+        done = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=DRIVER_TIMEOUT, check=False)
     except (OSError, subprocess.SubprocessError):
         return ""
-    found = re.search(r"CUDA Version: *(\d+\.\d+)", said)
+    found = re.search(r"CUDA Version: *(\d+\.\d+)", done.stdout)
     return found[1] if found else ""
 
 

@@ -31,6 +31,13 @@ def last_verdict(target: Path) -> str:
     return ""
 
 
+def note_failure(target: Path, why: str) -> None:
+    """Store that the last search failed, and why in a sentence; an earlier draft model stays, and it may run again."""
+    with suppress(OSError):
+        memo = memo_of(target)
+        memo.write(memo.read() | {"verdict": f"The search failed: {why}"})
+
+
 def named(role: str, path: Path) -> dict[str, str]:
     """Return a file's entries in the stored result."""
     return {role: str(path.absolute()), f"{role}_key": fingerprint(path)}

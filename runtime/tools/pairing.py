@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
@@ -25,9 +24,10 @@ from runtime.models.heads import drafter_of, unfit
 from runtime.models.registry import Pair
 from runtime.models.shards import is_first_shard
 from runtime.models.trimmed import bytes_per_token, is_worth_it, trim_of
-from runtime.speculative.control.explain import Explanation, Pass
+from runtime.speculative.control.explain import Explanation
 from runtime.tools.made_drafts import whole
 from runtime.tools.paired import memo_of, named, summary
+from runtime.tools.trial import Trial, trial_of
 
 if TYPE_CHECKING:
     from runtime.engine.loaded import LoadedEngine
@@ -36,7 +36,6 @@ BUDGET = 8.0  # seconds for one candidate, without its loading
 LARGEST = 0.5  # share of the target's bytes per token that a draft model may read; above, it can hardly pay
 WIDEST = 9  # rows of the widest pass that is reported
 LEFT_OUT = "cost", "draft-error", "memory"  # codes of the reasons for a draft that is not active
-GAIN = 1.03  # minimum speed relative to no draft model
 MAX_TOKENS, LEAST_TOKENS = 48, 8  # of a reply, at most; and of one that counts, at least
 PROMPTS = (
     "Explain in a few sentences how a bicycle stays upright.",
@@ -45,28 +44,6 @@ PROMPTS = (
     "Summarise: The meeting began at nine. Two plans were compared, and the cheaper one was chosen after an hour.",
     "What does a hash table do, and when is it slow?",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """The results of a draft model: speed relative to none, and statistics of its own draft tokens."""
-
-    gain: float
-    acceptance: float  # accepted share of its draft tokens
-    per_second: float
-    n_tried: int = 0  # its draft tokens that followed accepted ones only
-    right: float = 0.0  # accepted share of these
-    guess_seconds: float = 0.0  # time per draft token
-    per_pass: float = 1.0  # tokens per pass, with its draft tokens
-    costs: str = ""  # of a draft token, its verification and a plain token, in a clause
-
-    @property
-    def pays(self) -> bool:
-        """Whether the gain is large enough, and explained by accepted draft tokens.
-
-        The gain cannot exceed the tokens per pass; any speed above that is a lucky moment of the machine.
-        """
-        return min(self.gain, self.per_pass) >= GAIN
 
 
 class Target:
@@ -130,12 +107,13 @@ class Target:
                     seen.append(after)
                 if time.perf_counter() > ends:
                     break
-            costs = costs_of(engine.explain(), drafter_in(draft))
+            known = engine.explain()
         finally:
             engine.close()
         own = [each for stats in seen for each in stats.steps if each.drafters == (drafter_in(draft),)]
         n_tokens = sum(stats.predicted_n for stats in seen)
-        return replace(trial_of(ratios, [stats.predicted_per_second for stats in seen], own, n_tokens), costs=costs)
+        trial = trial_of(ratios, [stats.predicted_per_second for stats in seen], own, n_tokens)
+        return replace(trial, costs=costs_of(known, drafter_in(draft), trial.guess_seconds))
 
     @staticmethod
     def _require_draft(engine: LoadedEngine, draft: Path) -> None:
@@ -173,15 +151,18 @@ def drafted(engine: Engine) -> Sampling:
     return Sampling(temperature=0.0) if engine.facts.exactness.width > 1 else Sampling()
 
 
-def costs_of(known: Explanation, name: str) -> str:
+def costs_of(known: Explanation, name: str, measured: float = 0.0) -> str:
     """Return the times of a draft token of that drafter, its verification and a plain token, in a clause; "" if
     unknown.
+
+    `measured` is the seconds of its draft tokens in the trial. Only if it made none, the estimate is returned.
     """
-    seconds = next((each.rest_seconds for each in known.drafters if each.name == name), 0.0)
+    seconds = measured or next((each.rest_seconds for each in known.drafters if each.name == name), 0.0)
     if not seconds or len(known.pass_seconds) < 2:
         return ""
     plain, check = 1e3 * known.pass_seconds[0], 1e3 * (known.pass_seconds[1] - known.pass_seconds[0])
-    return f"one takes {1e3 * seconds:.3g} ms and checking it {check:.3g} ms more, a plain token {plain:.3g} ms"
+    takes = "takes" if measured else "is expected to take"
+    return f"one {takes} {1e3 * seconds:.3g} ms and checking it {check:.3g} ms more, a plain token {plain:.3g} ms"
 
 
 def drafter_in(draft: Path) -> str:
@@ -192,26 +173,7 @@ def drafter_in(draft: Path) -> str:
 def best_of(trials: Mapping[Path, Trial]) -> Path | None:
     """Return the draft model with the largest gain, of those that pay; None if none does."""
     paying = [path for path, trial in trials.items() if trial.pays]
-    return max(paying, key=lambda path: trials[path].gain, default=None)
-
-
-def trial_of(ratios: Sequence[float], rates: Sequence[float], own: Sequence[Pass], n_tokens: int) -> Trial:
-    """Return the results of a trial.
-
-    `ratios`: speeds of replies relative to no draft. `rates`: their tokens per second. `own`: passes with draft tokens
-    of this drafter alone. `n_tokens`: tokens of all replies.
-    """
-    drafted = Stats(steps=[*own])
-    n_accepted, n_tried = drafted.draft_n_accepted, sum(min(1 + each.n_accepted, each.n_drafted) for each in own)
-    return Trial(
-        median(ratios or [0.0]),
-        drafted.acceptance_rate,
-        median(rates or [0.0]),
-        n_tried,
-        n_accepted / max(1, n_tried),
-        drafted.draft_seconds / max(1, drafted.draft_n),
-        max(1, n_tokens) / max(1, n_tokens - n_accepted),
-    )
+    return max(paying, key=lambda path: trials[path].ratio, default=None)
 
 
 def candidates(target: Path, others: Iterable[Path]) -> list[Path]:

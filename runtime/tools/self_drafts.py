@@ -19,8 +19,8 @@ def makeable(target: Path, facts: ModelFacts) -> list[Recipe]:
     """Return the recipes that make a smaller copy of this model. Raises ModelError if none can be followed."""
     if len(shard_names(target.name)) > 1:
         raise ModelError(
-            f"{target.name} is one of several files, of which no smaller copy can be made. Merge them with llama.cpp's "
-            "gguf-split."
+            f"{target.name} is split into several files, and no smaller copy can be made of those. Merge them with "
+            "llama.cpp's gguf-split."
         )
     found = [
         recipe for recipe in RECIPES if recipe.n_kept(facts.n_layers) < facts.n_layers or recipe.file_type is not None

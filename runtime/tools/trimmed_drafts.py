@@ -50,9 +50,9 @@ class Trimmer:
     def _counts(self) -> NDArray[np.int64]:
         """The number of occurrences of each token [n_vocab]."""
         vocab = HeaderVocab(read_model_header(self.target))
-        said = [np.array(self._engine.tokenize(text, special=False), dtype=np.int32) for text in self._texts()]
-        said = [np.zeros(0, np.int32), *replies_of(self.target, vocab).read(), *said]
-        return np.bincount(np.concatenate(said), minlength=vocab.n_vocab)
+        token_arrays = [np.array(self._engine.tokenize(text, special=False), dtype=np.int32) for text in self._texts()]
+        token_arrays = [np.zeros(0, np.int32), *replies_of(self.target, vocab).read(), *token_arrays]
+        return np.bincount(np.concatenate(token_arrays), minlength=vocab.n_vocab)
 
     def make(self, source: Path) -> Path:
         """Return the copy of `source`, written now or by an earlier run. Raises ModelError."""
@@ -113,8 +113,8 @@ def prove(source: Path, path: Path) -> None:
         if process.exitcode:
             path.unlink(missing_ok=True)
             raise ModelError(
-                f"A copy of {source.name} with fewer words does not give what the whole model gives with this build of "
-                "llama.cpp, so it is tried whole only."
+                f"A copy of {source.name} with fewer words gives wrong results with this build of "
+                "llama.cpp, so only the whole model is tried."
             )
     finally:
         if process.is_alive():

@@ -28,11 +28,11 @@ from runtime.learning.windows import Window, Windows
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 
-MARGIN = 0.01  # minimum rise of the share of accepted draft tokens
+MIN_RISE = 0.01  # minimum rise of the share of accepted draft tokens
 SURE = 2.0  # minimum rise in standard errors
-MOST_TRAINED, MOST_MEASURED = 192, 48  # windows, at most; the latest ones
+MAX_TRAINED, MAX_MEASURED = 192, 48  # windows, at most; the latest ones
 PR_SET_PDEATHSIG = 1
-LOOK = 1.0  # seconds between two checks of this process's memory
+CHECK_SECONDS = 1.0  # seconds between two checks of this process's memory
 
 
 class AdaptationJob(NamedTuple):
@@ -57,7 +57,7 @@ class ForgottenError(SlipstreamError):
 
 def is_better(measured: Measured) -> bool:
     """Whether the new head is better with statistical certainty."""
-    return measured.after - measured.before >= MARGIN and measured.rise > SURE * measured.error
+    return measured.after - measured.before >= MIN_RISE and measured.rise > SURE * measured.error
 
 
 def adapt(place: Place, target: Path, original: Path, train: Train, measure: Measure) -> str:
@@ -72,26 +72,26 @@ def trained(place: Place, target: Path, original: Path, train: Train, measure: M
     """Train as `adapt` does, with the lock of the place held."""
     number, versions = place.number, Versions(place)
     windows = Windows(place.windows, ModelFacts(read_model_header(target)).n_vocab).read()
-    learned = [each for each in windows if not each.is_held_out][-MOST_TRAINED:]
-    held_out = [each for each in windows if each.is_held_out][-MOST_MEASURED:]
+    learned = [each for each in windows if not each.is_held_out][-MAX_TRAINED:]
+    held_out = [each for each in windows if each.is_held_out][-MAX_MEASURED:]
     if not learned or not held_out:
         return "there is too little to learn from and to measure on"
     state, before, work = versions.read(), versions.current() or original, place.work
     new = work / "new.gguf"
     clear(work)
-    train(AdaptationJob(target, before, learned, new, work, state.n_made + state.n_discarded))
+    train(AdaptationJob(target, before, learned, new, work, state.n_trained + state.n_discarded))
     measured = measure(target, before, new, held_out)
     if not number or place.number != number:
-        raise ForgottenError("What the head was trained on was wiped meanwhile, so nothing is kept.")
+        raise ForgottenError("The head's training data was removed meanwhile, so nothing is kept.")
     told = f"{measured.before:.1%} of draft tokens accepted before, {measured.after:.1%} after"
     if is_better(measured) and (versions.current() or original) == before:
         version = versions.take(new, measured, len(learned), windows[-1].key)
-        said = f"version {version.number} took the place of version {version.parent}: {told}"
+        message = f"version {version.number} replaced version {version.parent}: {told}"
     else:
         versions.discard(new, measured, windows[-1].key)
-        said = f"the new head was thrown away: {told}"
+        message = f"the new head was discarded: {told}"
     clear(work)
-    return said
+    return message
 
 
 def clear(work: Path) -> None:
@@ -141,10 +141,12 @@ def keep_below(n_bytes: int) -> None:
     def watch() -> None:
         me = psutil.Process()
         while True:
-            time.sleep(LOOK)
+            time.sleep(CHECK_SECONDS)
             info = me.memory_info()
             if (taken := info.rss - getattr(info, "shared", 0)) > n_bytes:
-                print(f"it took {taken / 1e9:.1f} GB of memory, where {n_bytes / 1e9:.1f} GB were meant", flush=True)
+                print(
+                    f"it took {taken / 1e9:.1f} GB of memory, more than the expected {n_bytes / 1e9:.1f} GB", flush=True
+                )
                 os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -168,7 +170,7 @@ def main(args: Sequence[str]) -> int:
     except MemoryError:
         print(NO_MEMORY, flush=True)
     except RuntimeError as error:  # from PyTorch, also when memory runs out
-        print(f"PyTorch could not go on ({str(error).splitlines()[0]})", flush=True)
+        print(f"PyTorch failed ({str(error).splitlines()[0]})", flush=True)
     except OSError as error:
         print(f"{error.filename or 'a file'} could not be used ({error.strerror})", flush=True)
     else:

@@ -17,8 +17,8 @@ from runtime.core.errors import StoppedError
 from runtime.engine import Engine, Message, Prompt, Sampling
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.training.job import HEAD, MOST_APART, Job, layers_read, n_values
-from runtime.training.samples import LONGEST, Samples, Text, Texts, not_written
+from runtime.training.job import HEAD, MAX_HELD_OUT, Job, layers_read, n_values
+from runtime.training.samples import MAX_TEXT_TOKENS, Samples, Text, Texts, not_written
 from runtime.training.teacher import Teacher
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def collect(job: Job, work: Path, engine: Engine, report: Report, is_cancelled: 
         text = reply(engine, texts, f"{number:06}", job, number, is_cancelled)
         done, number = done + len(text.tokens), number + 1
         report(Stage("replies of the target", min(done, total), total))
-    for i in range(min(len(job.apart), MOST_APART)):
+    for i in range(min(len(job.apart), MAX_HELD_OUT)):
         reply(engine, texts, f"{APART}-{i:06}", job, -1 - i, is_cancelled)
 
 
@@ -68,12 +68,12 @@ def reply(engine: Engine, texts: Texts, name: str, job: Job, number: int, is_can
     turn, i = divmod(number, len(job.prompts)) if number >= 0 else (0, -1 - number)
     asked, ids = question(engine, (job.prompts if number >= 0 else job.apart)[i])
     sampling = Sampling(temperature=WARMTH if turn else 0.0, seed=job.seed + number if number >= 0 else job.seed)
-    said: list[int] = []
+    reply: list[int] = []
     for chunk in engine.reply(asked, sampling, MAX_TOKENS, cancel=is_cancelled):
-        said += chunk.tokens
+        reply += chunk.tokens
     if is_cancelled():
         raise StoppedError
-    text = Text(np.array([*ids, *said], dtype=np.int32), len(ids))
+    text = Text(np.array([*ids, *reply], dtype=np.int32), len(ids))
     texts.write(name, text)
     return text
 
@@ -83,7 +83,7 @@ def question(engine: Engine, prompt: str) -> tuple[Prompt, list[int]]:
     while True:
         asked: Prompt = [Message("user", prompt)] if engine.facts.template else prompt
         ids = engine.encode(asked)
-        if len(ids) <= LONGEST // 2 or not prompt:
+        if len(ids) <= MAX_TEXT_TOKENS // 2 or not prompt:
             return asked, ids
         prompt = prompt[: len(prompt) // 2]
 

@@ -18,7 +18,7 @@ from runtime.training.head_file import NAMES, add_shape, add_weight, finish
 from runtime.training.layers import LayerShape
 from runtime.training.target_words import TargetWords
 
-PIECE = 4096  # rows of a table read in one piece
+ROWS_PER_READ = 4096  # rows of a table read in one piece
 
 
 def begin_draft(shape: LayerShape, n_layers: int, words: TargetWords, kept: NDArray[np.int64]) -> DraftModel:
@@ -28,10 +28,10 @@ def begin_draft(shape: LayerShape, n_layers: int, words: TargetWords, kept: NDAr
 
 def principal(words: TargetWords, width: int) -> Tensor:
     """Return the target's table on its first `width` principal axes [n_vocab, width], at an embedding's usual scale."""
-    covariance = sum(piece.T.astype(np.float64) @ piece for piece in words.pieces(PIECE))
+    covariance = sum(piece.T.astype(np.float64) @ piece for piece in words.pieces(ROWS_PER_READ))
     _, axes = np.linalg.eigh(covariance)
     axes = axes[:, ::-1][:, :width].astype(np.float32)
-    table = np.concatenate([piece @ axes for piece in words.pieces(PIECE)])
+    table = np.concatenate([piece @ axes for piece in words.pieces(ROWS_PER_READ)])
     return torch.from_numpy(table * (width**-0.5 / table.std()))
 
 

@@ -14,7 +14,7 @@ from runtime.training.samples import Text
 from runtime.training.trainer import BATCH_TOKENS, Schedule
 
 RATE = 6e-4  # a loss of earlier skill is found by the measurement
-STEPS, MOST_EPOCHS = 80, 24  # fewer steps teach little; more epochs over few texts teach those texts only
+STEPS, MAX_EPOCHS = 80, 24  # fewer steps teach little; more epochs over few texts teach those texts only
 SECONDS = 600.0
 
 
@@ -22,10 +22,10 @@ def train_further(job: AdaptationJob) -> None:
     """Write the new head. Raises TrainingError, ModelError."""
     texts = [Text(each.tokens, max(1, each.begin)) for each in job.windows]
     if refine(job.target, job.head, texts, job.new, schedule(texts), job.seed, work=job.work) is None:
-        raise TrainingError("There is too little to learn from in what was rejected. More comes with more replies.")
+        raise TrainingError("Too few drafts were rejected to learn from. More replies bring more.")
 
 
 def schedule(texts: Sequence[Text]) -> Schedule:
     """Return a schedule with enough epochs over the texts for about STEPS steps."""
     n_batches = max(1, sum(len(each.tokens) for each in texts) // BATCH_TOKENS)
-    return Schedule(min(MOST_EPOCHS, -(-STEPS // n_batches)), RATE, seconds=SECONDS)
+    return Schedule(min(MAX_EPOCHS, -(-STEPS // n_batches)), RATE, seconds=SECONDS)

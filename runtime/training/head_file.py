@@ -105,7 +105,7 @@ def read_head(path: Path) -> HeadFile:
     """Return a head from its file, in single precision. Raises ModelError if it is no EAGLE-3 head."""
     facts = ModelFacts(read_header(path))
     if facts.architecture != EAGLE or width_read(facts) != facts.own("embedding_length"):
-        raise ModelError(f"{path.name} is no EAGLE-3 head of its target's width, so it cannot be trained further.")
+        raise ModelError(f"{path.name} is not an EAGLE-3 head of its target's width, so it cannot be trained further.")
     tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
     head = Head(shape_of(facts))
     names = {f"{name}.weight": f"{HEAD_NAMES[name]}.weight" for name in HEAD_NAMES}
@@ -119,7 +119,7 @@ def read_head(path: Path) -> HeadFile:
             }
         )
     except RuntimeError as error:
-        raise ModelError(f"{path.name} has weights of shapes that Slipstream does not train.") from error
+        raise ModelError(f"{path.name} has weights whose shapes Slipstream cannot train.") from error
     output = None
     if TABLE in tensors and "output.weight" in tensors:
         rows = tensors["output.weight"]

@@ -15,14 +15,17 @@ from runtime.models.heads import SHOWN
 from runtime.models.trimmed import n_few
 from runtime.tools.made_drafts import trainings
 from runtime.training.extra import TrainingError
-from runtime.training.samples import LONGEST, bytes_per_token
+from runtime.training.samples import MAX_TEXT_TOKENS, bytes_per_token
 from runtime.training.verdict import extended, gain
 
 KINDS = HEAD, MODEL = "head", "model"
-USUAL = {HEAD: 0.6, MODEL: 0.4}  # shares of draft tokens accepted from such drafts after an hour's training
-N_READ, MOST_WORDS, HEAD_DIM, N_LAYERS = 3, 16_384, 64, 2
+TYPICAL_ACCEPTANCE = {
+    HEAD: 0.6,
+    MODEL: 0.4,
+}  # shares of draft tokens accepted from such drafts after an hour's training
+N_READ, MAX_VOCAB, HEAD_DIM, N_LAYERS = 3, 16_384, 64, 2
 OWN_MEMORY = 700_000_000  # bytes for torch and a batch
-MOST_APART = 24  # held-out prompts, at most
+MAX_HELD_OUT = 24  # held-out prompts, at most
 FEWEST = 500  # tokens; fewer are not worth a training
 PER_TRAINED = 24  # bytes on disk per trained weight: itself and two averages, in a checkpoint and the next one
 
@@ -54,14 +57,14 @@ class Job:
     def most_tokens(self) -> int:
         """Number of tokens to learn from, limited by the disk budget."""
         facts = ModelFacts(read_model_header(self.target))
-        room = max(0, self.n_bytes - self.n_beside(facts))
+        room = max(0, self.n_bytes - self.overhead_bytes(facts))
         return min(self.n_tokens, room // bytes_per_token(n_values(facts, self.kind)))
 
-    def n_beside(self, facts: ModelFacts) -> int:
+    def overhead_bytes(self, facts: ModelFacts) -> int:
         """Return the bytes of all other files: held-out texts, the overshoot of the last text, checkpoints, the draft's
         file.
         """
-        texts = (min(len(self.apart), MOST_APART) + 1) * LONGEST * bytes_per_token(n_values(facts, self.kind))
+        texts = (min(len(self.apart), MAX_HELD_OUT) + 1) * MAX_TEXT_TOKENS * bytes_per_token(n_values(facts, self.kind))
         return texts + PER_TRAINED * n_trained(facts, self.kind) + 2 * n_weights(facts, self.kind)
 
     @property
@@ -70,7 +73,7 @@ class Job:
         if self.most_tokens >= min(self.n_tokens, FEWEST):
             return ""
         facts = ModelFacts(read_model_header(self.target))
-        n = self.n_beside(facts) + FEWEST * bytes_per_token(n_values(facts, self.kind))
+        n = self.overhead_bytes(facts) + FEWEST * bytes_per_token(n_values(facts, self.kind))
         return (
             f"Training a draft for this model keeps at least {n / 1e9:.2f} GB on disk meanwhile. Allow that much with "
             "`--disk`."
@@ -84,8 +87,8 @@ class Job:
             is_same = False
         if not is_same:
             raise ModelError(
-                f"{self.target.name} was changed or removed while a draft was trained for it. Give the command again: "
-                "the new file's training begins anew."
+                f"{self.target.name} was changed or removed while a draft was trained for it. Run the command again: "
+                "the new file's training starts from the beginning."
             )
 
 
@@ -96,7 +99,7 @@ def n_values(facts: ModelFacts, kind: str) -> int:
 
 def n_words(facts: ModelFacts) -> int:
     """Return the size of a draft's output vocabulary: all tokens, or some of a large vocabulary."""
-    return min(MOST_WORDS, n_few(facts.n_vocab)) or facts.n_vocab
+    return min(MAX_VOCAB, n_few(facts.n_vocab)) or facts.n_vocab
 
 
 def layers_read(facts: ModelFacts) -> tuple[int, ...]:
@@ -108,10 +111,10 @@ def layers_read(facts: ModelFacts) -> tuple[int, ...]:
 def why_no_head(facts: ModelFacts) -> str:
     """Return the reason why no head can be trained for a target, as a clause; "" if one can."""
     if facts.architecture not in SHOWN:
-        return f"llama.cpp shows no layers of the architecture {facts.architecture!r}"
+        return f"llama.cpp does not show the layers of the architecture {facts.architecture!r}"
     if facts.n_trunk_layers < N_READ + 1:
         return f"it has only {facts.n_trunk_layers} layers"
-    return "" if facts.own("embedding_length") % HEAD_DIM == 0 else "its width is no multiple of 64"
+    return "" if facts.own("embedding_length") % HEAD_DIM == 0 else "its width is not a multiple of 64"
 
 
 def draft_width(facts: ModelFacts) -> int:
@@ -145,7 +148,7 @@ def most_promising(facts: ModelFacts, passes: list[float]) -> str:
         return MODEL
     found = {
         kind: gain(extended([share], len(passes)), seconds_of_guess(facts, kind, passes[0]), passes)
-        for kind, share in USUAL.items()
+        for kind, share in TYPICAL_ACCEPTANCE.items()
     }
     return max(found, key=found.__getitem__)
 

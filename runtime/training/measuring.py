@@ -27,7 +27,7 @@ from runtime.models.header import read_model_header
 from runtime.models.heads import STATES, layers_of
 
 DEPTH = 3  # tokens of a draft
-MOST = 4096  # positions to measure, at most
+MAX_POSITIONS = 4096  # positions to measure, at most
 Counts = NDArray[np.int64]  # [positions] number of leading draft tokens that match, 0 to DEPTH
 
 
@@ -74,7 +74,7 @@ def accepted(target: Path, head: Path, windows: Sequence[Window]) -> list[Counts
             each.set_threads(1, 1)
         shown = Shown(backend, layers_of(own))
         for window in windows:
-            if sum(map(len, found)) >= MOST:
+            if sum(map(len, found)) >= MAX_POSITIONS:
                 break
             found.append(np.array([*in_window(eagle, window, shown.states(window.tokens))], dtype=np.int64))
     return found
@@ -99,10 +99,10 @@ class Shown:
 
 def in_window(head: EagleBackend, window: Window, states: Rows) -> Iterator[int]:
     """Yield for each of the model's own tokens the number of the head's draft tokens from there on that match."""
-    tokens, heard = window.tokens, 0
+    tokens, n_fed = window.tokens, 0
     for at in range(max(2, window.begin), len(tokens) - DEPTH):
-        head.hear(tokens[: at - 1], heard, states[heard : at - 1])
-        heard = at - 1
+        head.feed(tokens[: at - 1], n_fed, states[n_fed : at - 1])
+        n_fed = at - 1
         yield n_right(head, tokens, at)
 
 

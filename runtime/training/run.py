@@ -86,8 +86,8 @@ def train(
         return trained(job, work, report, is_cancelled)
     except RuntimeError as error:  # from PyTorch, also when memory runs out
         raise TrainingError(
-            f"PyTorch could not go on ({str(error).strip().splitlines()[0]}). Close other programs and give the same "
-            "command again: it goes on where it was."
+            f"PyTorch failed ({str(error).strip().splitlines()[0]}). Close other programs and run the same "
+            "command again: it resumes where it stopped."
         ) from error
 
 

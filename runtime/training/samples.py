@@ -19,7 +19,7 @@ from runtime.core.draft import Tokens
 from runtime.models.plain_file import read_plain
 from runtime.training.extra import TrainingError
 
-LONGEST = 512  # tokens of a text that are read, at most
+MAX_TEXT_TOKENS = 512  # tokens of a text that are read, at most
 N_LIKELY = 32  # of the target's tokens at a position, whose probabilities are stored
 PLACE = N_LIKELY * (4 + 2)  # bytes per position
 ID, HALF = np.dtype("<i4"), np.dtype("<f2")  # on disk
@@ -34,7 +34,7 @@ class Text(NamedTuple):
     @property
     def is_readable(self) -> bool:
         """Whether it has a reply long enough to learn from."""
-        return 1 <= self.start <= min(len(self.tokens), LONGEST) - 8
+        return 1 <= self.start <= min(len(self.tokens), MAX_TEXT_TOKENS) - 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Samples:
         """Return the sample in `data`. Raises ValueError if it is invalid."""
         n, start = np.frombuffer(data[: 2 * ID.itemsize], dtype=ID).tolist()
         n_likely, n_values = min(N_LIKELY, self.n_vocab), self.n_values
-        if not 1 <= start < n <= LONGEST:
+        if not 1 <= start < n <= MAX_TEXT_TOKENS:
             raise ValueError("no text")
         sizes = [2, n, (n - start) * n_likely, (n - start) * n_likely, n * n_values]
         ends = np.cumsum(np.multiply(sizes, [ID.itemsize] * 3 + [HALF.itemsize] * 2)).tolist()
@@ -123,7 +123,7 @@ class Samples:
         tokens, ids = (np.frombuffer(data[ends[i] : ends[i + 1]], dtype=ID) for i in range(2))
         chances, states = (np.frombuffer(data[ends[i] : ends[i + 1]], dtype=HALF) for i in range(2, 4))
         if not (are_words(tokens, self.n_vocab) and are_words(ids, self.n_vocab)) or (chances > 0).any():
-            raise ValueError("no words, or no chances")
+            raise ValueError("invalid tokens or probabilities")
         rows = n - start, n_likely
         shown = states.reshape(n, n_values) if n_values else None
         return Sample(tokens, start, ids.reshape(rows), chances.reshape(rows), shown)
@@ -155,10 +155,10 @@ def discard(path: Path) -> None:
 def not_written(folder: Path, error: OSError) -> TrainingError:
     """Return the error for a training's file that cannot be written."""
     if not folder.is_dir():
-        return TrainingError("What was learned so far was wiped meanwhile, so nothing is kept.")
+        return TrainingError("The progress so far was removed meanwhile, so nothing is kept.")
     return TrainingError(
-        f"What was learned cannot be written to {folder} ({error.strerror or error}). Free some room there and give "
-        "the same command again: it goes on where it was."
+        f"The progress cannot be written to {folder} ({error.strerror or error}). Free some room there and run "
+        "the same command again: it resumes where it stopped."
     )
 
 
@@ -166,6 +166,6 @@ def damaged(path: Path) -> TrainingError:
     """Remove a damaged file so that it is created again, and return the error about it."""
     discard(path)
     return TrainingError(
-        f"{path.name} of the training in {path.parent} was damaged and is removed. Give the same command again: what "
-        "it held is made anew, and the rest stays."
+        f"{path.name} of the training in {path.parent} was damaged and is removed. Run the same command again: its "
+        "part is made again, and the rest is kept."
     )

@@ -20,7 +20,7 @@ from runtime.backends.staging import Rows
 from runtime.core.draft import Draft, Logits, Tokens
 from runtime.loading import layout
 from runtime.models.heads import STATES
-from runtime.training.samples import LONGEST, N_LIKELY, Sample, Text
+from runtime.training.samples import MAX_TEXT_TOKENS, N_LIKELY, Sample, Text
 
 ROWS = 32  # rows of logits per pass: they take megabytes with a large vocabulary
 
@@ -33,13 +33,13 @@ class Teacher:
         try:
             self.model = LlamaModel(target, exact=layout.prefers_exact(target))
             self._stack.callback(self.model.close)
-            n_ctx = LONGEST + ROWS
+            n_ctx = MAX_TEXT_TOKENS + ROWS
             self.backend = open_backend(self.model, n_ctx, ROWS, STATES, is_frugal=self.model.is_recurrent)
             self._stack.callback(self.backend.close)
             self.backend.set_threads(threads, threads)
             self._states = np.zeros((n_ctx, len(layers) * self.model.n_embd), dtype=np.float16)
             if layers:
-                self.backend.shown.show(layers, self._hear)
+                self.backend.shown.show(layers, self._store_states)
         except BaseException:
             self.close()
             raise
@@ -54,12 +54,12 @@ class Teacher:
         """Free the target."""
         self._stack.close()
 
-    def _hear(self, tokens: Tokens, start: int, states: Rows) -> None:
+    def _store_states(self, tokens: Tokens, start: int, states: Rows) -> None:
         self._states[start : len(tokens)] = states
 
     def read(self, text: Text) -> Sample:
-        """Return the sample of the first LONGEST tokens of a text whose reply begins before that."""
-        tokens = np.array(text.tokens[:LONGEST], dtype=np.int32)
+        """Return the sample of the first MAX_TEXT_TOKENS tokens of a text whose reply begins before that."""
+        tokens = np.array(text.tokens[:MAX_TEXT_TOKENS], dtype=np.int32)
         self._forget(int(tokens[0]))
         pieces = []
         for at in range(text.start, len(tokens), ROWS):

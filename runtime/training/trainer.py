@@ -30,7 +30,7 @@ DECAY = 0.8  # weight of a drafting step's loss, relative to the step before
 BATCH_TOKENS = 2048
 POOL = 8  # batches whose texts are sorted by length together, so that little is padded
 CHECKPOINT = 60.0  # seconds between two of them
-LATELY = 50  # steps that a report averages
+REPORT_WINDOW = 50  # steps that a report averages
 WARM_UP, LEAST = 0.03, 0.05  # shares of all steps, and of the highest rate
 # Errors from files that are no checkpoints of this training
 UNREADABLE = (
@@ -103,7 +103,7 @@ class Trainer:
         if checkpoint is not None and checkpoint.exists():
             self.resume(checkpoint)
         began = saved = time.monotonic()
-        first, losses, right = self.step, deque[float](maxlen=LATELY), deque[list[float]](maxlen=LATELY)
+        first, losses, right = self.step, deque[float](maxlen=REPORT_WINDOW), deque[list[float]](maxlen=REPORT_WINDOW)
         limit = self.schedule.seconds or math.inf
         while self.step < len(self.order) and (passed := time.monotonic() - began) < limit and not is_cancelled():
             found = self._learn(max(self.step / len(self.order), passed / limit))

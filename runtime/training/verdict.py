@@ -49,11 +49,11 @@ def why_not(drafted: float, passes: Sequence[float], right: float, n: int, measu
     held-out texts. `measured` is the speed relative to no draft.
     """
     needed = break_even(drafted, passes)
-    must = f"{needed:.0%} of its guesses must be accepted" if needed <= 1 else "no share of accepted guesses would do"
-    found = f"{right:.0%} of the {n} that it made were" if n else f"{right:.0%} of its first ones are right"
-    few = ", but it was sure enough of too few" if n and right >= needed else ""
+    must = f"{needed:.0%} of its draft tokens must be accepted" if needed <= 1 else "no acceptance rate is high enough"
+    found = f"{right:.0%} of the {n} verified ones were" if n else f"{right:.0%} of its first draft tokens are right"
+    few = ", but it was confident enough of too few" if n and right >= needed else ""
     return (
-        f"It is {measured:.2f} times as fast as without it, and {GAIN} is asked. With what a pass costs here "
-        f"({passes[0] * 1e3:.1f} ms for one token, {passes[1] * 1e3:.1f} for two, {drafted * 1e3:.1f} for a guess), "
-        f"{must}; {found}{few}."
+        f"It is {measured:.2f} times as fast as without it, and {GAIN} is required. With the cost of a pass here "
+        f"({passes[0] * 1e3:.1f} ms for one token, {passes[1] * 1e3:.1f} for two, {drafted * 1e3:.1f} for a draft "
+        f"token), {must}; {found}{few}."
     )

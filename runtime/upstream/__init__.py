@@ -1,5 +1,4 @@
-"""Another server's model as an engine: what is asked goes over HTTP as OpenAI's interface has it, and comes back as
-chunks.
+"""Another server's model as an engine: requests are sent over HTTP in OpenAI's interface, and replies become chunks.
 
-Knows the engine's door and other servers. Must not know a model library, a terminal or our own server.
+Knows the engine's interface and other servers. Must not know a model library, a terminal or our own server.
 """

@@ -1,4 +1,4 @@
-"""Requests to another server: answers as data, whatever goes wrong as one sentence that names the server.
+"""Requests to another server: responses as data, and every failure as one sentence that names the server.
 
 Knows HTTP; knows no model and no conversation.
 """
@@ -17,18 +17,19 @@ import httpx2
 
 from runtime.core.errors import ContextError, ModelError
 
-CONNECT = 5.0  # seconds to reach it
-ANSWER = 10.0  # seconds for an answer that needs no model
-MOST = 2**24  # bytes of an answer, or of one event of a stream
+CONNECT = 5.0  # seconds to connect
+ANSWER = 10.0  # seconds for a response that needs no model
+MAX_BYTES = 2**24  # bytes of a response, or of one event of a stream
 ERRNO = re.compile(r"^\[Errno -?\d+\] ")
-LONGEST_REASON = 300  # characters of what another server says
-LOADING = b"loading"  # in the refusal of a server whose model is not there yet: ours, and llama.cpp's
+LONGEST_REASON = 300  # characters of another server's error message
+LOADING = b"loading"  # in the refusal of a server that is still loading its model: ours, and llama.cpp's
 TOO_LONG = (b"context_length_exceeded", b"exceed_context_size_error", b"maximum context length")
 
 
 class UpstreamError(ModelError):
-    """Another server cannot be asked, refuses, or answers nonsense. `status`: that of its answer; 0: there was none.
-    `is_loading`: it answers as soon as its model is there.
+    """Another server cannot be reached, refuses a request, or sends an invalid response.
+
+    `status` is that of its response; 0: there was none. With `is_loading`, it responds once its model is loaded.
     """
 
     def __init__(self, message: str, status: int = 0, is_loading: bool = False) -> None:
@@ -37,7 +38,7 @@ class UpstreamError(ModelError):
 
 
 class Connection:
-    """Asks one server at its `base`, with a key from the environment variable `key_name` where that is set."""
+    """Sends requests to one server at its `base`, with the `key` from the environment variable `key_name` if any."""
 
     def __init__(self, base: str, key: str = "", key_name: str = "") -> None:
         self.base, self._key_name, self.has_key = base, key_name, bool(key)
@@ -45,12 +46,15 @@ class Connection:
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
 
     def client(self) -> httpx2.Client:
-        """One for one request: where that is given up, so is its connection. Redirections would carry the key away."""
+        """Return a client for one request: if that is cancelled, its connection ends.
+
+        It follows no redirects, which would carry the key away.
+        """
         timeout = httpx2.Timeout(None, connect=CONNECT)
         return httpx2.Client(headers=self._headers, timeout=timeout, follow_redirects=False)
 
     def get(self, url: str) -> bytes:
-        """What it answers there. Raises UpstreamError."""
+        """Return the body of the response at that address. Raises UpstreamError."""
         try:
             with self.client() as client, client.stream("GET", url, timeout=ANSWER) as answer:
                 self.check(answer)
@@ -59,11 +63,11 @@ class Connection:
             raise self.unreachable(error) from error
 
     def get_json(self, url: str) -> dict[str, Any]:
-        """The JSON object that it answers there. Raises UpstreamError."""
+        """Return the JSON object at that address. Raises UpstreamError."""
         return self.object_of(self.get(url))
 
     def object_of(self, text: str | bytes) -> dict[str, Any]:
-        """The JSON object in that text. Raises UpstreamError."""
+        """Return the JSON object in that text. Raises UpstreamError."""
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):
@@ -73,33 +77,33 @@ class Connection:
         return found
 
     def body(self, answer: httpx2.Response) -> bytes:
-        """All of an answer. Raises UpstreamError where it has no end."""
+        """Return the whole body of a response. Raises UpstreamError where it is longer than MAX_BYTES."""
         parts = bytearray()
         for part in answer.iter_bytes():
             parts += part
-            if len(parts) > MOST:
+            if len(parts) > MAX_BYTES:
                 raise self.nonsense()
         return bytes(parts)
 
     def check(self, answer: httpx2.Response) -> None:
-        """Raises UpstreamError, or ContextError for a prompt that is too long, where it refuses."""
+        """Check that a response is no refusal. Raises UpstreamError, or ContextError for a prompt that is too long."""
         if answer.status_code != 200:
             self.refuse(answer.status_code, self.body(answer))
 
     def refuse(self, status: int, body: bytes) -> NoReturn:
-        """Raises what a refusal means, whose body says why."""
+        """Raise the error for a refusal, whose body has the reason."""
         reason = reason_in(body)
         if any(mark in body for mark in TOO_LONG):
             raise ContextError(
                 f"The server at {self.base} says that the conversation is too long ({reason}). Shorten it."
             )
         if status in (401, 403):
-            what = "refuses" if self.has_key else "wants"
+            what = "refuses" if self.has_key else "requires"
             raise UpstreamError(
                 f"The server at {self.base} {what} a key. Put the right one into {self._key_name}.", status
             )
         if 300 <= status < 400:
-            raise UpstreamError(f"The server at {self.base} sends on to another address. Name that one.", status)
+            raise UpstreamError(f"The server at {self.base} redirects to another address. Use that one.", status)
         if status == 404:
             raise UpstreamError(
                 f"The server at {self.base} has no such address or model{brackets(reason)}. Check both: most addresses "
@@ -112,39 +116,41 @@ class Connection:
                 status,
                 is_loading=LOADING in body.lower(),
             )
-        said = brackets(reason) or f" with status {status}"
+        why = brackets(reason) or f" with status {status}"
         raise UpstreamError(
-            f"The server at {self.base} refuses the request{said}. Change it, or try again later.", status
+            f"The server at {self.base} refuses the request{why}. Change it, or try again later.", status
         )
 
     def nonsense(self) -> UpstreamError:
-        """For an answer that means nothing."""
+        """Return the error for an invalid response."""
         return UpstreamError(
-            f"What the server at {self.base} answers is not OpenAI's interface. Check the address: most end in /v1."
+            f"The server at {self.base} does not have OpenAI's interface. Check the address: most end in /v1."
         )
 
     def unreachable(self, error: Exception) -> UpstreamError:
-        """For an answer that did not come."""
+        """Return the error for a missing response."""
         if isinstance(error, httpx2.TimeoutException):
             why = "it does not answer"
         elif isinstance(error, (httpx2.InvalidURL, httpx2.UnsupportedProtocol)):
-            why = "that is no address"
+            why = "that is not an address"
         elif isinstance(error, (httpx2.ProtocolError, httpx2.DecodingError, httpx2.StreamError)):
-            why = "what it says is not HTTP, or it broke off"
+            why = "its answer is not HTTP, or incomplete"
         else:
             why = ERRNO.sub("", first_line(str(error))).lower() or type(error).__name__
-        return UpstreamError(f"The server at {self.base} cannot be asked ({why}). Check the address, and that it runs.")
+        return UpstreamError(
+            f"The server at {self.base} cannot be reached ({why}). Check the address, and that it runs."
+        )
 
     def broken(self) -> UpstreamError:
-        """For a reply that ended in the middle."""
+        """Return the error for a reply that ended in the middle."""
         return UpstreamError(
-            f"The server at {self.base} broke off in the middle of the reply. What has come is all there is; ask "
-            "again, or have it continued."
+            f"The server at {self.base} closed the connection in the middle of the reply. Ask "
+            "again, or continue the reply."
         )
 
 
 class EventStream:
-    """The events of one answer, read on one thread and stopped from any."""
+    """The events of one response, read on one thread and stopped from any."""
 
     def __init__(self, connection: Connection, path: str, body: dict[str, Any]) -> None:
         self._connection, self._url, self._body = connection, connection.base + path, body
@@ -152,7 +158,7 @@ class EventStream:
         self._is_stopped = False
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The objects of the stream, or the one that was answered instead of a stream; ends early when it was stopped.
+        """Yield the objects of the stream, or the one object of another response; end early if it was stopped.
 
         Raises UpstreamError and ContextError.
         """
@@ -174,25 +180,25 @@ class EventStream:
                 raise (connection.broken() if has_begun else connection.unreachable(error)) from error
 
     def _note(self, name: str, info: dict[str, Any]) -> None:
-        """Remembers the sockets, as nothing else wakes who reads from one."""
+        """Record the sockets, because only shutting one down wakes a thread that reads from it."""
         if name.endswith(("connect_tcp.complete", "start_tls.complete")):
             self._sockets.append(info["return_value"].get_extra_info("socket"))
             if self._is_stopped:
                 self.stop()
 
     def stop(self) -> None:
-        """Nobody wants the rest; the server sees that."""
+        """Cancel the rest of the response, which the server notices."""
         self._is_stopped = True
         for each in self._sockets:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
     def _data(self, answer: httpx2.Response) -> Iterator[bytes]:
-        """The data of each event, up to the one that ends them."""
+        """Yield the data of each event, up to the one that ends the stream."""
         held = b""
         for part in answer.iter_bytes():
             *lines, held = (held + part).split(b"\n")
-            if len(held) > MOST:
+            if len(held) > MAX_BYTES:
                 raise self._connection.nonsense()
             for line in lines:
                 name, _, data = line.strip().partition(b":")
@@ -202,7 +208,7 @@ class EventStream:
                     yield data.strip()
 
     def _understood(self, data: bytes) -> dict[str, Any]:
-        """The object in the data of an event. Raises UpstreamError, and what an error in a stream means."""
+        """Return the object in the data of an event. Raises UpstreamError and ContextError, also for an error event."""
         found = self._connection.object_of(data)
         if error := found.get("error"):
             status = error.get("code") if isinstance(error, dict) else 0
@@ -211,7 +217,7 @@ class EventStream:
 
 
 def reason_in(body: bytes) -> str:
-    """What a refusal says, by whichever of the usual forms it is written in; "" where that is not known."""
+    """Return the reason in the body of a refusal, in any of the usual forms; "" where it has another form."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -224,11 +230,11 @@ def reason_in(body: bytes) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line, without what a terminal would act on."""
+    """Return the first line, shortened, without characters that control a terminal."""
     line = "".join(character for character in text.strip().split("\n")[0] if character.isprintable())
     return line[:LONGEST_REASON].rstrip(".")
 
 
 def brackets(text: str) -> str:
-    """The text in brackets, where there is any."""
+    """Return the text in brackets; "" for an empty text."""
     return f" ({text})" if text else ""

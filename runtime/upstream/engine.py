@@ -1,7 +1,7 @@
-"""An engine whose model another server has. Chat, command line and server ask it as any engine.
+"""An engine whose model runs on another server. Chat, command line and server use it like any engine.
 
-What cannot be had there is said: whether a text comes again, drafts and their costs are that server's; what it tells of
-them is passed on.
+It reports its limits: the server decides about reproducible replies, drafts and their costs. The server's statistics
+about drafts are passed on.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from runtime.upstream.server import PROGRAMS, Server, look_when_loaded
 from runtime.upstream.speculation import Drafted, read_metrics
 from runtime.upstream.words import END, N_BYTES, TEMPLATE, Words
 
-USUAL_CONTEXT = 131_072  # tokens, where a server does not say
-LOOK = 0.05  # seconds to wait for more of a reply between two looks at whether it is wanted
-DROPPED = "The oldest turns were left out, as the server says that the conversation is too long for its model."
+USUAL_CONTEXT = 131_072  # tokens, where a server does not report its context
+POLL_SECONDS = 0.05  # seconds to wait for more of a reply between two checks for cancellation
+DROPPED = "The oldest turns were left out, because the server says that the conversation is too long for its model."
 
 
 class UpstreamEngine(ThreadedReplies, Engine):
-    """A model of another server's. Replies may be made at once, and one thread reads each."""
+    """A model on another server. Several replies may be generated at the same time; each is read by its own thread."""
 
     def __init__(self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> None:
-        """Waits for a server that is still loading its model. Raises UpstreamError."""
+        """Query the server, and wait while it is loading its model. Raises UpstreamError, or KeyboardInterrupt."""
         super().__init__()
         report = on_progress or (lambda part, share: True)
         if not report("target", 0.0):
@@ -54,49 +54,49 @@ class UpstreamEngine(ThreadedReplies, Engine):
         self._exchanges = set[Exchange]()
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """As Engine says; the ids are those of Words."""
+        """Return the ids of Words for a prompt; see Engine."""
         return self._words.encode(prompt)
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), form: TemplateForm = USUAL_FORM
     ) -> Rendered:
-        """The conversation as it is sent; what the model reads of it the server decides. Raises TemplateError."""
+        """Return the conversation as it is sent; the server decides what the model reads. Raises TemplateError."""
         return self._words.render(messages, tools, form)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
-        """As Engine says; the ids are those of Words."""
+        """Return the ids of Words for a text; see Engine."""
         return self._words.encode(text)
 
     def token_bytes(self, token: int) -> bytes:
-        """As Engine says."""
+        """Return the bytes of a token; see Engine."""
         return self._words.bytes_of(token)
 
     def token_text(self, token: int) -> str:
-        """As Engine says."""
+        """Return the text of a token; see Engine."""
         return self._words.bytes_of(token).decode("utf8", "replace")
 
     def is_end(self, token: int) -> bool:
-        """As Engine says."""
+        """Return whether a token ends the turn; see Engine."""
         return token == END
 
     @property
     def end_tokens(self) -> tuple[int, ...]:
-        """One that stands for whichever the model has."""
+        """A placeholder for the model's own."""
         return (END,)
 
     def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        """As Engine says. Raises UpstreamError on the way where the server fails."""
+        """Yield the chunks of a reply; see Engine. Raises UpstreamError during the reply if the server fails."""
         if ask.when_full not in POLICIES:
             raise SettingsError(f"when_full is '{ask.when_full}': it must be one of {', '.join(POLICIES)}.")
         prompt = self._words.decode(ask.prompt)
         if not prompt:
-            raise ContextError("The prompt is empty. Say something.")
-        self._stream(ask)  # what cannot be asked is refused now
+            raise ContextError("The prompt is empty. Write something.")
+        self._stream(ask)  # refuses unsupported settings immediately
         self._reply = UpstreamReply(self._words, ask.stops)
         return self._chunks(self._reply, ask, cancel, on_prefill)
 
     def _stream(self, ask: Ask) -> EventStream:
-        """The events that answer it. Raises SettingsError for what cannot be asked."""
+        """Return the stream of events for a request. Raises SettingsError for unsupported settings."""
         prompt = self._words.decode(ask.prompt)
         return EventStream(self._connection, path_of(prompt), body_of(ask, prompt, self._server))
 
@@ -117,10 +117,10 @@ class UpstreamEngine(ThreadedReplies, Engine):
         yield reply.end()
 
     def _events(self, reply: UpstreamReply, exchange: Exchange, cancel: Callable[[], bool]) -> Iterator[Event]:
-        """The events of a reply as long as it is wanted, and NOTHING now and then while none comes."""
+        """Yield the events of a reply until it is over or cancelled, and NOTHING regularly while none arrives."""
         while not reply.is_over:
             try:
-                event = exchange.next(LOOK)
+                event = exchange.next(POLL_SECONDS)
             except ContextError:
                 if reply.has_begun or not exchange.ask_for_less():
                     raise
@@ -134,7 +134,7 @@ class UpstreamEngine(ThreadedReplies, Engine):
             yield event
 
     def _taken(self, reply: UpstreamReply, event: Event, on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        """What an event brings; the prompt has been read when the first text comes."""
+        """Yield the chunks of an event, and report the prompt as read when the first text arrives."""
         if progress := reply.progress(event):
             done, total = progress
             on_prefill(max(0, min(done, total - 2)), total - 1)
@@ -144,69 +144,69 @@ class UpstreamEngine(ThreadedReplies, Engine):
             yield chunk
 
     def _look_at_metrics(self) -> None:
-        """What the server tells of drafts, where it does."""
+        """Read the server's statistics about drafts, if it has metrics."""
         if self._server.has_metrics:
             self._drafted = read_metrics(self._connection)
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
-        """The pieces of the last reply, as nothing is known of passes."""
+        """Return the pieces of the last reply as passes, because the actual passes are unknown."""
         return tuple(self._reply.passes[first:])
 
     def explain(self) -> Explanation:
-        """That nothing is decided here, and what the server tells."""
+        """Return the explanation that the server decides about drafts, with its statistics."""
         told = f"; {self._drafted}" if self._drafted else ""
         why = f"{where(self._server, self._connection)} has the model and decides about drafts itself{told}"
         return Explanation((), (), 0.0, 0.0, 0.0, None, (), None, 0.0, 0.0, 0.0, why)
 
     def embed(self, tokens: Sequence[int]) -> list[float]:
-        """Raises SettingsError."""
-        raise SettingsError(f"Embeddings are made by {where(self._server, self._connection)}: ask it there for them.")
+        """Raise SettingsError: embeddings are not available here."""
+        raise SettingsError(f"Embeddings are made by {where(self._server, self._connection)}. Send the request there.")
 
     def tend(self) -> None:
-        """There is nothing to look after."""
+        """Do nothing: there is no background work."""
 
     def close(self) -> None:
-        """Ends the replies that are being made."""
+        """End the replies that are being generated."""
         for exchange in tuple(self._exchanges):
             exchange.stop()
 
     @property
     def holds_one(self) -> bool:
-        """The server holds as many as it likes."""
+        """False: the server decides how many conversations it caches."""
         return False
 
     @property
     def n_held(self) -> int:
-        """Conversations that the server holds are its own."""
+        """0: the server caches the conversations."""
         return 0
 
     @property
     def memory_level(self) -> str:
-        """Nothing is held here."""
+        """OK: nothing is cached here."""
         return "OK"
 
     @property
     def given_up(self) -> str:
-        """Nothing."""
+        """Always "": nothing is given up here."""
         return ""
 
 
 def where(server: Server, connection: Connection) -> str:
-    """The program and its address."""
+    """Return the program and its address."""
     return f"{PROGRAMS.get(server.program, 'the server')} at {connection.base}"
 
 
 def facts_of(server: Server, connection: Connection, options: Options) -> EngineFacts:
-    """What is known of a model elsewhere, and what is not."""
+    """Return the facts about a model on another server, with notes on unknown ones and ignored options."""
     place = where(server, connection)
     ignored = [name for name, is_asked in (
         ("drafters", options.drafters is not None), ("exact kernels", options.exact), ("threads", options.threads),
         ("a context", options.n_ctx),
     ) if is_asked]  # fmt: skip
-    left_out = f"{server.model} is run by {place}: drafts, and whether a text comes again, are its to decide"
+    left_out = remark = f"{server.model} is run by {place}, which decides about drafts and reproducibility"
     if ignored:
-        left_out += f"; what was asked for is without effect: {', '.join(ignored)}"
-    unsaid = "" if server.n_ctx else "; it does not say how much context there is"
+        left_out += f"; these options have no effect: {', '.join(ignored)}"
+    unsaid = "" if server.n_ctx else "; it does not report the size of its context"
     plainly = "; the key goes there unencrypted" if connection.has_key and connection.base.startswith("http:") else ""
     return EngineFacts(
         n_ctx=server.n_ctx or USUAL_CONTEXT,
@@ -225,4 +225,5 @@ def facts_of(server: Server, connection: Connection, options: Options) -> Engine
         can_infill=False,
         shares_passes=True,
         upstream=place,
+        remark=remark,
     )

@@ -1,7 +1,6 @@
-"""The requests for one reply, whose events are read on a thread of their own: a reply may wait for long, and whoever
-asks for it must not.
+"""The requests for one reply, whose events are read on a thread of their own, because the caller must not block.
 
-Knows streams and what is asked; knows nothing of what events say.
+Knows streams and requests; does not interpret events.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from runtime.engine.engine import Ask
 from runtime.upstream.connection import EventStream
 
 Event = dict[str, Any]
-Came = Event | BaseException | None  # an event, what went wrong, or the end
-NOTHING: Event = {}  # came in time
+Came = Event | BaseException | None  # an event, an error, or the end
+NOTHING: Event = {}  # no event arrived in time
 
 
 class Exchange:
-    """What is asked now, and what comes of it; `open_stream` is given what is asked."""
+    """The current request and its events; `open_stream` sends a request."""
 
     def __init__(self, ask: Ask, open_stream: Callable[[Ask], EventStream]) -> None:
         self._open_stream = open_stream
@@ -34,7 +33,7 @@ class Exchange:
         work.start()
 
     def next(self, seconds: float) -> Event | None:
-        """The next event, None at the end, NOTHING where none comes within that time. Raises what went wrong."""
+        """Return the next event, None at the end, or NOTHING after that time. Raises the error of the stream."""
         try:
             came = self._came.get(timeout=seconds)
         except Empty:
@@ -44,7 +43,7 @@ class Exchange:
         return came
 
     def ask_for_less(self) -> bool:
-        """Asks once more without the oldest turn, where one may be left out."""
+        """Send the request again without the oldest turn; return False if none may be left out."""
         talk = talk_of(self._ask.prompt) if self._ask.when_full == "drop-oldest" else None
         kept = without_oldest(talk.messages) if talk else []
         if talk is None or len(kept) == len(talk.messages):
@@ -53,15 +52,15 @@ class Exchange:
         return True
 
     def stop(self) -> None:
-        """Nobody wants the rest."""
+        """Cancel the rest of the reply."""
         self._stream.stop()
 
 
 def read(stream: EventStream, came: SimpleQueue[Came]) -> None:
-    """Puts the events there as they come, then what ended them."""
+    """Put the events into `came` as they arrive, then None or the error that ended them."""
     try:
         for event in stream.events():
             came.put(event)
         came.put(None)
-    except BaseException as error:  # it is raised where the reply is made
+    except BaseException as error:  # `Exchange.next` raises it
         came.put(error)

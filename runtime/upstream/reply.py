@@ -1,7 +1,7 @@
-"""A reply of another server's as chunks: text as it comes, stop strings, reasoning and calls of tools in the words that
-those who read replies know, the numbers that the server tells.
+"""Converts another server's reply into chunks: text as it arrives, stop strings, reasoning, tool calls, statistics.
 
-Knows events of OpenAI's interface; knows no HTTP.
+Reasoning and tool calls are written in the form that readers of replies expect. Knows events of OpenAI's interface;
+knows no HTTP.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from runtime.upstream.words import PIECE, Words
 BEGIN, END = "<think>\n", "\n</think>\n\n"
 CALL, CALL_END = '<tool_call>\n{"name": %s, "arguments": ', "}\n</tool_call>"
 ENDS = {"length": "length", "content_filter": "stop"}
-FILTERED = "The server left out the rest of the reply, as its rules have it."
+FILTERED = "The server left out the rest of the reply because of its content filter."
 
 
 def number(value: object) -> float:
-    """A number that a server tells; 0 for anything else."""
+    """Return a number that a server reports; 0 for anything else."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15 else 0.0
 
 
 def table(value: object) -> dict[str, Any]:
-    """An object that a server tells; an empty one for anything else."""
+    """Return an object that a server reports; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 class UpstreamReply:
-    """One reply as its events come; `passes` has one for each that brought text."""
+    """One reply, built from its events; `passes` has an entry for each event with text."""
 
     def __init__(self, words: Words, stops: Iterable[str]) -> None:
         self._words, self._text = words, TextStream([*stops])
@@ -51,22 +51,22 @@ class UpstreamReply:
 
     @property
     def has_begun(self) -> bool:
-        """Has any of it come?"""
+        """Whether any of it has arrived."""
         return self._prompt_seconds is not None
 
     @property
     def is_over(self) -> bool:
-        """Is nothing more wanted? Numbers may follow the end that the server told."""
+        """Whether a stop string ended it. After an end that the server reports, statistics may follow."""
         return self._text.stopped
 
     def progress(self, event: dict[str, Any]) -> tuple[int, int] | None:
-        """Tokens of the prompt that were read, and of all of it, where an event says that."""
+        """Return the prompt's tokens read so far and in total, if the event reports them."""
         found = table(event.get("prompt_progress"))
         total = int(number(found.get("total")))
         return (min(int(number(found.get("processed"))), total), total) if total else None
 
     def take(self, event: dict[str, Any]) -> Iterator[Chunk]:
-        """What an event brings."""
+        """Yield the chunk of an event, if it has text or log probabilities."""
         self._usage = table(event.get("usage")) or self._usage
         self._timings |= table(event.get("timings"))
         choices = event.get("choices")
@@ -95,7 +95,7 @@ class UpstreamReply:
         return Chunk(shown, tokens, (False,) * len(tokens), pieces, tuple(entries), made=made)
 
     def _written(self, delta: dict[str, Any], text: object) -> str:
-        """The text of a piece: of the reply, of its reasoning between marks, of calls of tools."""
+        """Return the text of a piece: of the reply, of its reasoning between marks, of tool calls."""
         parts = [text] if isinstance(text, str) else []
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(reasoning, str) and reasoning:
@@ -113,7 +113,7 @@ class UpstreamReply:
         return END if was_thinking else ""
 
     def _call(self, call: dict[str, Any]) -> Iterator[str]:
-        """A piece of a call: its name begins one, arguments follow as they come."""
+        """Yield the text of a piece of a call: a name begins one, and its arguments follow as they arrive."""
         function = table(call.get("function"))
         if isinstance(name := function.get("name"), str) and name:
             yield self._closed() + "\n" * bool(self._n_calls)
@@ -123,12 +123,12 @@ class UpstreamReply:
             yield arguments
 
     def _closed(self) -> str:
-        """The end of a thought or of a call that is open."""
+        """Return the text that ends an open thought or call."""
         was_calling, self._is_calling = self._is_calling, False
         return self._end_of_thought() + (CALL_END if was_calling else "")
 
     def _logprobs(self, found: dict[str, Any]) -> Iterator[TokenLogprobs]:
-        """Log probabilities by the server's tokens, which get ids; of chats, and of texts in the older form."""
+        """Yield log probabilities with ids for the server's tokens: of chats, and of texts in the older form."""
         content = found.get("content")
         for entry in map(table, content if isinstance(content, list) else older(found)):
             top = entry.get("top_logprobs")
@@ -140,7 +140,7 @@ class UpstreamReply:
         return self._words.name(str(entry.get("token", ""))), float(value) if isinstance(value, int | float) else 0.0
 
     def end(self) -> Chunk:
-        """The last chunk: what was held back of the text, why it ends, and the numbers."""
+        """Return the last chunk: text that was held back, the reason for the end, and the statistics."""
         tail = self._text.finish()
         return Chunk(
             tail, pieces=(tail,), finish_reason=self.finish_reason, notice=self.notice, stats=self.stats(),
@@ -148,7 +148,7 @@ class UpstreamReply:
         )  # fmt: skip
 
     def stats(self) -> Stats:
-        """By what the server told, and where it did not by what was seen here."""
+        """Return the statistics reported by the server, and measurements made here for those it lacks."""
         usage, timings, seen = self._usage, self._timings, sum(each.seconds for each in self.passes)
         details = table(usage.get("prompt_tokens_details"))
         n_tokens = int(number(usage.get("completion_tokens")) or number(timings.get("predicted_n"))) or len(self.passes)
@@ -167,7 +167,7 @@ class UpstreamReply:
 
 
 def older(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Log probabilities of a text, as OpenAI's first interface wrote them, in the newer form."""
+    """Yield log probabilities of a text, in the form of OpenAI's first interface, in the newer form."""
     columns = [found.get(name) or [] for name in ("tokens", "token_logprobs", "top_logprobs")]
     tokens, values, tops = (column if isinstance(column, list) else [] for column in columns)
     for i, (token, value) in enumerate(zip(tokens, values, strict=False)):

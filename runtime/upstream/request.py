@@ -1,6 +1,6 @@
-"""What is asked of an engine as the body of a request to another server; what cannot be asked there is refused.
+"""Converts an engine's request into the body of a request to another server; refuses settings not supported there.
 
-Knows which program takes what; sends nothing.
+Knows the settings that each program accepts; sends nothing.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from runtime.upstream.words import END, Conversation
 
 CHAT, TEXT = "/chat/completions", "/completions"
 CHOICES: dict[str, dict[str, Any]] = {"auto": {}, "required": {"tool_choice": "required"}}
-PREDICTING = (OURS, "")  # programs that take a prediction: others may refuse what they do not know
+PREDICTING = (OURS, "")  # programs that accept a prediction: others may refuse unknown fields
 
 
 def path_of(prompt: Conversation | str) -> str:
-    """Where a prompt of that form is sent."""
+    """Return the path of the interface for a prompt of that form."""
     return TEXT if isinstance(prompt, str) else CHAT
 
 
 def body_of(ask: Ask, prompt: Conversation | str, server: Server) -> dict[str, Any]:
-    """The body. Raises SettingsError."""
+    """Return the body of a request. Raises SettingsError."""
     body: dict[str, Any] = {"model": server.model, "stream": True, "stream_options": {"include_usage": True}}
     if isinstance(prompt, str):
         body["prompt"] = prompt
     else:
         body |= conversation_fields(prompt, server)
-    if ask.max_tokens:  # where a prompt is only read, the reply is given up when it has been
+    if ask.max_tokens:  # 0: the prompt is only read, and then the reply is cancelled
         body["max_tokens"] = ask.max_tokens
     if server.is_llama_cpp_like:
         body["return_progress"] = True
@@ -47,7 +47,7 @@ def body_of(ask: Ask, prompt: Conversation | str, server: Server) -> dict[str, A
 
 
 def conversation_fields(prompt: Conversation, server: Server) -> dict[str, Any]:
-    """Messages, tools, and what is said to the template."""
+    """Return the fields of messages, tools, and variables of the template."""
     messages, fields = [*prompt.messages], dict[str, Any]()
     if prompt.begun:
         messages.append({"role": "assistant", "content": prompt.begun})
@@ -62,7 +62,7 @@ def conversation_fields(prompt: Conversation, server: Server) -> dict[str, Any]:
 
 
 def sampling_fields(sampling: Sampling, server: Server) -> dict[str, Any]:
-    """How tokens are chosen, as far as the server can be told. Raises SettingsError for biases."""
+    """Return the fields for sampling that the server accepts. Raises SettingsError for biases."""
     fields: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
     if sampling.seed is not None:
         fields["seed"] = sampling.seed
@@ -83,14 +83,14 @@ def sampling_fields(sampling: Sampling, server: Server) -> dict[str, Any]:
 
 
 def bias_fields(sampling: Sampling, server: Server) -> dict[str, Any]:
-    """Only that a reply must not end can be said without the ids of tokens. Raises SettingsError."""
+    """Return the field for a reply that must not end. Raises SettingsError for other biases, which need token ids."""
     if server.takes_more and all(bias == (END, -math.inf) for bias in sampling.logit_bias):
         return {"ignore_eos": True}
-    raise SettingsError("logit_bias names tokens, whose ids only the server knows that has the model. Leave it out.")
+    raise SettingsError("logit_bias names token ids, which only the server with the model knows. Leave it out.")
 
 
 def form_fields(grammar: Grammar | None, is_text: bool, server: Server) -> dict[str, Any]:
-    """What the reply must look like. Raises SettingsError."""
+    """Return the fields for the form of the reply. Raises SettingsError."""
     if grammar is None:
         return {}
     if grammar.calls in CHOICES:
@@ -104,27 +104,27 @@ def form_fields(grammar: Grammar | None, is_text: bool, server: Server) -> dict[
     if grammar.kind == "json_schema" and server.is_llama_cpp_like:
         return {"json_schema": json.loads(grammar.text)}
     raise SettingsError(
-        f"{grammar.kind}: another server has the model, which takes a JSON schema in a chat as the form of a reply, "
-        "and not this. Use one, or a model of this machine."
+        f"{grammar.kind}: the server that has the model does not support this form of a reply, only a JSON schema in a "
+        "chat. Use one, or a model of this machine."
     )
 
 
 def response_format(grammar: Grammar) -> dict[str, Any]:
-    """As OpenAI's interface has it. Raises SettingsError for a schema that is none."""
+    """Return the form of the reply in OpenAI's interface. Raises SettingsError for an invalid schema."""
     if grammar.kind == "json_object":
         return {"type": "json_object"}
     try:
         schema = json.loads(grammar.text)
     except ValueError as error:
-        raise SettingsError(f"The json_schema is not valid JSON: {error}. Mend it and ask again.") from error
+        raise SettingsError(f"The json_schema is not valid JSON: {error}. Correct it and try again.") from error
     return {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema, "strict": True}}
 
 
 def logprob_fields(ask: Ask, is_text: bool, server: Server) -> dict[str, Any]:
-    """Which log probabilities are wanted. Raises SettingsError."""
+    """Return the fields for log probabilities. Raises SettingsError."""
     if ask.n_logprobs is None:
         return {}
     if ask.after_sampling and not server.is_llama_cpp_like:
-        raise SettingsError("post_sampling_probs cannot be had of the server that has the model. Leave it out.")
+        raise SettingsError("post_sampling_probs is not available from the server that has the model. Leave it out.")
     after = {"post_sampling_probs": True} if ask.after_sampling else {}
     return after | ({"logprobs": ask.n_logprobs} if is_text else {"logprobs": True, "top_logprobs": ask.n_logprobs})

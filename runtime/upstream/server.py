@@ -1,6 +1,6 @@
-"""What another server is: which program, which model, how much context, and which settings it takes.
+"""Facts about another server: its program, its model, the size of its context, and the settings that it accepts.
 
-Asks it when it is opened, and waits for one that is still loading its model.
+Queries it when it is opened, and waits while it is loading its model.
 """
 
 from __future__ import annotations
@@ -13,35 +13,38 @@ from typing import Any
 from runtime.core.errors import SlipstreamError
 from runtime.upstream.connection import Connection, UpstreamError, first_line
 
-# Programs by what they call themselves in their lists of models. Others are only asked what OpenAI's interface has.
+# Programs by their names in their lists of models. Others only get requests of OpenAI's interface.
 PROGRAMS = {"slipstream": "Slipstream", "llamacpp": "llama.cpp's server", "vllm": "vLLM", "sglang": "SGLang"}
 OURS, LLAMA_CPP, VLLM, SGLANG = PROGRAMS
-MOST_NAMED = 8
-PAUSE, LOOK = 1.0, 0.1  # seconds between two questions to a server that loads its model; between two looks meanwhile
+MAX_NAMED = 8
+PAUSE, LOOK = 1.0, 0.1  # seconds between two queries of a server that loads its model; between checks for cancellation
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One that answers, and the model that is meant."""
+    """A server that responds, and the model to use."""
 
     program: str  # out of PROGRAMS; "" for any other
     model: str
-    n_ctx: int  # 0: it does not say
+    n_ctx: int  # tokens of context; 0: not reported
     has_metrics: bool
 
     @property
     def takes_more(self) -> bool:
-        """Does it take settings that OpenAI's interface has not?"""
+        """Whether it accepts settings that OpenAI's interface lacks."""
         return bool(self.program)
 
     @property
     def is_llama_cpp_like(self) -> bool:
-        """Does it take what llama.cpp's server takes?"""
+        """Whether it accepts the settings of llama.cpp's server."""
         return self.program in (OURS, LLAMA_CPP)
 
 
-def look_when_loaded(connection: Connection, model: str, goes_on: Callable[[], bool]) -> Server:
-    """The same as `look_at`, once that server's model is loaded. Raises KeyboardInterrupt when it shall not go on."""
+def look_when_loaded(connection: Connection, model: str, should_continue: Callable[[], bool]) -> Server:
+    """Return the result of `look_at` once the server's model is loaded.
+
+    Raises UpstreamError, and KeyboardInterrupt if `should_continue` returns False.
+    """
     while True:
         try:
             return look_at(connection, model)
@@ -49,13 +52,13 @@ def look_when_loaded(connection: Connection, model: str, goes_on: Callable[[], b
             if not error.is_loading:
                 raise
         for _ in range(round(PAUSE / LOOK)):
-            if not goes_on():
+            if not should_continue():
                 raise KeyboardInterrupt
             time.sleep(LOOK)
 
 
 def look_at(connection: Connection, model: str) -> Server:
-    """Which program answers there, and with which model. Raises UpstreamError."""
+    """Return the program at that address, and its model. Raises UpstreamError."""
     cards = model_cards(connection, model)
     name = model or only_model(connection, [str(card["id"]) for card in cards])
     card = next((card for card in cards if card["id"] == name), cards[0] if len(cards) == 1 else {})
@@ -66,7 +69,7 @@ def look_at(connection: Connection, model: str) -> Server:
 
 
 def model_cards(connection: Connection, model: str) -> list[dict[str, Any]]:
-    """The models that it lists; none where it has no list and a model was named. Raises UpstreamError."""
+    """Return the models that it lists; none where it has no list and a model was named. Raises UpstreamError."""
     try:
         found = connection.get_json(f"{connection.base}/models").get("data")
     except UpstreamError as error:
@@ -84,25 +87,25 @@ def model_cards(connection: Connection, model: str) -> list[dict[str, Any]]:
 
 
 def only_model(connection: Connection, names: list[str]) -> str:
-    """The one model. Raises UpstreamError where there are several."""
+    """Return the name of the only model. Raises UpstreamError where there are several."""
     if len(names) == 1:
         return names[0]
-    shown = ", ".join(map(first_line, names[:MOST_NAMED])) + ", ..." * (len(names) > MOST_NAMED)
+    shown = ", ".join(map(first_line, names[:MAX_NAMED])) + ", ..." * (len(names) > MAX_NAMED)
     raise UpstreamError(
         f"The server at {connection.base} has {len(names)} models: {shown}. Name one, as `upstream_model` of the pair "
-        "or behind a # at the end of the address."
+        "or after a # at the end of the address."
     )
 
 
 def context_of(card: dict[str, Any]) -> int:
-    """Tokens of context by a card of the list: vLLM's and SGLang's name for it, or ours; 0 where it does not say."""
+    """Return the tokens of context in an entry of the list, as vLLM and SGLang name it, or as we do; 0 if missing."""
     meta = card.get("meta")
     found = [card.get("max_model_len"), meta.get("n_ctx") if isinstance(meta, dict) else None]
     return next((n for n in found if isinstance(n, int) and n > 0), 0)
 
 
 def slot_context(connection: Connection) -> int:
-    """Tokens of context of a conversation with llama.cpp's server; 0 where it does not say."""
+    """Return the tokens of context of a conversation with llama.cpp's server; 0 if they are not reported."""
     try:
         settings = connection.get_json(f"{connection.root}/props").get("default_generation_settings")
     except SlipstreamError:
@@ -112,7 +115,7 @@ def slot_context(connection: Connection) -> int:
 
 
 def answers(connection: Connection, path: str) -> bool:
-    """Is there anything at that path beside the interface?"""
+    """Return whether the server responds at that path, which is outside the interface."""
     try:
         connection.get(connection.root + path)
     except SlipstreamError:

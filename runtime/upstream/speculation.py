@@ -1,6 +1,6 @@
-"""What another server tells about drafts: of one reply, and in its metrics of all replies to all clients.
+"""Another server's statistics about drafts, from its metrics of all replies to all clients.
 
-Reads what it says; measures nothing.
+Reads its reports; measures nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LENGTHS = ("sglang:spec_accept_length",)
 
 
 class Drafted(NamedTuple):
-    """Draft tokens since the server began, and those accepted; or tokens of a pass, where it tells only that."""
+    """Draft tokens since the server started, and those accepted; or tokens per pass, if it reports only that."""
 
     n_drafted: int = 0
     n_accepted: int = 0
@@ -30,11 +30,11 @@ class Drafted(NamedTuple):
             )
         if self.per_pass:
             return f"by its metrics a pass yields {self.per_pass:.2f} tokens, in the replies to all clients"
-        return "its metrics tell of no drafts"
+        return "its metrics do not report drafts"
 
 
 def read_metrics(connection: Connection) -> Drafted | None:
-    """What its metrics say now; None where they cannot be read."""
+    """Return the statistics in its metrics now; None where they cannot be read."""
     try:
         return drafted_in(connection.get(f"{connection.root}/metrics").decode("utf8", "replace"))
     except (SlipstreamError, ValueError):
@@ -42,7 +42,7 @@ def read_metrics(connection: Connection) -> Drafted | None:
 
 
 def drafted_in(metrics: str) -> Drafted:
-    """What a text in Prometheus' format says. Raises ValueError where it is none."""
+    """Return the statistics in a text in Prometheus' format. Raises ValueError for another format."""
     from prometheus_client.parser import text_string_to_metric_families  # seldom needed
 
     found: dict[str, float] = {}

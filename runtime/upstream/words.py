@@ -1,7 +1,7 @@
-"""Text as ids where the model's own are another server's: an id is a byte of UTF-8, or a token that the server named.
+"""Text as ids where another server has the model's ids: an id is a byte of UTF-8, or a token that the server named.
 
-A conversation is written as a mark that nobody else knows, JSON, and what the reply is to go on with; so it goes
-through whoever handles prompts as text or as ids, and is messages again when it is sent. Knows text.
+A conversation is encoded as a secret mark, JSON, and the beginning of the reply. So it passes through code that handles
+prompts as text or as ids, and is decoded into messages when it is sent. Knows text.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from runtime.conversation.quoting import Rendered
 from runtime.core.errors import SettingsError, TemplateError
 
 N_BYTES = 256
-PIECE, END = 256, 257  # some of the reply's text; the end of a turn
-FIRST = 258  # of the tokens that were named
+PIECE, END = 256, 257  # a piece of the reply's text; the end of a turn
+FIRST = 258  # id of the first token that the server named
 
-# What those read who look into a template for what it supports; it is never rendered
+# Read by code that searches a template for the features that it supports; it is never rendered
 TEMPLATE = "{# Another server renders it: system messages, tools with <tool_call>, reasoning with <think>. #}"
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages for another server's template; `begun` is what the reply has already."""
+    """Messages for another server's template; `begun` is the beginning of the reply."""
 
     messages: tuple[dict[str, Any], ...]
     tools: tuple[dict[str, Any], ...] = ()
@@ -36,7 +36,7 @@ class Conversation:
 
 
 class Words:
-    """The ids of one engine, and what they stand for."""
+    """The ids of one engine and their meaning."""
 
     def __init__(self) -> None:
         self._mark = f"\x1d{secrets.token_hex(16)}\x1d"
@@ -46,7 +46,7 @@ class Words:
     def render(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), form: TemplateForm | None = None
     ) -> Rendered:
-        """A conversation as text. Raises TemplateError for what is no plain data."""
+        """Return a conversation as text. Raises TemplateError unless it is plain data."""
         written = {
             "messages": [as_sent(message) for message in messages],
             "tools": list(tools),
@@ -60,15 +60,15 @@ class Words:
             ) from error
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """The ids of a prompt. Raises SettingsError, TemplateError."""
+        """Return the ids of a prompt. Raises SettingsError, TemplateError."""
         if isinstance(prompt, Ids):
             if any(not 0 <= token < N_BYTES for token in prompt.tokens):
                 raise SettingsError(
-                    "prompt holds token ids, whose meaning only the server knows that has the model. Send text."
+                    "prompt has token ids, whose meaning only the server with the model knows. Send text."
                 )
             return list(prompt.tokens)
         if isinstance(prompt, Infill):
-            raise SettingsError("A place in a file cannot be filled in by another server. Send the text before it.")
+            raise SettingsError("Another server cannot fill in the middle of a file. Send the text before the cursor.")
         return list(self._written(prompt).encode("utf8", "replace"))
 
     def _written(self, prompt: str | Sequence[Message] | Talk | Rendered) -> str:
@@ -79,7 +79,7 @@ class Words:
         return prompt.text if isinstance(prompt, Rendered) else self.render(prompt).text
 
     def decode(self, prompt: Prompt) -> Conversation | str:
-        """What is to be sent: a conversation, or text to go on with. Raises as `encode` does."""
+        """Return the prompt to send: a conversation, or text to continue. Raises as `encode` does."""
         text = bytes(self.encode(prompt)).decode("utf8", "replace")
         if not text.startswith(self._mark):
             return text
@@ -87,7 +87,7 @@ class Words:
         return Conversation(tuple(found["messages"]), tuple(found["tools"]), found["variables"], text[end:])
 
     def name(self, text: str) -> int:
-        """The id of a token that the server named."""
+        """Return the id of a token that the server named."""
         word = text.encode("utf8", "surrogatepass")
         if word not in self._named:
             self._named[word] = FIRST + len(self._bytes)
@@ -95,14 +95,14 @@ class Words:
         return self._named[word]
 
     def bytes_of(self, token: int) -> bytes:
-        """What an id adds to the text, as far as that is known; b"" for one that only stands for something."""
+        """Return the bytes that an id adds to the text, as far as they are known; b"" for a placeholder."""
         if 0 <= token < N_BYTES:
             return bytes([token])
         return self._bytes[token - FIRST] if FIRST <= token < FIRST + len(self._bytes) else b""
 
 
 def as_sent(message: Message) -> dict[str, Any]:
-    """A message as OpenAI's interface has it: arguments of calls are text there, and values for a template."""
+    """Return a message for OpenAI's interface, in which arguments of calls are text; for a template they are values."""
     more = dict(message.more)
     if calls := more.get("tool_calls"):
         more["tool_calls"] = [call | {"function": with_text_arguments(call["function"])} for call in calls]
@@ -110,7 +110,7 @@ def as_sent(message: Message) -> dict[str, Any]:
 
 
 def with_text_arguments(function: Mapping[str, Any]) -> dict[str, Any]:
-    """A called function with its arguments as JSON text."""
+    """Return a called function with its arguments as JSON text."""
     arguments = function.get("arguments")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return {**function, "arguments": text}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.instruments.architectures.families import TEXT
-from bench.instruments.architectures.replies import Said, replies, requests
+from bench.instruments.architectures.replies import FamilyReply, replies, requests
 from bench.instruments.architectures.rewinds import ROUNDING, Rewinds, random_rewinds
 from bench.instruments.architectures.textless import TEXTLESS
 from bench.instruments.architectures.writer import write_family
@@ -36,7 +36,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def plain(model: Path) -> list[Said]:
+def plain(model: Path) -> list[FamilyReply]:
     return replies(model, None, Options(drafters=(), threads=1, n_ctx=N_CTX), ASKED)
 
 
@@ -54,7 +54,7 @@ def test_it_answers(model: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", DRAFTING)
-def test_it_says_the_same_with_drafts(model: Path, plain: list[Said], kind: str) -> None:
+def test_it_says_the_same_with_drafts(model: Path, plain: list[FamilyReply], kind: str) -> None:
     drafted = replies(model, model, DRAFTING[kind], ASKED)
     assert [said.tokens for said in drafted] == [said.tokens for said in plain]
     assert [said.text for said in drafted] == [said.text for said in plain]

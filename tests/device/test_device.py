@@ -152,7 +152,7 @@ def test_a_window_of_tokens_is_a_tree_there_too(opened: Open, plain: list[int]) 
 
 def test_leaving_early_is_declined_where_layers_are_on_a_device(opened: Open) -> None:
     """It rewrites the graph between passes, which crashed on Vulkan in software."""
-    with pytest.raises(SettingsError, match="its graph does not run on the CPU alone"):
+    with pytest.raises(SettingsError, match="its graph does not run on the CPU only"):
         opened(drafters=("layerskip",))
 
 
@@ -217,7 +217,7 @@ def test_a_driver_that_fails_is_left_alone(pair: Pair) -> None:
                 os.kill(engine._process._process.pid, signal.SIGABRT)
             time.sleep(0.1)
     assert len(tokens_of(chunks)) == 12
-    assert "on the processor, as the GPU or its driver may be why" in heard[-1]
+    assert "on the processor, as the GPU or its driver may be the cause" in heard[-1]
     assert not engine.facts.has_gpu
     engine.close()
 

@@ -20,7 +20,7 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from pathlib import Path
 
-prefixes.USUAL = prefixes.Worth(seconds=0.0, gain=0.0)
+prefixes.THRESHOLDS = prefixes.Worth(seconds=0.0, gain=0.0)
 engine = LoadedEngine(Pair("real", Path(sys.argv[1])), Options(n_ctx=2048, prompt_bytes=int(sys.argv[2])))
 *chunks, last = engine.reply(sys.argv[3], Sampling(temperature=0, seed=1), 24)
 print(last.stats.cached_n, repr("".join(chunk.text for chunk in (*chunks, last))))

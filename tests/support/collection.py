@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from bench.instruments.weights import FOLDER, PATIENCE, FetchError
+from bench.instruments.weights import FOLDER, TIMEOUT, FetchError
 
 NAME = "llama_cpp_python-0.3.36"
 SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
@@ -42,7 +42,7 @@ def download(folder: Path) -> Path:
     package = NAME.replace("_", "-").rpartition("-")
     command = [*PIP, "--dest", str(folder), f"{package[0]}=={package[2]}"]
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+        subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT)
     except (subprocess.SubprocessError, OSError) as error:
         raise FetchError(f"The source package of {package[0]} cannot be fetched ({type(error).__name__}).") from error
     archive = folder / f"{NAME}.tar.gz"

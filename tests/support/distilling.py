@@ -18,7 +18,8 @@ from app.chats.store import Store, default_path
 from app.models import consent, distill
 from runtime.models.registry import load_registry
 from runtime.tools.made_drafts import trainings
-from runtime.tools.pairing import Target, Trial
+from runtime.tools.pairing import Target
+from runtime.tools.trial import Trial
 from runtime.training import begun
 from runtime.training.begun import Begun
 
@@ -39,7 +40,7 @@ class Distilling:
         fake = SimpleNamespace(require_device=lambda name: None, train=self._train)
         monkeypatch.setattr(runtime.training, "run", fake, raising=False)
         monkeypatch.setattr(
-            Target, "try_out", lambda *args: Trial(self.gains.pop(0) if self.gains else 0.9, 0.5, 1.0, per_pass=1.5)
+            Target, "try_out", lambda *args: Trial(self.gains.pop(0) if self.gains else 0.9, 0.5, 1.0, 99, per_pass=1.5)
         )
 
     @contextmanager

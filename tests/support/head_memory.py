@@ -22,7 +22,7 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.mtp import MtpBackend
 from runtime.core.draft import Tokens
-from runtime.loading.heads import beside
+from runtime.loading.heads import head_context
 from runtime.loading.options import Options
 from runtime.memory.footprint import ContextSpec, head_bytes
 from runtime.models.cache_layout import cache_types
@@ -66,7 +66,7 @@ class Pair:
             backend.forward(text(backend, self.n_batch, 0))
             before, graph = rows_held(backend.handle), total(sizes, "compute")
             sizes.clear()
-            head = stack.enter_context(closing(self._beside(backend, stack)))
+            head = stack.enter_context(closing(self._with_state(backend, stack)))
             of_head = total(sizes, "compute")
             for context in (text(backend, self.n_batch, 7), text(backend, self.n_batch + FEW_ROWS, 7)):
                 backend.forward(context)
@@ -77,12 +77,12 @@ class Pair:
             found = total(sizes, "model") + total(sizes, "KV") + of_head
             return round(weights + found + grown + rows + states)
 
-    def _beside(self, backend: LlamaBackend, stack: ExitStack) -> HeadBackend:
+    def _with_state(self, backend: LlamaBackend, stack: ExitStack) -> HeadBackend:
         """The head's context, which listens to the target's."""
         if self.head is None:
             return MtpBackend(backend, self.slots, self.max_k)
         head = stack.enter_context(closing(LlamaModel(self.head, is_head=True)))
-        return beside(backend, head, facts_of(self.head), Options(slots=self.slots, max_k=self.max_k))
+        return head_context(backend, head, facts_of(self.head), Options(slots=self.slots, max_k=self.max_k))
 
 
 @contextmanager

@@ -40,7 +40,7 @@ class UnluckyEngine(host.LoadedEngine):
     def add(self, ask: Ask, number: int | None = None) -> int:
         if "[slow beginning]" in str(ask.prompt):
             time.sleep(60)
-        self.asked, self.said = str(ask.prompt), len(ask.said)
+        self.asked, self.said = str(ask.prompt), len(ask.reply_tokens)
         return super().add(ask, number)
 
     def step(self) -> list[Output]:

@@ -63,7 +63,7 @@ class Setting:
         exactness, widths = self.exactness, widths_of(Sampler(sampling))
         asked = Request(Sampler(sampling), exactness=exactness, is_exact=exactness.is_exact, widths=widths, **request)
         sequence = Sequence(number, [number] * n, window, asked, vocabulary)
-        sequence.take_up([1] * n_said, ())
+        sequence.restore([1] * n_said, ())
         self.target.held[number] = n_cached
         sequence.n_read = min(n_cached, n + n_said - 1)
         self.scheduler.add(sequence)
@@ -83,7 +83,7 @@ class Setting:
         found = told(batch)
         for each, end in batch.reading:
             self.target.held[each.number] = end
-        self.scheduler.note(batch, 0.01)
+        self.scheduler.record(batch, 0.01)
         for each, _ in batch.decoding:
             self.target.held[each.number] = each.buffer.n
             each.buffer.append(1)

@@ -103,7 +103,7 @@ class Scheduling:
         request, reply.n_unwanted = reply.request, 0
         said = [*reply.said.tokens, *(token for chunk in reply.came for token in chunk.tokens)]  # type: ignore[union-attr]
         reply.number = self.engine.add(
-            Ask(Ids(request.prompt), request.sampling, request.max_tokens, request.stops, said=tuple(said))
+            Ask(Ids(request.prompt), request.sampling, request.max_tokens, request.stops, reply_tokens=tuple(said))
         )
         if reply.is_cancelled:
             self.engine.cancel(reply.number)
@@ -229,7 +229,7 @@ class Scheduling:
             while self.engine._process._commands.came:  # type: ignore[attr-defined]
                 assert not self.engine.step()
             underway = self.engine._process._replies
-            found += [*underway._begun, *underway._cancelled, *underway._made, *self.engine._replies.all()]
+            found += [*underway._begun, *underway._cancelled, *underway._decoded, *self.engine._replies.all()]
         if self._process is not None:
             found += self._process.host._outbox._silent
         return found

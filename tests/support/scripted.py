@@ -70,7 +70,7 @@ class ScriptedEngine:
         window = PromptWindow(prompt, Encoder(self), self.facts.n_ctx, when_full == "drop-oldest")  # type: ignore[arg-type]
         n = len(window.begin(max_tokens))
         if not n:
-            raise ContextError("The prompt is empty. Say something.")
+            raise ContextError("The prompt is empty. Write something.")
         if n >= self.facts.n_ctx:
             text = f"The prompt has {n} tokens, but the context holds {self.facts.n_ctx}. Shorten it."
             raise ContextError(text, n, self.facts.n_ctx)

@@ -34,7 +34,7 @@ class Letters:
 
     def add(self, ask: Ask) -> int:
         if ask.prompt == "bad":
-            raise ModelError("It is broken. Mend it.")
+            raise ModelError("It is broken. Correct it.")
         number = next(self._numbers)
         self.begun.append(str(ask.prompt))
         self._left[number] = str(ask.prompt), 1 if ask.max_tokens is None else ask.max_tokens

@@ -132,7 +132,7 @@ def session_with(
     """A session with its store at `path`; every loading takes the next of the engines, or raises it."""
     left = list(engines or [ScriptedEngine("Hello.")])
 
-    def open_engine(pair: Pair, options: Options, on_progress: Callable[[str, float], bool]) -> Any:
+    def open_engine(pair: Pair, options: Options, on_progress: Callable[[str, float], bool], seeks: bool = True) -> Any:
         engine = left.pop(0)
         if callable(engine):
             engine = engine(pair, options, on_progress)

@@ -34,14 +34,14 @@ class TextBlock(RequestModel):
 
 
 class ThinkingBlock(RequestModel):
-    """What the model thought; the signature is not looked at."""
+    """The model's reasoning. The signature is ignored."""
 
     type: Literal["thinking"]
     thinking: str
 
 
 class RedactedThinkingBlock(RequestModel):
-    """What another model thought and nobody can read."""
+    """The encrypted reasoning of another model."""
 
     type: Literal["redacted_thinking"]
 
@@ -77,7 +77,7 @@ def text_of(blocks: list[TextBlock] | None, between: str = "") -> str:
 
 
 class ToolResultBlock(RequestModel):
-    """What a tool call brought."""
+    """The result of a tool call."""
 
     type: Literal["tool_result"]
     tool_use_id: str
@@ -115,15 +115,15 @@ class AnthropicMessage(RequestModel):
         blocks: list[Any] = []
         for block in self.content:
             if isinstance(block, ToolResultBlock):
-                yield from self._said(blocks)
+                yield from self._merged_message(blocks)
                 yield block.message()
                 blocks = []
             else:
                 blocks.append(block)
         if blocks or not self.content:
-            yield from self._said(blocks or [TextBlock(type="text", text="")])
+            yield from self._merged_message(blocks or [TextBlock(type="text", text="")])
 
-    def _said(self, blocks: list[Any]) -> Iterator[ChatMessage]:
+    def _merged_message(self, blocks: list[Any]) -> Iterator[ChatMessage]:
         """Yield text, reasoning and calls as one message, if there are any."""
         if blocks:
             text = joined([block.text for block in blocks if isinstance(block, TextBlock)])

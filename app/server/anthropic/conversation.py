@@ -21,7 +21,7 @@ CHOICES: dict[str, Any] = {"auto": "auto", "any": "required", "tool": "function"
 
 
 class ClientTool(RequestModel):
-    """A tool that the client runs; Anthropic's own cannot be had."""
+    """A tool that the client runs; Anthropic's own are not available."""
 
     type: Literal["custom"] | None = None
     name: FunctionNameInput
@@ -35,7 +35,7 @@ class ClientTool(RequestModel):
 
 
 class ToolUseChoice(RequestModel):
-    """Which tool must be called: one that the model chooses if it wants (auto) or must (any), or the one named."""
+    """Which tool must be called: any or none (auto), at least one (any), or the named one."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -47,14 +47,14 @@ class ToolUseChoice(RequestModel):
 
 
 class OutputFormat(RequestModel):
-    """What the text must look like."""
+    """The required format of the text."""
 
     type: Literal["json_schema"]
     json_schema: dict[str, Any] = Field(alias="schema")
 
 
 class OutputConfig(RequestModel):
-    """How the text is written."""
+    """Options for the text."""
 
     format: OutputFormat | None = None
 
@@ -77,7 +77,7 @@ class Thinking(RequestModel):
 
 
 class AnthropicConversation(RequestModel):
-    """What the requests of both endpoints share."""
+    """The fields that the requests of both endpoints share."""
 
     messages: Annotated[list[AnthropicMessage], Field(min_length=1), BeforeValidator(with_notes)]
     system: TextContent | None = None

@@ -34,7 +34,7 @@ class ReplyBlock(BaseModel):
 
 
 class MessageUsage(BaseModel):
-    """Tokens: read anew, found in the cache, and generated."""
+    """Tokens: read, cached, and generated."""
 
     input_tokens: int
     cache_creation_input_tokens: int

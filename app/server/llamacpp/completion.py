@@ -15,7 +15,7 @@ from app.server.fields import Whole
 from app.server.generation import MAX_CHOICES, GenerationRequest, PromptIds
 from app.server.llamacpp.completion_response import LlamaCppBody, LlamaCppExtras, LlamaCppFormatter
 from app.server.llamacpp.generation_settings import UNLIMITED, biases, sampling_settings
-from app.server.openai.completions import SHORT
+from app.server.openai.completions import SHORT_TOKENS
 from app.server.progress import ReplyProgress
 from app.server.prompts import Prompts, prompt_ids
 from app.server.task import CompletionTask, LineLimits, fixed
@@ -38,7 +38,7 @@ NoImages = Annotated[list[Any] | None, BeforeValidator(refuse_images)]
 
 
 class LlamaCppRequest(GenerationRequest):
-    """What /completion and /infill share."""
+    """The fields that /completion and /infill share."""
 
     n_predict: Annotated[Whole, Field(ge=-1)] | None = None  # -1: no limit; 0: only read the prompt
     max_tokens: Annotated[Whole, Field(ge=-1)] | None = None
@@ -79,7 +79,7 @@ class LlamaCppRequest(GenerationRequest):
         """Return the task for a prompt. Raises SettingsError and ApiError."""
         limit = self.token_limit
         seconds = self.t_max_predict_ms / 1e3 if self.t_max_predict_ms and self.t_max_predict_ms > 0 else None
-        is_brief = (limit is not None and limit <= SHORT) or (seconds or math.inf) <= SHORT_SECONDS
+        is_brief = (limit is not None and limit <= SHORT_TOKENS) or (seconds or math.inf) <= SHORT_SECONDS
         return CompletionTask(
             prompt=prompt,
             sampling=self.sampling(engine),

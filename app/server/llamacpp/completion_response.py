@@ -75,8 +75,8 @@ class LlamaCppFormatter(Formatter):
         if reading := self._progress.reading(chunk):
             yield head | reading | self._progress.time(chunk.n_read)
         if chunk.tokens or chunk.text:
-            said = {"content": chunk.text, "tokens": list(chunk.tokens)}
-            yield head | said | self._progress.time() | self._probabilities([chunk])
+            event = {"content": chunk.text, "tokens": list(chunk.tokens)}
+            yield head | event | self._progress.time() | self._probabilities([chunk])
 
     def last_events(self, last: Chunk) -> Iterable[Event]:
         """Yield the numbers, without the text already sent, and advance to the next reply."""

@@ -14,14 +14,14 @@ PATHS = ("/rerank", "/reranking")
 
 
 class RerankRequest(RequestModel):
-    """The body of a request to /rerank, of which nothing is read."""
+    """The body of a request to /rerank, which is ignored."""
 
 
 async def refuse(worker: Worker, request: Request) -> ASGIApp:
     """Raises ApiError."""
     raise ApiError(
         501,
-        "Texts are not ranked here, whatever the model. Compare their vectors from /v1/embeddings with the query's, or "
+        "Reranking is not supported. Compare their vectors from /v1/embeddings with the query's, or "
         "ask a server that runs reranking models.",
     )
 

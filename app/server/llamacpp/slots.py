@@ -18,7 +18,7 @@ from app.server.worker import Worker
 
 
 class NextToken(BaseModel):
-    """How far a reply has come; -1 of tokens remain where there is no limit."""
+    """The progress of a reply. -1 tokens remain if there is no limit."""
 
     has_next_token: bool
     n_remain: int

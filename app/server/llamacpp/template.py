@@ -11,7 +11,7 @@ from runtime.engine import Engine
 
 
 class TemplateRequest(ConversationRequest):
-    """The body of a request to /apply-template: a chat's fields that say what the model reads."""
+    """The body of a request to /apply-template: the fields of a chat that determine the prompt."""
 
 
 class TemplateResponse(BaseModel):

@@ -41,8 +41,8 @@ class GenerateRequest(OllamaRequest):
         prompt = self.prompt or ""
         if not self.is_chat:
             return CompletionRequest(prompt=[prompt], suffix=self.suffix, **self.settings())
-        said = [("system", self.system), ("user", prompt)]
-        messages = [ChatMessage.model_validate({"role": role, "content": text}) for role, text in said if text]
+        turns = [("system", self.system), ("user", prompt)]
+        messages = [ChatMessage.model_validate({"role": role, "content": text}) for role, text in turns if text]
         return ChatRequest(messages=messages, **self.settings(), **self.thoughts())
 
 

@@ -90,13 +90,13 @@ class OllamaFormatter(Formatter):
         return self._line() | {"done": True, "done_reason": "load"}
 
     def _line(self, text: str = "", thought: str = "", calls: Iterable[Event] = ()) -> Event:
-        said: Event = {"content" if self._is_chat else "response": text}
+        message: Event = {"content" if self._is_chat else "response": text}
         if thought:
-            said["thinking"] = thought
+            message["thinking"] = thought
         if whole := list(map(called, merge_tool_calls(calls))):
-            said["tool_calls"] = whole
+            message["tool_calls"] = whole
         head: Event = {"model": self._model, "created_at": moment()}
-        return head | ({"message": {"role": "assistant", **said}} if self._is_chat else said) | {"done": False}
+        return head | ({"message": {"role": "assistant", **message}} if self._is_chat else message) | {"done": False}
 
     def _ending(self, last: Chunk) -> Event:
         stats = last.stats or Stats()

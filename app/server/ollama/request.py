@@ -18,7 +18,7 @@ SHARED = (
 
 
 class OllamaOptions(RequestModel):
-    """How tokens are sampled. Others, such as `num_ctx` and `num_gpu`, are the server's affair."""
+    """How tokens are sampled. Others, such as `num_ctx` and `num_gpu`, are set by the server."""
 
     temperature: float | None = None
     top_k: Whole | None = None
@@ -39,7 +39,7 @@ def none_for_empty(value: object) -> object:
 
 
 class OllamaRequest(RequestModel):
-    """What the requests for text share."""
+    """The fields that the requests for text share."""
 
     model: str = ""
     stream: bool | None = None  # absent: yes

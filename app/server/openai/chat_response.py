@@ -27,7 +27,7 @@ class FunctionCall(BaseModel):
 
 
 class ToolCall(BaseModel):
-    """A function that the model wants called."""
+    """The model's call of a function."""
 
     id: str
     type: Literal["function"]

@@ -19,7 +19,7 @@ FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class StreamOptions(RequestModel):
-    """What a stream has besides its text."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
 
@@ -31,7 +31,7 @@ class JsonSchema(RequestModel):
 
 
 class ResponseFormat(RequestModel):
-    """What the reply must look like."""
+    """The required format of the reply."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
@@ -60,7 +60,7 @@ class Prediction(RequestModel):
 
 
 class OpenAIRequest(GenerationRequest):
-    """What the requests of chat and of text completions share."""
+    """The fields that requests for chats and text completions share."""
 
     stream_options: StreamOptions | None = None
     n: Annotated[Whole, Field(ge=1, le=MAX_CHOICES)] | None = None

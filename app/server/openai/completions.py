@@ -18,7 +18,7 @@ from app.server.prompts import AnyPrompt, Prompts, prompt_ids, text_of_ids
 from app.server.task import CompletionTask, fixed
 from runtime.engine import Engine, Infill, Prompt
 
-SHORT = 256  # tokens; shorter completions go before waiting chats
+SHORT_TOKENS = 256  # tokens; shorter completions go before waiting chats
 MAX_LOGPROBS = 20
 
 
@@ -58,15 +58,17 @@ class CompletionRequest(OpenAIRequest):
     def _check(self) -> None:
         """Raises ApiError for contradicting fields."""
         if self.suffix and not all(isinstance(prompt, str) for prompt in self.prompt):
-            message = "prompt must be text where there is a suffix. Send the text before the place."
+            message = "prompt must be text if there is a suffix. Send the text before the cursor."
             raise ApiError(400, message, "prompt")
         if self.echo and self.logprobs is not None:
-            message = "echo excludes logprobs, as those of a prompt are not kept. Leave one of them out."
+            message = "echo excludes logprobs, because those of a prompt are not kept. Leave one of them out."
             raise ApiError(400, message, "echo")
         if self.best_of is not None and self.best_of < self.n_wanted:
             raise ApiError(400, "best_of must not be less than n. Raise it, or leave it out.", "best_of")
         if self.stream and self.n_choices > self.n_wanted:
-            message = "best_of cannot be streamed, as the best is known in the end. Leave out stream or best_of."
+            message = (
+                "best_of cannot be streamed, because the best is known only at the end. Leave out stream or best_of."
+            )
             raise ApiError(400, message, "best_of")
 
     def _task(self, prompt: AnyPrompt, engine: Engine) -> CompletionTask:
@@ -80,7 +82,7 @@ class CompletionRequest(OpenAIRequest):
             n_logprobs=0 if compares and self.logprobs is None else self.logprobs,
             after_sampling=bool(self.post_sampling_probs),
             prediction=self.predicted_text,
-            is_short=self.token_limit is not None and self.token_limit <= SHORT,
+            is_short=self.token_limit is not None and self.token_limit <= SHORT_TOKENS,
         )
 
     def _prompt(self, prompt: AnyPrompt, engine: Engine) -> Prompt:

@@ -32,7 +32,7 @@ from runtime.core.errors import TemplateError, TemplateLimitError
 from runtime.engine import Engine, Message, Rendered, TemplateForm
 
 WANT_PLAIN_TOOLS: WeakSet[Engine] = WeakSet()  # engines whose templates refused tools as clients send them
-FILLED_UP = "tools filled up with what the template reads"
+FILLED_UP = "fields of tools added that the template reads"
 ROLES = {"developer": "system", "function": "tool"}  # newer and older names
 
 
@@ -89,7 +89,7 @@ class WrittenPrompt:
 
 
 class ConversationRequest(RequestModel):
-    """What a chat and /apply-template share."""
+    """The fields that a chat and /apply-template share."""
 
     messages: Messages
     tools: list[ToolDefinition] | None = None
@@ -128,9 +128,9 @@ class ConversationRequest(RequestModel):
     def _changes(self) -> Iterator[str]:
         """Yield the changes to the messages that were made before any template rendered them."""
         if any(NOTED.search(message.text) for message in self.messages):
-            yield "a note put in place of what is no text"
+            yield "a note put in place of parts that are not text"
         if not all(call.has_arguments() for message in self.messages for call in message.tool_calls or ()):
-            yield "arguments that are no object made one"
+            yield "arguments wrapped in an object"
 
     def _write(self, engine: Engine) -> WrittenPrompt:
         if not self._continues():
@@ -175,12 +175,12 @@ class ConversationRequest(RequestModel):
             message = "add_generation_prompt and continue_final_message exclude each other. Set one of them to false."
             raise ApiError(400, message, "continue_final_message")
         if asked and (last.role != "assistant" or last.tool_calls):
-            message = "continue_final_message needs a last message of the assistant's without tool calls. Leave it out."
+            message = "continue_final_message needs a last assistant message without tool calls. Leave it out."
             raise ApiError(400, message, "continue_final_message")
         if asked is False or last.role != "assistant" or last.tool_calls:
             return False
         if len(self.messages) > 1 and self.messages[-2].role == "assistant":
-            message = "messages ends in two of the assistant's, of which one can be continued. Join them."
+            message = "messages ends with two assistant messages, and only one can be continued. Join them."
             raise ApiError(400, message, "messages")
         return True
 

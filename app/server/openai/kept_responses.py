@@ -65,7 +65,7 @@ class KeptResponses:
             for known in kept.items:
                 if known.id == item.id:
                     return known
-        raise ApiError(404, "An item_reference is to an item that is not kept here. Send the item itself.", "input")
+        raise ApiError(404, "An item_reference names an item that is not kept here. Send the item itself.", "input")
 
     def _forget_oldest(self) -> None:
         _, kept = self._kept.popitem(last=False)

@@ -39,7 +39,7 @@ def as_items(value: object) -> object:
 
 
 class TextFormat(RequestModel):
-    """What the text must look like."""
+    """The required format of the text."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str | None = None
@@ -56,7 +56,7 @@ class TextFormat(RequestModel):
 
 
 class TextOptions(RequestModel):
-    """How text is written."""
+    """Options for the text."""
 
     format: TextFormat | None = None
 
@@ -94,7 +94,7 @@ class ResponsesRequest(GenerationRequest):
         if self.previous_response_id:
             before = kept.find(self.previous_response_id)
             if before is None:
-                message = f"There is no response of that previous_response_id. {ONE_DAY_AT_MOST}"
+                message = f"There is no response with that previous_response_id. {ONE_DAY_AT_MOST}"
                 raise ApiError(404, message, "previous_response_id", "previous_response_not_found")
             items = [*before.items, *items]
         return self.model_copy(update={"input": items})
@@ -149,7 +149,7 @@ class ResponsesRequest(GenerationRequest):
 
 
 class InputTokens(BaseModel):
-    """How many tokens a request's prompt has."""
+    """The number of tokens of a request's prompt."""
 
     object: Literal["response.input_tokens"]
     input_tokens: int
@@ -180,7 +180,7 @@ async def retrieve(worker: Worker, request: Request) -> ASGIApp:
     """Answer with a stored response."""
     found = kept_responses(request).find(request.path_params["response_id"])
     if found is None:
-        raise ApiError(404, f"There is no response of that id. {ONE_DAY_AT_MOST}", "response_id")
+        raise ApiError(404, f"There is no response with that id. {ONE_DAY_AT_MOST}", "response_id")
     return JSONBody(found.body)
 
 

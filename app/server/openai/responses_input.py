@@ -45,14 +45,14 @@ class InputMessage(RequestModel):
 
 
 class ReasoningPart(RequestModel):
-    """A part of what the model thought."""
+    """A part of the model's reasoning."""
 
     type: Literal["reasoning_text", "summary_text"]
     text: str
 
 
 class PastReasoning(RequestModel):
-    """What the model thought before it wrote or called."""
+    """The model's reasoning before its text or calls."""
 
     type: Literal["reasoning"]
     id: str | None = None
@@ -83,7 +83,7 @@ class CallItem(RequestModel):
 
 
 class CallOutputItem(RequestModel):
-    """What a call brought."""
+    """The result of a call."""
 
     type: Literal["function_call_output"]
     id: str | None = None

@@ -40,7 +40,7 @@ class OutputMessage(BaseModel):
 
 
 class Reasoning(BaseModel):
-    """What the model thought, whole."""
+    """The model's whole reasoning."""
 
     id: str
     type: Literal["reasoning"]
@@ -50,7 +50,7 @@ class Reasoning(BaseModel):
 
 
 class FunctionToolCall(BaseModel):
-    """A function that the model wants called; arguments are JSON text."""
+    """The model's call of a function. The arguments are JSON text."""
 
     id: str
     type: Literal["function_call"]

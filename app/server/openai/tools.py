@@ -48,26 +48,26 @@ class FunctionDefinition(RequestModel):
 
 
 class ToolDefinition(RequestModel):
-    """A tool; only functions are known."""
+    """A tool. Only functions are supported."""
 
     type: Literal["function"]
     function: FunctionDefinition
 
 
 class FunctionName(RequestModel):
-    """A function by its name alone."""
+    """A function by its name only."""
 
     name: str
 
 
 class AllowedTool(RequestModel):
-    """A function out of those that are offered."""
+    """One of the offered functions."""
 
     function: FunctionName
 
 
 class AllowedTools(RequestModel):
-    """Some of the functions that are offered, and whether one must be called."""
+    """Some of the offered functions, and whether one must be called."""
 
     mode: Literal["auto", "required"] = "auto"
     tools: Annotated[list[AllowedTool], Field(min_length=1)]

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.tui.chat_settings import ASK, DEFAULT, LEAVE_OUT, UNSET, WHEN_FULL, Values
 from app.tui.completion import Arguments, Suggestion, last_part, paths
 from app.tui.desktop.templates import names
+from app.tui.presets import REMOVE, SAVE, Presets
 from app.tui.session import Session
 from runtime.models.model_files import hub_name
 from runtime.models.registry import Pair, load_registry
@@ -26,10 +28,11 @@ ANYWHERE = ("/", "~", ".")  # beginnings of a file path
 def arguments_in(session: Session, chosen: Callable[[], Values]) -> Arguments:
     """Return the completion functions by command name; `chosen` returns the settings of the chat on screen."""
     of: dict[str, Callable[[str], Iterable[Suggestion]]] = {
-        "model": models,
-        "compare": models,
+        "model": partial(models, session),
+        "compare": partial(models, session),
         "pull": fetchable,
         "set": partial(settings, session, chosen),
+        "preset": partial(presets, session),
         "room": partial(words, (Suggestion(DEFAULT, "in all chats"),)),
         "system": prompts,
         "template": templates,
@@ -51,9 +54,10 @@ def pairs() -> tuple[Pair, ...]:
     return tuple(load_registry().values())
 
 
-def models(typed: str) -> Iterator[Suggestion]:
-    """Yield pairs by name and GGUF files by path."""
+def models(session: Session, typed: str) -> Iterator[Suggestion]:
+    """Yield pairs by name, recently used files by name, and GGUF files by path."""
     yield from words((Suggestion(each.name, each.description) for each in pairs()), typed)
+    yield from words((Suggestion(Path(each).name, each) for each in session.recent if Path(each).is_absolute()), typed)
     if typed.startswith(ANYWHERE) or "/" in typed:
         for path in paths(typed, ".gguf"):
             yield Suggestion(path, goes_on=path.endswith("/"), shown=last_part(path))
@@ -78,6 +82,18 @@ def settings(session: Session, chosen: Callable[[], Values], typed: str) -> Iter
     back += [Suggestion(full + word, note) for word, note in POLICIES.items() if typed.startswith(full)]
     for_all = [] if everywhere else [Suggestion(f"{DEFAULT} ", "for all chats, not only this one", goes_on=True)]
     return words([*named, *for_all, *back], typed)
+
+
+def presets(session: Session, typed: str) -> Iterator[Suggestion]:
+    """Return the presets to use, then the words that save and remove one; after the latter, the presets again."""
+    known = {name: each.told for name, each in Presets(session.store).all().items()}
+    begun = f"{REMOVE} " * typed.startswith(f"{REMOVE} ")
+    named = [Suggestion(f"{begun}{name}", told) for name, told in known.items()]
+    more = [
+        Suggestion(f"{SAVE} ", "saves what answers in this chat", goes_on=True),
+        Suggestion(f"{REMOVE} ", "removes one", goes_on=True),
+    ]
+    return words([*named, *([] if begun else more)], typed)
 
 
 def prompts(typed: str) -> Iterator[Suggestion]:

@@ -61,7 +61,7 @@ async def answer(screen: ChatScreen) -> None:
     if screen.host.is_busy:
         screen.waiting = answer
         return
-    message = screen.branch.begin_reply()
+    message = screen.branch.begin_reply(screen.session.signature())
     await screen.transcript.add(message)
     start_reply(screen, message)
 

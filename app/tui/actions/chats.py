@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from app.chats.export import export as export_chat
+from app.tui.actions import offering
 from app.tui.dialogs.basic import TextDialog
 from app.tui.dialogs.chat_list import ChatList
 from runtime.core.errors import SettingsError
@@ -36,6 +37,7 @@ async def open_chat(screen: ChatScreen, chat: int | None) -> None:
     screen.branch = screen.session.branch(chat)
     screen.prompt.end_rewriting()
     await screen.show_chat()
+    offering.look_at_author(screen)
     screen.prompt.focus()
 
 

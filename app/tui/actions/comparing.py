@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from app.tui.actions.models import find_here, pick
 from app.tui.background.active_reply import ReplyRequest
 from app.tui.background.comparison import Contestant, Report, blank, opened_whole
-from app.tui.background.engine_host import measured
-from app.tui.desktop.attach import attach
+from app.tui.desktop.attach import attach, unattached
 from app.tui.dialogs.compare_screen import CompareScreen, KeptReply
+from app.tui.numbers import measured
 from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import SettingsError
 from runtime.engine import Message
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 def compare(screen: ChatScreen, argument: str) -> None:
     """Compare with another model on the given question, or on the last one."""
     name, _, question = argument.partition(" ")
+    if fault := unattached(question):
+        screen.notify(fault, severity="warning", markup=False)
     question = attach(question.strip())
     if screen.session.engine is None or screen.host.is_busy:
         raise SettingsError("A reply or a model is still to come. Compare when it is there; Esc stops it.")
@@ -39,7 +41,7 @@ def compare(screen: ChatScreen, argument: str) -> None:
 
 def begin(screen: ChatScreen, question: str, name: str) -> None:
     """Show both replies as they are generated. Raises SettingsError and RegistryError."""
-    pair = find_here(name)
+    pair = find_here(screen, name)
     if pair is None:
         raise SettingsError(f"{name} is not on this machine yet. /pull {name} fetches it.")
     prompt = asked(screen, question)
@@ -47,7 +49,7 @@ def begin(screen: ChatScreen, question: str, name: str) -> None:
 
     async def kept(reply: KeptReply | None) -> None:
         if reply is not None:
-            await screen.attempt(keep, screen, question, reply)
+            await screen.attempt(keep, screen, question, reply, pair if reply.model == pair.name else None)
 
     screen.app.push_screen(CompareScreen(prompt[-1].content, contestants), kept)
 
@@ -74,7 +76,7 @@ def of_other(screen: ChatScreen, pair: Pair, prompt: list[Message]) -> Contestan
     session = screen.session
 
     def opened(report: Report) -> SharedEngine:
-        return SharedEngine(session.open_engine(pair, session.options, report))
+        return SharedEngine(session.open_engine(pair, session.options, report, seeks=False))
 
     return Contestant(pair.name, partial(opened_whole, opened), request(screen, pair, prompt, 1))
 
@@ -85,15 +87,17 @@ def request(screen: ChatScreen, pair: Pair, prompt: list[Message], side: int) ->
     return ReplyRequest(blank(side), prompt, settings.sampling(pair, chosen), settings.max_tokens(pair, chosen))
 
 
-async def keep(screen: ChatScreen, question: str, reply: KeptReply) -> None:
-    """Add the chosen reply to the chat: to the new question, or as another version of the last reply."""
+async def keep(screen: ChatScreen, question: str, reply: KeptReply, other: Pair | None) -> None:
+    """Add the chosen reply to the chat: to the new question, or as another version of the last reply. None stands for
+    the chat's own model.
+    """
     branch = screen.branch
     if question:
         branch.ask(question)
     else:
         branch.rewind_for_reply(branch.messages()[-1].id)
     message = branch.begin_reply()
-    facts = reply.facts | measured(reply.model, reply.stats)
+    facts = {**reply.facts, "measured": measured(reply.stats), **screen.session.signature(other)}
     screen.session.store.update_message(message.id, "".join(piece.text for piece in reply.pieces), facts)
     await screen.show_chat()
 

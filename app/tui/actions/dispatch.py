@@ -8,12 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.tui.actions import asking, chats, comparing, editing, messages, models, settings, views, writing
+from app.tui.actions import (
+    asking,
+    chats,
+    choosing,
+    comparing,
+    context,
+    deleting,
+    editing,
+    messages,
+    models,
+    settings,
+    views,
+    writing,
+)
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
-SUBJECTS = (asking, chats, comparing, editing, messages, models, settings, views, writing)
+SUBJECTS = (
+    asking, chats, choosing, comparing, context, deleting, editing, messages, models, settings, views, writing,
+)  # fmt: skip
 HANDLERS: dict[str, Callable[[ChatScreen, str], object]] = {
     name: handler for subject in SUBJECTS for name, handler in subject.COMMANDS.items()
 }

@@ -56,7 +56,7 @@ def why_none(messages: Sequence[StoredMessage]) -> str:
     if facts.get(ACCEPTED):
         return f"{' and '.join(facts[ACCEPTED])} is written already. /undo takes that back."
     if messages and messages[-1].role == "assistant" and "end" in facts:
-        return "That reply did not come to its end, so it is no whole file. /continue goes on, Ctrl+G asks anew."
+        return "That reply did not end, so it is not a whole file. /continue continues it, Ctrl+G asks again."
     return "That reply holds no whole file that was named with @. Ask for the complete file, with what is to change."
 
 

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from app.chats.branch import NO_ROOM
-from app.tui.actions import asking, first_steps, offering, views
+from app.tui.actions import asking, choosing, first_steps, offering, views
 from app.tui.background import events
 from app.tui.numbers import sentence
 from runtime.core.backend import SERVERS
@@ -40,7 +40,7 @@ async def use_model(screen: ChatScreen) -> None:
     """Show the new model as ready, and start the waiting question and the server for editors."""
     screen.status.end_progress()
     screen.show_title()
-    screen.show_numbers()
+    offering.look_again(screen)
     views.show_ready(screen)
     screen.editors.start()
     say_what_lacks(screen)
@@ -51,9 +51,11 @@ async def use_model(screen: ChatScreen) -> None:
 def say_what_lacks(screen: ChatScreen) -> None:
     """Show a note for a model without a chat template, unless there is a more important sentence."""
     engine = screen.session.engine
-    if engine is not None and not (engine.facts.template or sentence(views.shown_numbers(screen), engine)):
+    shown = screen.offered or sentence(views.shown_numbers(screen), engine)
+    if engine is not None and not (engine.facts.template or shown):
         screen.session.note(PLAIN)
-        screen.status.show_sentence(PLAIN)
+        if not screen.session.store.problem:
+            screen.status.show_sentence(PLAIN)
 
 
 async def show_failure(screen: ChatScreen, event: events.ModelFailed) -> None:
@@ -61,14 +63,21 @@ async def show_failure(screen: ChatScreen, event: events.ModelFailed) -> None:
     screen.status.end_progress()
     screen.show_title()
     if screen.session.engine is None:
-        screen.waiting = None
-        screen.composer.take_back()
-        screen.status.show_sentence(f"{event.reason} Ctrl+L chooses another model.")
+        show_none(screen, event.reason)
         return
     screen.show_numbers()
     screen.notify(f"{event.reason} {screen.session.pair.name} still answers.", severity="error", markup=False)
     screen.editors.start()
     await go_on(screen)
+
+
+def show_none(screen: ChatScreen, reason: str) -> None:
+    """Show why no model answers, and the list of models."""
+    screen.waiting = None
+    screen.composer.take_back()
+    screen.status.show_sentence(f"{reason} Ctrl+L chooses another model.")
+    if screen.is_current:
+        choosing.pick_any(screen, reason)
 
 
 async def show_growth(screen: ChatScreen) -> None:

@@ -5,12 +5,11 @@ Knows messages on screen and the clipboard; starts no reply itself.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from app.tui.actions import editing
+from app.tui.actions import deleting, editing
 from app.tui.actions.asking import regenerate_message
-from app.tui.desktop.clipboard import copy_to_desktop
+from app.tui.background.copying import copy_text
 from app.tui.widgets.message_view import MessageView
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ async def do_requested(screen: ChatScreen, view: MessageView, what: str) -> None
             screen.prompt.begin_rewriting(view.message_id, view.text)
         case "diff" if view.role == "assistant":
             editing.show_of(screen, view.message_id)
+        case "delete_turn":
+            deleting.ask_first(screen, view.message_id)
         case "older" | "newer" if not screen.host.is_busy:
             await show_version(screen, view.message_id, -1 if what == "older" else 1)
 
@@ -40,12 +41,9 @@ async def show_version(screen: ChatScreen, message: int, step: int) -> None:
         await screen.show_chat(at=version)
 
 
-def copy_text(screen: ChatScreen, text: str, what: str) -> None:
-    """Copy through the terminal, which may run on another machine, and to this machine's desktop."""
-    if text:
-        screen.app.copy_to_clipboard(text)
-        screen.run_worker(partial(copy_to_desktop, text), thread=True)  # clipboard programs may be slow
-    screen.notify(f"Copied the {what}." if text else f"There is no {what}.", markup=False)
+def copy_link(screen: ChatScreen, address: str) -> None:
+    """Copy the address of a link in a reply."""
+    copy_text(screen, address, f"address {address}")
 
 
 def copy(screen: ChatScreen, argument: str) -> None:

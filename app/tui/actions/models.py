@@ -1,11 +1,13 @@
-"""Models are chosen, fetched and loaded; the server for editors is started and stopped.
+"""Models are listed, fetched and loaded; the server for editors is started and stopped.
 
 Knows the registry and the screen's engine, downloads and editors; opens no model itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,23 +15,25 @@ from typing import TYPE_CHECKING
 from app.models.ollama import ollama_name
 from app.tui.background.downloads import Downloads
 from app.tui.dialogs.model_picker import ModelPicker
-from runtime.core.errors import SettingsError
+from app.tui.pieces import clean
+from app.tui.presets import Preset
+from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.registry import Pair, find_pair, load_registry
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
 
-def model(screen: ChatScreen, argument: str) -> None:
-    """Load another pair, by name or path or from a list."""
-    if argument:
-        load_by_name(screen, argument)
-    else:
-        pick(screen, "Load another model", partial(load_by_name, screen))
-
-
-def pick(screen: ChatScreen, title: str, take: Callable[[str], object]) -> None:
-    """List all models; call `take` with the name of the picked one."""
+def pick(
+    screen: ChatScreen,
+    title: str,
+    take: Callable[[str], object],
+    presets: Mapping[str, Preset] | None = None,
+    fault: str = "",
+) -> None:
+    """List all models, and the presets if given; call `take` with the name of the picked one. `fault` says why no
+    model is loaded; the model that could not be is not listed first then.
+    """
 
     async def picked(name: str | None) -> None:
         if name is not None:
@@ -38,16 +42,29 @@ def pick(screen: ChatScreen, title: str, take: Callable[[str], object]) -> None:
     session, engine = screen.session, screen.session.engine
     may_measure = not screen.host.is_busy and not (engine is not None and engine.facts.has_gpu)
     loaded = session.pair if engine is not None else None
-    screen.app.push_screen(ModelPicker(title, session.recent, loaded, may_measure, checked_name), picked)
+    recent = [each for each in session.recent if engine is not None or each != session.model]
+    picker = ModelPicker(title, recent, loaded, may_measure, partial(checked_name, screen), presets or {})
+    picker.remark = clean(fault)
+    screen.app.push_screen(picker, picked)
 
 
 def load_by_name(screen: ChatScreen, name: str) -> None:
     """Load a pair, fetching it first if it is not on this machine. Raises RegistryError."""
-    pair = find_here(name)
-    if pair is not None:
-        load(screen, pair)
-    else:
+    pair = find_here(screen, name)
+    if pair is None:
         fetch(screen, name, is_to_be_loaded=True)
+    elif screen.session.is_loaded(pair) and screen.host.coming is None:
+        screen.notify(f"{pair.name} is loaded already.", markup=False)
+    else:
+        answer_with(screen, pair)
+
+
+def answer_with(screen: ChatScreen, pair: Pair) -> None:
+    """Load a pair, or stay with it if it answers already."""
+    if not screen.session.is_loaded(pair):
+        load(screen, pair)
+    elif screen.host.coming is not None:
+        give_up(screen)
 
 
 def load(screen: ChatScreen, pair: Pair) -> None:
@@ -75,7 +92,7 @@ def give_up(screen: ChatScreen) -> None:
 def pull(screen: ChatScreen, argument: str) -> None:
     """Fetch a model from the hub."""
     if not argument:
-        raise SettingsError("Name what to fetch, such as: /pull owner/repo:Q4_K_M. /model lists known pairs.")
+        raise SettingsError("Name what to fetch, such as: /pull owner/repo:Q4_K_M. /model lists models.")
     fetch(screen, argument)
 
 
@@ -105,21 +122,29 @@ def serve(screen: ChatScreen, argument: str) -> None:
         screen.editors.start_at(argument)
 
 
-def find_here(name: str) -> Pair | None:
-    """Return the pair of that name, or None if the hub has to be asked. Raises RegistryError."""
+def find_here(screen: ChatScreen, name: str) -> Pair | None:
+    """Return the pair or recently used file of that name, or None if the hub has to be asked. Raises RegistryError."""
     from runtime.models.hub.names import HubError
 
     try:
-        pair = find_pair(name, load_registry())
+        pair = find_pair(name, load_registry(), screen.session.recent)
     except HubError:
         return None
     return replace(pair, name=ollama_name(pair.target) or pair.name)
 
 
-def checked_name(name: str) -> str:
+def is_here(screen: ChatScreen, name: str) -> bool:
+    """Return whether the model of that name can be loaded without fetching it."""
+    with suppress(SlipstreamError):
+        pair = find_here(screen, name)
+        return pair is not None and (bool(pair.upstream) or os.path.isfile(pair.target))  # noqa: PTH113 (never raises)
+    return False
+
+
+def checked_name(screen: ChatScreen, name: str) -> str:
     """Return the name if it can be loaded or fetched. Raises RegistryError."""
-    find_here(name)
+    find_here(screen, name)
     return name
 
 
-COMMANDS = {"model": model, "pull": pull, "serve": serve}
+COMMANDS = {"pull": pull, "serve": serve}

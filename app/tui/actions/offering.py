@@ -1,5 +1,5 @@
-"""The offer in the line above the prompt: show an edit of a file, continue in a full context, or choose another model
-after a question outside the bundled model's subject. One key accepts it.
+"""The offer in the line above the prompt: show an edit of a file, continue in a full context, load the model of a
+reopened chat, or choose another one after a question outside the bundled model's subject. One key accepts it.
 
 Knows the branch on screen; names the command and runs nothing.
 """
@@ -12,8 +12,12 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from app.chats.authors import MODEL, is_other, loadable
 from app.chats.branch import NO_ROOM
-from app.tui.actions import first_steps, views
+from app.models.starting import BUNDLED
+from app.tui.actions import models, views
+from app.tui.background.engine_host import STOPPED
+from app.tui.commands import COMMANDS
 from app.tui.dialogs.help_page import shown
 from app.tui.edits import last_edits
 from app.tui.pieces import clean
@@ -22,21 +26,54 @@ if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
 KEY, ID = "f9", "chat.offer"  # key and id of the binding
+KEYS = {each.name: each.key for each in COMMANDS}
 NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """An offer: its sentence and its command."""
+    """An offer: its sentence and its command; without a command, only a remark."""
 
     sentence: str
-    command: str
+    command: str = ""
+    argument: str = ""
+    is_author: bool = False  # whether it is about the model that wrote the chat
 
 
 def look(screen: ChatScreen) -> None:
     """Update the offer and show it."""
     screen.offered = None if screen.host.is_replying else offered(screen)
     views.show_numbers(screen)
+
+
+def look_at_author(screen: ChatScreen) -> None:
+    """Offer the model that wrote a chat, which was just opened, if another one is loaded."""
+    screen.offered = of_author(screen) or screen.offered
+    views.show_numbers(screen)
+
+
+def look_again(screen: ChatScreen) -> None:
+    """Update the offer for a model that was just loaded."""
+    if screen.offered is not None and screen.offered.is_author:
+        look(screen)
+        look_at_author(screen)
+    else:
+        views.show_numbers(screen)
+
+
+def of_author(screen: ChatScreen) -> Offered | None:
+    """Return the offer of the model that wrote the last reply; None if it is loaded, or not known."""
+    session, coming = screen.session, screen.host.coming
+    answers = session.signature(coming) if coming or session.engine else None
+    facts = next((each.facts for each in reversed(screen.branch.messages()) if each.role == "assistant"), {})
+    if not is_other(facts, answers):
+        return None
+    wrote, name = clean(str(facts[MODEL])), loadable(facts, session.recent)
+    now = f" {clean(str(answers[MODEL]))} answers now." if answers else ""
+    if not models.is_here(screen, name):
+        return Offered(f"{wrote}, which wrote this chat, is not on this machine any more.{now}", is_author=True)
+    key = shown(session.keymap.get(ID, KEY))
+    return Offered(f"{wrote} wrote this chat.{now} {key} loads {wrote}.", "model", name, is_author=True)
 
 
 def offered(screen: ChatScreen) -> Offered | None:
@@ -49,16 +86,16 @@ def offered(screen: ChatScreen) -> Offered | None:
             "on (they stay on screen), Ctrl+N begins another chat.",
             "room",
         )
+    if last and last[0].facts.get("end") == STOPPED:
+        keymap = screen.session.keymap
+        more, other = (shown(keymap.get(f"chat.{name}", KEYS[name])) for name in ("continue", "regenerate"))
+        return Offered(f"The reply was stopped. {more} continues it, {other} begins another one.", "continue")
     if edits := last_edits(messages):
         paths = " and ".join(clean(each.path) for each in edits)
         return Offered(f"The reply edits {paths}. {key} shows the changes; the file is written if you say so.", "diff")
-    if (
-        len(messages) > 1
-        and messages[-1].facts.get("model") == first_steps.BUNDLED
-        and is_foreign(messages[-2].content)
-    ):
+    if len(messages) > 1 and messages[-1].facts.get("model") == BUNDLED and is_foreign(messages[-2].content):
         return Offered(
-            f"{first_steps.BUNDLED} knows Python's standard library alone, and this question names no module of it: "
+            f"{BUNDLED} knows Python's standard library alone, and this question names no module of it: "
             f"the answer may be nonsense. {key} lists models to talk to.",
             "model",
         )

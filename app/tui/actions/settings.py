@@ -8,18 +8,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
-from app.tui.chat_settings import DEFAULT, SETTING_NAMES
+from app.tui.actions import context
+from app.tui.chat_settings import DEFAULT, SETTING_NAMES, UNSET, Source
 from app.tui.desktop.templates import read_template
-from app.tui.dialogs.basic import PageDialog, TextDialog
+from app.tui.dialogs.basic import TextDialog
+from app.tui.dialogs.settings_list import SettingRow, SettingsList
+from app.tui.pieces import clean
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
 NONE = "none"
+SYSTEM, CONTEXT = "system prompt", "context"  # rows besides the settings of replies
 
 
 def set_option(screen: ChatScreen, argument: str) -> None:
@@ -35,29 +35,55 @@ def set_option(screen: ChatScreen, argument: str) -> None:
 
 
 def show(screen: ChatScreen, argument: str) -> None:
-    """Show every setting and its source."""
-    screen.app.push_screen(PageDialog("Settings", page(screen)))
+    """List every setting with its source, and change the picked one."""
+    show_at(screen)
 
 
-def page(screen: ChatScreen) -> Group:
-    """Return the settings of this chat: a table, then the system prompt."""
+def show_at(screen: ChatScreen, at: str = "") -> None:
+    """List the settings, with one of them highlighted."""
+
+    async def picked(name: str | None) -> None:
+        if name is not None:
+            await screen.attempt(change, screen, name)
+
+    title = clean(f"Settings: {screen.session.pair.name} in this chat")
+    screen.app.push_screen(SettingsList(title, rows(screen), at), picked)
+
+
+def change(screen: ChatScreen, name: str) -> None:
+    """Ask for another value of a setting, and list all again with it. Raises SettingsError."""
+    if name == CONTEXT:
+        context.context(screen, "")
+        return
+
+    async def written(text: str | None) -> None:
+        if text is not None:
+            await screen.attempt(set_value, screen, name, text)
+        show_at(screen, name)
+
+    value = next(row.value for row in rows(screen) if row.name == name)
+    hint = f"\n{NONE} removes it" if name == SYSTEM else f"\n{UNSET} takes it back"
+    screen.app.push_screen(TextDialog(name, "" if value == NONE else value, hint), written)
+
+
+def set_value(screen: ChatScreen, name: str, text: str) -> None:
+    """Change a setting or the system prompt of this chat. Raises SettingsError."""
+    if name == SYSTEM:
+        set_here(screen, "" if text == NONE else text)
+    else:
+        set_option(screen, f"{name} {text}")
+
+
+def rows(screen: ChatScreen) -> list[SettingRow]:
+    """Return the settings of this chat: the system prompt, the context, then sampling and length."""
     settings, pair, branch = screen.session.settings, screen.session.pair, screen.branch
-    table = Table.grid(padding=(0, 3, 0, 0))
+    whose = Source.ALL_CHATS if branch.system == settings.system else Source.THIS_CHAT
+    found = [SettingRow(SYSTEM, branch.system or NONE, whose if branch.system else "")]
+    found.append(SettingRow(CONTEXT, *context.shown(screen)))
     for name in SETTING_NAMES:
-        who, value = [(who, layer[name]) for who, layer in settings.layers(pair, branch.settings) if name in layer][-1]
-        table.add_row(
-            name, NONE if value is None else str(value), Text(who, "dim" if who.startswith("the model") else "")
-        )
-    system = Text(branch.system or "None: the model is told nothing before this chat.")
-    return Group(
-        Text(f"{pair.name} in this chat\n", "bold"), table, Text("\nSystem prompt\n", "bold"), system, Text(HOW, "dim")
-    )
-
-
-HOW = f"""
-/set name value changes one in this chat, /set {DEFAULT} name value in all;
-"default" as the value takes it back. /system changes the system prompt,
-/system {DEFAULT} that of new chats."""
+        value, source = settings.source(name, pair, branch.settings)
+        found.append(SettingRow(name, NONE if value is None else str(value), source, source == Source.USUAL))
+    return found
 
 
 def system(screen: ChatScreen, argument: str) -> None:

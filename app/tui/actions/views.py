@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from app.chats.authors import is_other
 from app.tui.commands import COMMANDS as TABLE
 from app.tui.dialogs.basic import PageDialog
 from app.tui.dialogs.help_page import help_page
 from app.tui.dialogs.why_screen import WhyScreen
-from app.tui.numbers import sentence, stats_of, summary
+from app.tui.numbers import by_pass, sentence, speed, stats_of, usage
 from app.tui.pieces import clean
+from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import SettingsError
 from runtime.engine.stats import Stats
 
@@ -28,10 +30,23 @@ def show_numbers(screen: ChatScreen) -> None:
     screen.panel.show(stats)
     offered = screen.offered.sentence if screen.offered is not None else ""
     screen.status.show_sentence(screen.session.store.problem or offered or sentence(stats, engine))
-    if engine is not None and (told := summary(stats, engine.facts.n_ctx, engine.memory_level)):
+    if engine is not None and stats.predicted_n and (told := numbers_around(screen, stats, engine)):
         screen.status.show_numbers(told)
     else:
         show_ready(screen)
+
+
+def numbers_around(screen: ChatScreen, stats: Stats, engine: SharedEngine) -> list[str]:
+    """Return the numbers that stand neither below the reply, which has them once it is complete, nor above graphs."""
+    is_below = not (screen.host.is_replying or screen.has_class("-short"))
+    has_graphs = screen.has_class("-panel") and not screen.has_class("-short") and not screen.panel.lack
+    is_tight = engine.memory_level != "OK" and not engine.given_up
+    return [
+        *([] if is_below else speed(stats)),
+        *([f"memory {engine.memory_level}"] if is_tight else []),
+        *usage(stats, engine.facts.n_ctx),
+        *([] if has_graphs else by_pass(stats)),
+    ]
 
 
 def show_ready(screen: ChatScreen) -> None:
@@ -41,11 +56,14 @@ def show_ready(screen: ChatScreen) -> None:
 
 
 def shown_numbers(screen: ChatScreen) -> Stats:
-    """Return the numbers of the last reply on screen: the current ones, or those stored with it."""
+    """Return the numbers of the last reply on screen: the current ones, or those stored with it. None are shown of a
+    reply by another model than the loaded one.
+    """
     if screen.host.is_replying:  # the reply is always in the chat on screen
         return screen.host.numbers.reply
     replies = screen.transcript.views("assistant")
-    return stats_of(replies[-1].facts) if replies else Stats()
+    is_own = replies and not is_other(replies[-1].facts, screen.session.signature())
+    return stats_of(replies[-1].facts) if is_own else Stats()
 
 
 def tokens(screen: ChatScreen, argument: str) -> None:
@@ -54,8 +72,11 @@ def tokens(screen: ChatScreen, argument: str) -> None:
 
 
 def panel(screen: ChatScreen, argument: str) -> None:
-    """Show or hide the live graphs."""
+    """Show or hide the live graphs, which are there once a reply has passes to draw."""
     screen.toggle_class("-panel")
+    if screen.has_class("-panel") and screen.panel.lack:
+        screen.notify(screen.panel.lack)
+    show_numbers(screen)
 
 
 def why(screen: ChatScreen, argument: str) -> None:
@@ -63,7 +84,7 @@ def why(screen: ChatScreen, argument: str) -> None:
     explanation = screen.host.numbers.explanation
     if explanation is None:
         raise SettingsError("Nothing is measured yet. Wait until the model is loaded.")
-    stats, passes = shown_numbers(screen), screen.transcript.passes()
+    stats, passes = shown_numbers(screen), screen.transcript.passes(screen.session.signature())
     screen.app.push_screen(WhyScreen(whose(screen), explanation, stats, passes, screen.session.engine))
 
 

@@ -14,7 +14,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from app.chats.branch import GOES_ON, INTERRUPTED, NO_ROOM, TOO_LONG
+from app.chats.branch import CONTINUE_HINT, INTERRUPTED, NO_ROOM, TOO_LONG
 from app.tui.background.active_reply import ActiveReply, ReplyRequest
 from app.tui.background.events import (
     ModelFailed,
@@ -28,7 +28,7 @@ from app.tui.background.events import (
 from app.tui.background.pace import Pace
 from app.tui.background.reply_worker import make_reply, open_pair, tend_engine
 from app.tui.background.titles import Titles
-from app.tui.numbers import ChatNumbers, kept, line
+from app.tui.numbers import ChatNumbers, kept, line, measured
 from app.tui.pieces import Piece, marks_of, text_of
 from app.tui.session import Session
 from app.tui.typing_gap import TypingGap
@@ -203,7 +203,7 @@ class EngineHost(Widget):
         self.collect()
         self.reply, stats = None, self.numbers.reply
         told = line(stats)
-        numbers = {"line": told, "numbers": kept(stats), **measured(self.session.pair.name, stats)}
+        numbers = {"line": told, "numbers": kept(stats), "measured": measured(stats), **self.session.signature()}
         facts = {**numbers, "marks": marks_of(reply.pieces), **end}
         if end.pop("end", "") and reply.has_only_begun:  # no new text, so the old numbers stay
             facts = end | reply.request.message.facts
@@ -215,7 +215,8 @@ class EngineHost(Widget):
         """Write the reply so far to the store."""
         if self.reply is not None and not self.reply.is_saved:
             marks = marks_of(self.reply.pieces)
-            self._write(self.reply, {"marks": marks, "end": INTERRUPTED})  # in case the chat crashes now
+            begun = {**self.session.signature(), "marks": marks, "end": INTERRUPTED}
+            self._write(self.reply, begun)  # in case the chat crashes now
 
     def _write(self, reply: ActiveReply, facts: dict[str, Any]) -> None:
         self.session.store.update_message(reply.message_id, text_of(reply.pieces), facts)
@@ -230,7 +231,7 @@ def end_of(last: Chunk | None, reply: ActiveReply) -> dict[str, Any]:
     if last is None or reason != "length":
         return {}
     is_full = most is None or (last.stats is not None and last.stats.predicted_n < most)
-    return out_of_room(reply) if is_full else {"end": "cut off" + GOES_ON}
+    return out_of_room(reply) if is_full else {"end": "cut off" + CONTINUE_HINT}
 
 
 def out_of_room(reply: ActiveReply) -> dict[str, Any]:
@@ -246,7 +247,7 @@ def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, An
     """Return the facts of a reply that failed, and a sentence for people."""
     n_prompt = error.n_prompt if isinstance(error, ContextError) else 0
     if not n_prompt:
-        return {"end": "broken off" + GOES_ON if reply.pieces else "no reply came"}, str(error)
+        return {"end": "broken off" + CONTINUE_HINT if reply.pieces else "no reply came"}, str(error)
     n_ctx, facts = reply.engine.facts.n_ctx, out_of_room(reply)
     letters = [len(each.content) for each in reply.request.prompt]
     if NO_ROOM in facts and letters[-1] / sum(letters) * n_prompt < n_ctx:  # the question alone fits into the context
@@ -260,21 +261,3 @@ def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, An
         f"The question is too long: the prompt has {n_prompt} tokens or more, and the context holds {n_ctx}. /edit "
         "shortens it; what you ask next leaves it out."
     )
-
-
-def measured(model: str, stats: Stats | None) -> dict[str, Any]:
-    """Return the model and the numbers of a reply, to be stored with it."""
-    if stats is None:
-        return {"model": model}
-    found = {
-        "prompt_tokens": stats.prompt_n,
-        "tokens": stats.predicted_n,
-        "passes": stats.n_passes,
-        "tokens_per_second": round(stats.predicted_per_second, 2),
-        "plain_tokens_per_second": round(stats.plain_per_second, 2),
-        "drafted": stats.draft_n,
-        "accepted": stats.draft_n_accepted,
-        "prompt_seconds": round(stats.prompt_seconds, 3),
-        "decode_seconds": round(stats.decode_seconds, 3),
-    }
-    return {"model": model, "measured": found}

@@ -33,7 +33,7 @@ def open_pair(session: Session, pair: Pair, is_unwanted: Callable[[], bool], pos
     """
 
     def opened(wanted: Pair) -> SharedEngine:
-        return SharedEngine(session.open_engine(wanted, session.options, report))
+        return SharedEngine(session.open_engine(wanted, session.options_for(wanted), report))
 
     def report(part: str, share: float) -> bool:
         post(ModelLoading(part, share))
@@ -41,7 +41,7 @@ def open_pair(session: Session, pair: Pair, is_unwanted: Callable[[], bool], pos
 
     began = time.perf_counter()
     try:
-        engine = opened_beside(session, partial(opened, pair))
+        engine = open_second(session, partial(opened, pair))
         if engine is None:
             session.stop_serving()
             session.close_engine()
@@ -59,7 +59,7 @@ def open_pair(session: Session, pair: Pair, is_unwanted: Callable[[], bool], pos
         post(ModelReady(pair, engine, time.perf_counter() - began))
 
 
-def opened_beside(session: Session, opened: Callable[[], SharedEngine]) -> SharedEngine | None:
+def open_second(session: Session, opened: Callable[[], SharedEngine]) -> SharedEngine | None:
     """Return a second engine with the current one open; None if memory does not suffice for both."""
     try:
         engine = opened()

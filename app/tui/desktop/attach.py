@@ -7,63 +7,102 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from runtime.core.errors import SettingsError
-
-MOST = 1 << 20  # maximal bytes of a file
+MAX_BYTES = 1 << 20  # of a file
 NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+EXTENSION = re.compile(r"\.[A-Za-z]\w{0,9}\Z")
+CODE = re.compile(  # code blocks, and decorators, which also begin with an @
+    r"^(`{3,}|~{3,})[^`\n]*\n.*?^\1$|^[ \t]*@[\w.]+\n(?=\s*(?:@|def |class |async ))", re.DOTALL | re.MULTILINE
+)
 
 
 def attach(text: str) -> str:
-    """Return the text, followed by every file named in it.
-
-    Names that are not files are left unchanged. Raises SettingsError for a file that is not text.
-    """
-    blocks = [block(path) for path in named_in(text) if is_file(path)]
+    """Return the text, followed by every file named in it. Names of anything else are left unchanged."""
+    found = ((path, *read(path)) for path in map(path_of, names_in(text)))
+    blocks = [f"{path}:\n{fenced(str(path), inside)}" for path, inside, fault in found if not fault]
     added = [each for each in dict.fromkeys(blocks) if each not in text]  # an edited question already contains some
     return "\n\n".join([text.rstrip(), *added]) if added else text
 
 
-def named_in(text: str) -> Iterator[Path]:
-    """Yield the path after each `@`, whether or not the file exists."""
-    for quoted, bare in NAMED.findall(text):
-        yield Path(quoted or bare.rstrip(".,;:!?)")).expanduser()
+def names_in(text: str) -> Iterator[str]:
+    """Yield the name after each `@`, whether or not there is such a file."""
+    for quoted, bare in NAMED.findall(text) if "@" in text else ():
+        yield quoted or bare.rstrip(".,;:!?)")
+
+
+def path_of(name: str) -> Path:
+    """Return the path that a name stands for; `~` is the home folder."""
+    with suppress(RuntimeError):  # no such user
+        return Path(name).expanduser()
+    return Path(name)
+
+
+def unattached(text: str) -> str:
+    """Return why files named in a text cannot be attached, as a sentence; "" if all can.
+
+    A missing file is reported only if its name has a path separator or an extension: `@alice` is no file.
+    """
+    attached, faults = attached_in(text), dict[str, str]()
+    for name in names_in(CODE.sub("", text)):
+        path = path_of(name)
+        if str(path) not in attached and may_be_file(name, path) and (fault := read(path)[1]):
+            faults[name] = fault
+    if not faults:
+        return ""
+    told = " and ".join(f"{name} {fault}" for name, fault in faults.items())
+    return f"{told}, so {'it is' if len(faults) == 1 else 'they are'} not attached."
+
+
+def may_be_file(name: str, path: Path) -> bool:
+    """Return whether a name after an `@` is meant as a file's: there is one, or it looks like a path and not like code,
+    an address or a handle.
+    """
+    with suppress(OSError):
+        if path.is_file():
+            return True
+    looks_so = "/" in name or "\\" in name or EXTENSION.search(name)
+    return bool(looks_so) and not re.search(r"[(){}<>=*|]|://|@", name)
+
+
+def attachments_in(question: str) -> list[re.Match[str]]:
+    """Return the places of the files attached to a question: group 1 is the path as written there, 3 the text."""
+    paths = dict.fromkeys(re.escape(str(path_of(name))) for name in names_in(question))
+    attached = rf"^({'|'.join(paths)}):\n(`{{3,}})[^`\n]*\n(.*?)\n\2$"
+    return list(re.finditer(attached, question, re.DOTALL | re.MULTILINE)) if paths else []
 
 
 def attached_in(question: str) -> dict[str, str]:
     """Return the texts of the files attached to a question, by path as written there."""
-    found: dict[str, str] = {}
-    for path in named_in(question) if "@" in question else ():
-        attached = rf"^{re.escape(str(path))}:\n(`{{3,}})[^`\n]*\n(.*?)\n\1$"
-        if match := re.search(attached, question, re.DOTALL | re.MULTILINE):
-            found[str(path)] = match[2]
-    return found
+    return {place[1]: place[3] for place in reversed(attachments_in(question))}
 
 
-def is_file(path: Path) -> bool:
-    """Return whether there is such a file. A name may also be too long for a file."""
+def without_attached(question: str) -> str:
+    """Return the question without the texts of the files attached to it."""
+    parts, end = list[str](), 0
+    for place in attachments_in(question):
+        parts.append(question[end : place.start()].rstrip("\n"))
+        end = place.end()
+    return "".join([*parts, question[end:]])
+
+
+def read(path: Path) -> tuple[str, str]:
+    """Return the file's text with LF line ends and none at its end, and why it cannot be attached, as the end of a
+    sentence that begins with its name; "" if it can.
+    """
     try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
-def block(path: Path) -> str:
-    """Return the file as a fenced code block with its name."""
-    return f"{path}:\n{fenced(str(path), read(path))}"
-
-
-def read(path: Path) -> str:
-    """Return the file's text with LF line ends and none at its end. Raises SettingsError."""
-    try:
-        if path.stat().st_size > MOST:
-            raise SettingsError(f"{path} is larger than {MOST >> 20} MiB. Attach a part of it.")
-        return path.read_text(encoding="utf-8-sig").rstrip("\n")
+        if not path.exists():
+            return "", "does not exist"
+        if not path.is_file():
+            return "", "is a folder" if path.is_dir() else "is no file"
+        if path.stat().st_size > MAX_BYTES:
+            return "", f"is larger than {MAX_BYTES >> 20} MiB"
+        return path.read_text(encoding="utf-8-sig").rstrip("\n"), ""
+    except UnicodeDecodeError:
+        return "", "is not UTF-8 text"
     except OSError as error:
-        raise SettingsError(f"{path} cannot be read ({error.strerror}). Attach a file that you may read.") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path} is not UTF-8 text, so it cannot be attached. Convert it first.") from error
+        return "", f"cannot be read ({error.strerror})"
 
 
 def fenced(path: str, text: str) -> str:

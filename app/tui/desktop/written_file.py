@@ -37,13 +37,13 @@ def change(path: Path, before: str, after: str) -> FileChange:
 
     Raises SettingsError if the file has another text or cannot be written.
     """
-    said = text_in(path)
-    if plain(said) != before:
+    original = text_in(path)
+    if plain(original) != before:
         raise SettingsError(
             f"{path} has changed since it was attached, so the edit may not fit any more. Ask again with the file as "
             "it is now."
         )
-    done = FileChange(str(path.resolve()), said, with_line_ends(said, after))  # resolves links
+    done = FileChange(str(path.resolve()), original, with_line_ends(original, after))  # resolves links
     write_whole(Path(done.path), done.after)
     return done
 
@@ -73,15 +73,16 @@ def plain(text: str) -> str:
     return text.removeprefix(MARK).replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
 
 
-def with_line_ends(said: str, after: str) -> str:
-    """Return `after` with the line ends of `said`: unchanged lines keep theirs, others get the most common one, and the
-    end of the file stays as it is.
+def with_line_ends(original: str, after: str) -> str:
+    """Return `after` with the line ends of `original`: unchanged lines keep theirs, others get the most common one.
+
+    The end of the file stays as it is.
     """
-    mark, body = (MARK, said[1:]) if said.startswith(MARK) else ("", said)
+    mark, body = (MARK, original[1:]) if original.startswith(MARK) else ("", original)
     ends = [line[len(line.rstrip("\r\n")) :] for line in LINE.findall(body)]
     usual = Counter(end for end in ends if end).most_common(1)
     new = [usual[0][0] if usual else "\n"] * (after.count("\n") + 1)
-    before = plain(said).split("\n")
+    before = plain(original).split("\n")
     for old_at, new_at, n in SequenceMatcher(None, before, after.split("\n")).get_matching_blocks():
         same = zip(ends[old_at:], new[new_at : new_at + n], strict=False)
         new[new_at : new_at + n] = [old or usual_end for old, usual_end in same]

@@ -41,6 +41,8 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
         Binding("up", "move(-1)", show=False, priority=True),
     ]
 
+    remark = ""  # a sentence above the list
+
     def __init__(
         self,
         title: str,
@@ -58,6 +60,8 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
         """Yield a line to type in, and the list."""
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = self.heading
+            if self.remark:
+                yield Label(self.remark, classes="remark", markup=False)
             yield Input(placeholder=self.placeholder)
             yield OptionList(markup=False)
             yield Label(id="told", classes="hint", markup=False)

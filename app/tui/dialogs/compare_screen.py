@@ -30,6 +30,7 @@ from app.tui.background.comparison import (
     compare,
     letters_per_second,
 )
+from app.tui.background.copying import copy_text
 from app.tui.background.events import PromptRead, ReplyFinished
 from app.tui.numbers import ChatNumbers, fitted, kept, line, speed, summary
 from app.tui.pieces import Piece, clean, marks_of
@@ -193,9 +194,10 @@ class CompareScreen(Screen[KeptReply | None]):
     @on(MessageView.Requested)
     def copy(self, event: MessageView.Requested) -> None:
         """Copy a reply, or its last code block."""
-        if event.what in ("copy", "copy_code"):
-            self.app.copy_to_clipboard(event.view.text if event.what == "copy" else event.view.code())
-            self.notify("Copied.")
+        if event.what == "copy":
+            copy_text(self, event.view.text, "reply")
+        elif event.what == "copy_code":
+            copy_text(self, event.view.code(), "code block")
 
     def action_keep(self, at: int) -> None:
         """Return a reply if it is complete."""

@@ -29,6 +29,7 @@ On a message (Shift+Tab goes there, or a click)
   c  b         copy it, or its last code block
   d            what it changes in a file that you named with @
   e  r         say the question differently; another reply
+  x            delete the question with its reply, after a question back
   Left, Right  other versions of it; with Shift: its wide code to the left and right
   Enter        unfold a long question, or what was thought
   Esc          back to writing

@@ -1,11 +1,11 @@
-"""The list of models with their expected speed and memory fit: recently used, on this machine, to fetch.
+"""The list of models with their expected speed and memory fit: recently used, on this machine, to fetch; and presets.
 
 Knows names, files and prospects; loads and fetches nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -20,6 +20,7 @@ from app.models.prospects import FITS_ALONE, TOO_LARGE, Machine, Prospect, free_
 from app.tui.completion import common, last_part, paths
 from app.tui.dialogs.basic import PickDialog
 from app.tui.pieces import clean
+from app.tui.presets import PICKED, Preset
 from runtime.models.registry import Pair
 
 HINT = " · Tab completes a path\n↓ is fetched first. ~ is without what drafts add."
@@ -52,9 +53,16 @@ class ModelPicker(PickDialog[str]):
             self.prospects = {model.name: each for model, each in zip(models, prospects, strict=False)}
 
     def __init__(
-        self, title: str, recent: Sequence[str], loaded: Pair | None, may_measure: bool, typed: Callable[[str], str]
+        self,
+        title: str,
+        recent: Sequence[str],
+        loaded: Pair | None,
+        may_measure: bool,
+        typed: Callable[[str], str],
+        presets: Mapping[str, Preset],
     ) -> None:
         super().__init__(title, self._find, HINT, typed, PLACEHOLDER)
+        self._presets = presets
         self._recent, self._loaded, self._may_measure = recent, loaded, may_measure
         self._looked = self.Looked()
 
@@ -87,8 +95,12 @@ class ModelPicker(PickDialog[str]):
         lately = [each for name in self._recent for each in fit if each.is_among([name])]
         here = [each for each in fit if each.is_here and each not in lately]
         missing = sorted((each for each in fit if not each.is_here), key=self._order)
-        sections = {"Used lately": lately, "On this machine": here, "To fetch": missing}
-        lines = [line for heading, models in sections.items() for line in section(heading, map(self._row, models))]
+        lines = [
+            *section("Used lately", map(self._row, lately)),
+            *section("Presets", preset_rows(self._presets, typed)),
+        ]
+        for heading, models in {"On this machine": here, "To fetch": missing}.items():
+            lines += section(heading, map(self._row, models))
         return lines or [(NOTHING, None)]
 
     def _row(self, model: Model) -> Line:
@@ -153,7 +165,15 @@ def section(heading: str, lines: Iterable[Line]) -> list[Line]:
     return [(Content.styled(heading, "bold"), None), *found] if (found := list(lines)) else []
 
 
+def preset_rows(presets: Mapping[str, Preset], typed: str) -> Iterator[Line]:
+    """Yield a line for each preset whose name or contents contain every typed word."""
+    for name, preset in presets.items():
+        line = clean(f"  {name:<{NAME}} {preset.told}")
+        if all(word in line.lower() for word in typed.lower().split()):
+            yield line, f"{PICKED}{name}"
+
+
 def is_meant(model: Model, typed: str) -> bool:
-    """Return whether the model's name or description contains every typed word."""
-    text = f"{model.title} {model.name} {model.pair.description}".lower()
+    """Return whether the model's name, its file's name or its description contains every typed word."""
+    text = f"{model.title} {model.name} {model.pair.target.name} {model.pair.description}".lower()
     return all(word in text for word in typed.lower().split())

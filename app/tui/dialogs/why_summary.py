@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from app.tui.numbers import DISTURBED, LEAST, is_elsewhere, sources, times
+from app.tui.dialogs.why_draft import SearchState, about_draft, lack_of, state_of
+from app.tui.numbers import DISTURBED, LEAST, acceptance, is_elsewhere, sources, times
 from app.tui.shared_engine import SharedEngine
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Explanation
-from runtime.tools.paired import last_verdict
 
 BAR = 32  # characters of the longest bar
 ALIKE = 0.05  # deviation of a ratio from 1, up to which two speeds count as the same
@@ -60,41 +60,45 @@ def because(stats: Stats, explanation: Explanation, engine: SharedEngine | None)
         return (
             "Guesses at the next words are checked several at a time, which can cost less than writing them one by one."
         )
+    reason = f": {why}" if (why := why_so_few(stats, explanation, engine)) else ""
     if not stats.draft_n:
-        reason = stats.reason.text if stats.reason is not None else explanation.why_plain
-        return f"The model wrote every token by itself{': ' * bool(reason)}{reason}."
+        return f"The model wrote every token by itself{reason}."
+    if (right := acceptance(stats)) is None:
+        guessed = "1 token" if stats.draft_n == 1 else f"{stats.draft_n} tokens"
+        return f"Hardly anything was guessed, {guessed} for a reply of {stats.predicted_n}{reason}."
+    text = f"{right:.0%} of the guesses by {sources(stats).most_common(1)[0][0]} were right"
+    if 2 * stats.drafters["none"] > stats.n_passes:
+        return f"{text}, but most passes had no guess{reason}."
     n = round(stats.tokens_per_target_pass, 1)
-    brought = f"{n} tokens instead of 1" if n > 1 else "hardly more than 1 token"
-    who = sources(stats).most_common(1)[0][0]
-    text = (
-        f"{stats.acceptance_rate:.0%} of the guesses by {who} were right, and each pass of the model brought {brought}"
-    )
-    return f"{text}, though most passes had no guess: {stats.reason.text}." if stats.reason is not None else f"{text}."
+    return f"{text}, and each pass brought {f'{n} tokens instead of 1' if n > 1 else 'hardly more than 1 token'}."
 
 
-def faster_still(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> str:
+def why_so_few(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> str:
+    """Return the reason for passes without guesses; "" if the sentence about the draft model has it."""
+    reason = stats.reason.text if stats.reason is not None else explanation.why_plain
+    is_told = engine is not None and engine.pair.draft is not None and reason in lack_of(engine)
+    return "" if is_told else reason
+
+
+def faster_still(stats: Stats, explanation: Explanation, engine: SharedEngine | None, search: SearchState) -> str:
     """Return a sentence on what would help, the surest first."""
     if is_upstream(stats, engine):
         return "That is the other server's to say."
     if engine is not None and engine.given_up:
-        return f"More free memory would make it faster: {engine.given_up}."
+        return f"More free memory would make it faster{'' if engine.pair.draft else f': {engine.given_up}'}."
     if stats.held_up >= DISTURBED:
         return "It would be faster without the other programs that compute at the same time."
     if explanation.fixed_k is not None:
         return "Without --fixed-k the number of guesses would be chosen by what pays."
-    searched = "" if engine is None or not engine.pair.target else last_verdict(engine.pair.target)
-    return other_guesses(stats, explanation, searched) or cheaper_passes(explanation)
+    may_search = not search.sentence and (engine is None or engine.facts.can_draft)
+    return other_guesses(stats, explanation, may_search) or cheaper_passes(explanation)
 
 
-def other_guesses(stats: Stats, explanation: Explanation, searched: str) -> str:
-    """Return advice on better drafts, "" if most of them are accepted. After a search for a draft model, return its
-    outcome instead of advising one.
-    """
-    if all(each.is_model_free for each in explanation.drafters):
-        if searched:
-            return f"Draft models that are here were tried. {searched}"
+def other_guesses(stats: Stats, explanation: Explanation, may_search: bool) -> str:
+    """Return advice on better drafts: a search for a draft model only if it may find one, "" if most are accepted."""
+    if may_search and all(each.is_model_free for each in explanation.drafters):
         return "A small model that guesses would help: `slipstream models pair` finds the one that pays here."
-    if stats.draft_n and stats.acceptance_rate < OFTEN:
+    if (right := acceptance(stats)) is not None and right < OFTEN:
         return "Text that is easier to guess is faster: lists, code, and edits of what the chat has said already."
     return ""
 
@@ -132,9 +136,12 @@ def bars(rows: Sequence[tuple[str, float]], unit: str) -> Content:
 
 
 def three_sentences(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> list[tuple[str, str]]:
-    """Return the questions and their answers."""
+    """Return the questions and their answers, also about a draft model if there is one or a search for one."""
+    search = state_of(engine)
+    draft = about_draft(stats, explanation, engine, search)
     return [
         ("Is it faster?", is_faster(stats)),
         ("Why?", because(stats, explanation, engine)),
-        ("What would make it faster?", faster_still(stats, explanation, engine)),
+        *([("Is there a draft model?", draft)] if draft else []),
+        ("What would make it faster?", faster_still(stats, explanation, engine, search)),
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.tui.numbers import FEWEST, acceptance
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import DrafterFacts, Explanation, Pass
 
@@ -83,7 +84,7 @@ def promises(explanation: Explanation) -> Section:
         for k in range(1, len(explanation.pass_seconds))
     ]
     rows.append(
-        "  a  " + "".join(f"{each.acceptance:>13.0%} " if each.n_seen else f"{'unknown':>13} " for each in drafters)
+        "  a  " + "".join(f"{percent(each.acceptance if each.n_seen >= FEWEST else None):>13} " for each in drafters)
     )
     text = (
         "If a share a of the guesses is right, a draft of K tokens yields E(K) = 1 + a + a² + … = (1 - a^(K+1)) / (1 - "
@@ -120,7 +121,7 @@ def observed(explanation: Explanation, passes: Sequence[Pass]) -> Section:
         ]
         told = f"{expected[0]:>9.2f}" if expected else f"{'-':>9}"
         rows.append(
-            f"{k:>4} {came.n_passes:>7} {told} {came.tokens_per_target_pass:>9.2f} {came.acceptance_rate:>9.0%}"
+            f"{k:>4} {came.n_passes:>7} {told} {came.tokens_per_target_pass:>9.2f} {percent(acceptance(came)):>9}"
         )
     head = f"{'K':>4} {'passes':>7} {'expected':>9} {'observed':>9} {'accepted':>9}"
     text = (
@@ -134,8 +135,8 @@ def depths(passes: Sequence[Pass]) -> Section:
     """Return how often the i-th token of a draft is accepted if all before it were."""
     rows, depth = [], 1
     while tried := [each for each in passes if each.n_drafted >= depth and each.n_accepted >= depth - 1]:
-        share = sum(each.n_accepted >= depth for each in tried) / len(tried)
-        rows.append(f"{depth:>4} {len(tried):>7} {share:>6.0%}  {'█' * round(BAR * share)}")
+        share = sum(each.n_accepted >= depth for each in tried) / len(tried) if len(tried) >= FEWEST else None
+        rows.append(f"{depth:>4} {len(tried):>7} {percent(share):>6}  {'█' * round(BAR * (share or 0))}".rstrip())
         depth += 1
     head = f"{'':>4} {'tried':>7} {'right':>6}"
     text = (
@@ -143,6 +144,11 @@ def depths(passes: Sequence[Pass]) -> Section:
         "so on."
     )
     return Section("Acceptance by depth", text, "\n".join([head, *rows]) if rows else "Nothing was drafted yet.")
+
+
+def percent(share: float | None) -> str:
+    """Return a share in percent, "-" for one that is known from too few tokens."""
+    return "-" if share is None else f"{share:.0%}"
 
 
 def ledger(explanation: Explanation) -> Section:
@@ -161,9 +167,9 @@ def ledger(explanation: Explanation) -> Section:
 
 def state(drafter: DrafterFacts) -> str:
     """Return whether a drafter is used, parked or disabled now."""
-    seen = f"{drafter.n_seen} tokens heard"
+    seen = f"{drafter.n_seen} tokens scored"
     if drafter.is_disabled:
-        return f"barred after losses, tried again in {max(0, drafter.n_wait - drafter.n_waited)} passes; {seen}"
+        return f"disabled (too slow), retried in {max(0, drafter.n_wait - drafter.n_waited)} passes; {seen}"
     if drafter.expected_gain > 0:
         return f"promises {drafter.expected_gain:.2f} more tokens a pass; {seen}"
     if drafter.is_model_free:

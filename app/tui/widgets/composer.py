@@ -1,6 +1,6 @@
-"""The input area: waiting messages, suggestions for the typed text, and the text box.
+"""The input area: waiting messages, suggestions for the typed text, files that cannot be attached, and the text box.
 
-Knows its three parts and passes events between them; sends nothing.
+Knows its parts and passes events between them; sends nothing.
 """
 
 from __future__ import annotations
@@ -10,28 +10,36 @@ from collections.abc import Callable, Sequence
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import OptionList
+from textual.content import Content
+from textual.widgets import OptionList, Static, TextArea
 
 from app.tui.completion import Completion
+from app.tui.desktop.attach import unattached
+from app.tui.pieces import clean
 from app.tui.widgets.prompt import PromptBox
 from app.tui.widgets.queue import MessageQueue
 from app.tui.widgets.suggestions import SuggestionList
 
+SEND = " Enter once more sends the text without it."
+
 
 class Composer(Vertical):
-    """The three parts from top to bottom. PromptBox.Sent bubbles up to the screen."""
+    """The parts from top to bottom. PromptBox.Sent bubbles up to the screen."""
 
     DEFAULT_CSS = "Composer { height: auto; }"
 
     def __init__(self, past: Sequence[str], complete: Callable[[str], Completion]) -> None:
         super().__init__()
-        self.queue, self.suggestions = MessageQueue(), SuggestionList()
+        self.queue, self.suggestions, self.lacking = MessageQueue(), SuggestionList(), Static(id="lacking")
+        self._told = ""  # the shown sentence about files that cannot be attached
+        self._reported = ""  # the text that Enter has not sent because of them
         self.prompt = PromptBox(past, complete, lambda: bool(self.queue.texts), id="prompt")
 
     def compose(self) -> ComposeResult:
         """Yield the parts; only the box is always visible."""
         yield self.queue
         yield self.suggestions
+        yield self.lacking
         yield self.prompt
 
     def unsent(self) -> str:
@@ -51,9 +59,35 @@ class Composer(Vertical):
     def _show_suggestions(self, event: PromptBox.Suggested) -> None:
         event.stop()
         self.suggestions.show(event.suggestions, event.choice)
+        self._show_lacking()
 
     @on(OptionList.OptionSelected)
     def _take_suggestion(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         self.prompt.take(event.option_index)
         self.prompt.focus()
+
+    @on(TextArea.Changed)
+    def _show_lacking(self) -> None:
+        """Name the files that cannot be attached; while one is being typed, its suggestions are shown instead."""
+        is_reported = self.prompt.text == self._reported
+        told = "" if self.suggestions.display and not is_reported else lacking(self.prompt.text)
+        told += SEND * (is_reported and bool(told))
+        if told != self._told:
+            self._told, self.lacking.display = told, bool(told)
+            self.lacking.update(Content(told))
+
+    @on(PromptBox.Sent)
+    def _hold_back(self, event: PromptBox.Sent) -> None:
+        """Report files that cannot be attached instead of sending the text, once."""
+        text = self.prompt.text
+        is_held = bool(lacking(text)) and text != self._reported
+        self._reported = text if is_held else ""
+        if is_held:
+            event.stop()
+        self._show_lacking()
+
+
+def lacking(text: str) -> str:
+    """Return why files named in a question cannot be attached; "" for a command."""
+    return "" if text.startswith("/") else clean(unattached(text))

@@ -22,10 +22,10 @@ from app.tui.edits import ACCEPTED
 from app.tui.markdown_dialect import markdown_parser
 from app.tui.pieces import Piece, clean, pieces_of, text_of
 from app.tui.private_textual import growing
+from app.tui.widgets.folding import folded
 from app.tui.widgets.reply_markdown import ReplyMarkdown
 from runtime.drafters.registry import find
 
-SHOWN_LINES, SHOWN_CHARACTERS = 14, 1400  # of a question; longer ones are folded
 ENDED = {"line", "end"}  # facts of an ended reply, which are removed if it continues
 OTHER = "accent"  # color of text by an unknown drafter
 
@@ -40,6 +40,7 @@ class MessageView(Vertical, can_focus=True):
         Binding("r", "request('regenerate')", "Regenerate", id="turn.regenerate"),
         Binding("e", "request('edit')", "Edit", id="turn.edit"),
         Binding("d", "request('diff')", "Changes", id="turn.diff", show=False),
+        Binding("x,delete", "request('delete_turn')", "Delete", id="turn.delete", show=False),
         Binding("left", "request('older')", "Older version", id="turn.older", show=False),
         Binding("right", "request('newer')", "Newer version", id="turn.newer", show=False),
         Binding("enter,space", "unfold", "Unfold", id="turn.unfold", show=False),
@@ -50,19 +51,19 @@ class MessageView(Vertical, can_focus=True):
     ]
 
     class Requested(Message):
-        """An action on this message: copy, copy_code, regenerate, edit, diff, older, newer."""
+        """An action on this message: copy, copy_code, regenerate, edit, diff, delete_turn, older, newer."""
 
         def __init__(self, view: MessageView, what: str) -> None:
             super().__init__()
             self.view, self.what = view, what
 
-    def __init__(self, message: StoredMessage, version: tuple[int, int]) -> None:
+    def __init__(self, message: StoredMessage, version: tuple[int, int], label: str = "") -> None:
         super().__init__(classes=message.role)
         self.message_id, self.role, self.text = message.id, message.role, message.content
         self.pieces = pieces_of(message)
         self.facts: dict[str, Any] = message.facts
         self._version = "" if version[1] == 1 else f"version {version[0]} of {version[1]} (← →)"
-        self._folded = True
+        self._folded, self._label = True, clean(label)
         self._thinking: Collapsible | None = None
 
     def action_request(self, what: str) -> None:
@@ -74,6 +75,8 @@ class MessageView(Vertical, can_focus=True):
         if self.role == "user":
             yield Static(self._question(), classes="question")
         else:
+            if self._label:
+                yield Label(self._label, classes="model", markup=False)
             yield ReplyMarkdown()
             yield Static(classes="tokens")
         yield Label(classes="foot", markup=False)
@@ -85,14 +88,10 @@ class MessageView(Vertical, can_focus=True):
             await self._show_reply()
 
     def _question(self) -> Content:
-        lines = clean(self.text.strip()).split("\n")
-        if self._folded and len(lines) > SHOWN_LINES:
-            lines[SHOWN_LINES - 1 :] = [f"… {len(lines) - SHOWN_LINES + 1} more lines (Enter on this message)"]
-        text = "\n".join(lines)
-        if self._folded and len(text) > SHOWN_CHARACTERS:
-            left = len(text) - SHOWN_CHARACTERS
-            text = f"{text[:SHOWN_CHARACTERS]}\n… {left} more characters (Enter on this message)"
-        return Content(text)
+        if not self._folded:
+            return Content(clean(self.text.strip()))
+        text, attached = folded(self.text)
+        return Content.assemble(clean(text), (f"\n{clean(attached)}" * bool(attached), "dim"))
 
     def _show_foot(self) -> None:
         accepted = self.facts.get(ACCEPTED)
@@ -103,7 +102,7 @@ class MessageView(Vertical, can_focus=True):
         foot.display = bool(text)
 
     def action_unfold(self) -> None:
-        """Show all of a long question, or the reasoning."""
+        """Show all of a long question and its attached files, or the reasoning."""
         self._folded = not self._folded
         if self.role == "user":
             self.query_one(".question", Static).update(self._question())
@@ -151,7 +150,7 @@ class MessageView(Vertical, can_focus=True):
         title = f"Thinking, {len(thought.split())} words"
         if thought and self._thinking is None:
             self._thinking = Collapsible(Static(classes="thought"), title=title, classes="thinking")
-            await self.mount(self._thinking, before=0)
+            await self.mount(self._thinking, before=self.query_one(ReplyMarkdown))
         if self._thinking is not None:
             self._thinking.display = bool(thought)
             self._thinking.title = title

@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Sparkline, Static
 
-from app.tui.numbers import guesses_per_pass, is_elsewhere, sources
+from app.tui.numbers import by_pass, is_elsewhere, sources
 from app.tui.widgets.growing_blocks import show_in
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Pass
@@ -36,9 +36,17 @@ class SidePanel(Vertical):
 
     _stats = Stats()
 
+    @property
+    def lack(self) -> str:
+        """Why there is nothing to draw, in a sentence; "" if there is something."""
+        if is_elsewhere(self._stats):
+            return "There are no graphs: another server runs the model and does not report its passes."
+        return "" if self._stats.steps else "The graphs come with the next reply."
+
     def show(self, stats: Stats) -> None:
-        """Show the passes up to now, as soon as the panel is visible."""
+        """Show the passes up to now, as soon as the panel is visible; without any it takes no room."""
         self._stats = stats
+        self.set_class(bool(self.lack), "-empty")
         if self.display:
             self.draw()
 
@@ -47,16 +55,16 @@ class SidePanel(Vertical):
         self.draw()
 
     def draw(self) -> None:
-        """Draw titles and graphs from scratch. The titles have the numbers of the whole reply, as elsewhere."""
+        """Draw titles and graphs from scratch. Two titles have the numbers of the whole reply, if they are known; the
+        acceptance rate stands with the speed.
+        """
         stats = self._stats
-        shown = [] if is_elsewhere(stats) else stats.steps[-SHOWN:]
-        guesses = f"{guesses_per_pass(stats):.1f} " if shown else ""
-        right = f"{stats.acceptance_rate:.0%} of " if stats.draft_n else ""
-        tokens = f"{stats.tokens_per_target_pass:.1f} " if shown else ""
-        self._graph("guesses", f"{guesses}guesses/pass", [each.n_drafted for each in shown])
-        self._graph("right", f"{right}guesses right", rolling([each for each in shown if each.n_drafted]))
+        shown = [] if self.lack else stats.steps[-SHOWN:]
+        tokens, guesses = by_pass(stats) or ("tokens/pass", "guesses/pass")
+        self._graph("guesses", guesses, [each.n_drafted for each in shown])
+        self._graph("right", "guesses right", rolling([each for each in shown if each.n_drafted]))
         # The bottom of the graph is the one token that every pass yields
-        self._graph("tokens", f"{tokens}tokens/pass", [max(0, each.n_tokens - 1) for each in shown])
+        self._graph("tokens", tokens, [max(0, each.n_tokens - 1) for each in shown])
         show_in(self.query_one("#who", Static), Content("\n".join(shares(stats))))
 
     def _graph(self, name: str, title: str, data: Sequence[float]) -> None:
@@ -73,8 +81,6 @@ def rolling(drafted: Sequence[Pass]) -> list[float]:
 
 def shares(stats: Stats) -> list[str]:
     """Return the share of passes by drafter, and the share without drafts."""
-    if is_elsewhere(stats):
-        return ["Another server has the model,", "and tells of no passes."]
     lines = [f"{n / stats.n_passes:4.0%} by {name}" for name, n in sources(stats).most_common()]
     plain = stats.drafters["none"]
     return ["guesses, by pass:", *lines, f"{plain / stats.n_passes:4.0%} none"] if stats.steps else []

@@ -84,12 +84,7 @@ class PromptBox(PieceArea):
         self.gap = TypingGap()
 
     async def _on_key(self, event: events.Key) -> None:
-        """Handle a key, in the order of the keys.
-
-        Textual's TextArea inserts a letter immediately, while a bound key (Backspace, Ctrl+U, Home) goes up to the app,
-        which runs its action after the keys that have arrived meanwhile: in a burst, letters overtake it. So bound keys
-        are handled here.
-        """
+        """Handle a key in order: Textual inserts letters immediately, but runs the actions of bound keys later."""
         self.gap.note_key()
         self.call_after_refresh(self.gap.use)
         if event.is_printable:
@@ -227,7 +222,7 @@ class PromptBox(PieceArea):
 
     @on(TextArea.Changed)
     @on(TextArea.SelectionChanged)
-    def _suggest_anew(self) -> None:
+    def _update_suggestions(self) -> None:
         self._suggest()
 
     def _suggest(self) -> Completion:
@@ -266,9 +261,7 @@ class PromptBox(PieceArea):
         self._suggest()
 
     def complete(self) -> None:
-        """Take the chosen suggestion, or complete the typed text up to the common prefix; otherwise choose the first
-        suggestion. Without suggestions, focus the next widget.
-        """
+        """Take the chosen suggestion, or complete the common prefix; otherwise choose the first one."""
         completion = self._suggest()
         texts = [each.text for each in completion.suggestions]
         typed, same = self._seen[completion.begin :], common(texts)

@@ -39,7 +39,7 @@ from app.tui.widgets.growing_blocks import (
 Alignment = Literal["left", "center", "right"]
 
 ALIGNMENTS: dict[str, Alignment] = {"text-align:center": "center", "text-align:right": "right"}
-BESIDE = 3  # columns around a cell's text: a space on both sides, and a line
+CELL_PADDING = 3  # columns around a cell's text: a space on both sides, and a line
 STEP = 8  # columns that code scrolls at a time
 
 
@@ -66,7 +66,7 @@ class AlignedCells(RowedCells):
         """Store the rows and align their cells."""
         self.rows = rows
         columns = zip_longest(self.headers, *rows, fillvalue=Content(""))
-        self.styles.width = 1 + sum(BESIDE + max(cell.cell_length for cell in cells) for cells in columns)
+        self.styles.width = 1 + sum(CELL_PADDING + max(cell.cell_length for cell in cells) for cells in columns)
         for i, cell in enumerate(self.children):
             cell.styles.text_align = self._alignments[i % len(self._alignments)]
 

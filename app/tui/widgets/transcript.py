@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.chats.branch import GOES_ON, ChatBranch
+from app.chats.authors import Facts, is_other, label_of
+from app.chats.branch import CONTINUE_HINT, ChatBranch
 from app.chats.store import StoredMessage
 from app.tui.numbers import stats_of
 from app.tui.pieces import Piece, text_of
@@ -109,8 +110,8 @@ class Transcript(MessageScroll, can_focus=False):
         last = self._part.messages[-1].id
         for view in self.views("assistant"):
             end = view.facts.get("end", "")
-            if view.message_id != last and end.endswith(GOES_ON):
-                await view.settle(view.pieces, {**view.facts, "end": end.removesuffix(GOES_ON)})
+            if view.message_id != last and end.endswith(CONTINUE_HINT):
+                await view.settle(view.pieces, {**view.facts, "end": end.removesuffix(CONTINUE_HINT)})
 
     def toggle_tokens(self) -> None:
         """Show replies in the colors of their drafters, or as Markdown again."""
@@ -122,9 +123,10 @@ class Transcript(MessageScroll, can_focus=False):
         """Return the views of one role that are on screen."""
         return [view for view in self.query(MessageView) if view.role == role]
 
-    def passes(self) -> list[Pass]:
-        """Return the stored passes of the replies on screen."""
-        return [each for view in self.views("assistant") for each in stats_of(view.facts).steps]
+    def passes(self, signature: Facts) -> list[Pass]:
+        """Return the stored passes of the replies on screen by the model of this signature."""
+        views = [view for view in self.views("assistant") if not is_other(view.facts, signature)]
+        return [each for view in views for each in stats_of(view.facts).steps]
 
     def _find(self, message_id: int) -> MessageView | None:
         return next((view for view in self.query(MessageView) if view.message_id == message_id), None)
@@ -139,5 +141,6 @@ class Transcript(MessageScroll, can_focus=False):
         if message.id == self._coming:  # its stored "end" is only for a crash of the chat
             facts.pop("end", None)
         elif message.id != self._part.messages[-1].id and "end" in facts:
-            facts["end"] = facts["end"].removesuffix(GOES_ON)
-        return MessageView(replace(message, facts=facts), self._branch.version(message.id))
+            facts["end"] = facts["end"].removesuffix(CONTINUE_HINT)
+        label = label_of(self._part.messages, message)
+        return MessageView(replace(message, facts=facts), self._branch.version(message.id), label)

@@ -24,7 +24,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class FamilyReply:
     """A reply."""
 
     tokens: tuple[int, ...]
@@ -33,12 +33,12 @@ class Said:
     n_accepted: int
     why_plain: str  # the code of the reason for plain decode; "" if there were drafts
 
-    def is_as(self, other: Said) -> bool:
+    def is_as(self, other: FamilyReply) -> bool:
         """Return whether both replies are the same."""
         return (self.tokens, self.text) == (other.tokens, other.text)
 
 
-def replies(path: Path, draft: Path | None, options: Options, asked: Iterable[Asked]) -> list[Said]:
+def replies(path: Path, draft: Path | None, options: Options, asked: Iterable[Asked]) -> list[FamilyReply]:
     """Return the replies of a fresh engine, one after the other."""
     engine = LoadedEngine(Pair(path.stem, path, draft), options)
     try:
@@ -47,12 +47,12 @@ def replies(path: Path, draft: Path | None, options: Options, asked: Iterable[As
         engine.close()
 
 
-def reply(engine: LoadedEngine, asked: Asked) -> Said:
+def reply(engine: LoadedEngine, asked: Asked) -> FamilyReply:
     """Return one whole reply."""
     chunks = list(engine.reply(asked.prompt, asked.sampling, asked.max_tokens, prediction=asked.prediction))
     stats = chunks[-1].stats
     assert stats is not None
-    return Said(
+    return FamilyReply(
         tuple(token for chunk in chunks for token in chunk.tokens),
         "".join(chunk.text for chunk in chunks),
         stats.draft_n,

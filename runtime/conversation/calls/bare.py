@@ -24,7 +24,7 @@ FENCED = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
 TAG = re.compile(r"</?(?:tools|tool_call)>")
 NAMED = re.compile(r'"(?:name|tool_name)"\s*:\s*"([^"]*)"')
 DECIDED = 1024  # characters, within which the name of a call must occur
-LONGEST = 2**17  # characters that are buffered, at most
+MAX_BUFFER = 2**17  # characters that are buffered, at most
 
 
 class BareCall(tuple[str, str]):
@@ -52,7 +52,7 @@ class BareCalls:
     def _may_be_calls(self) -> bool:
         """Whether the text so far may be the beginning of calls alone."""
         if len(self._held) > DECIDED:
-            return self._is_named and len(self._held) < LONGEST
+            return self._is_named and len(self._held) < MAX_BUFFER
         name = NAMED.search(self._held)
         self._is_named = name is not None and name[1] in self._functions
         is_announced = bool(self._trigger) and self._held.lstrip().startswith(self._trigger)

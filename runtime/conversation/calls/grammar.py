@@ -23,7 +23,7 @@ WHITESPACE: dict[str, dict[str, Any]] = {
     forms.TIGHT: {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"},
     forms.LOOSE: {"whitespace_pattern": r"[ ]?|\n[ ]{0,16}"},
 }
-MOST_MORE = 31  # calls after the first of a reply, at most, as some models never stop
+MAX_EXTRA_CALLS = 31  # calls after the first of a reply, at most, as some models never stop
 THINK, THOUGHT_END = "<think>", "</think>"
 # no thought; started in the prompt; the reply may start one
 NO_THOUGHT, OPEN_THOUGHT, MAY_THINK = "none", "open", "may"
@@ -96,7 +96,11 @@ def body_of(form: CallForm, functions: Sequence[Function], parallel: bool, rules
         head = rules.sequence(function.name + filled(form.head, name=function.name))
         rules.add(f"call_{i}", f"{head} arguments_{i}")
     rules.add("call", alternatives("call", len(functions)))
-    more = f"({rules.sequence(form.between)} call){{0,{MOST_MORE}}} " if parallel and form.between is not None else ""
+    more = (
+        f"({rules.sequence(form.between)} call){{0,{MAX_EXTRA_CALLS}}} "
+        if parallel and form.between is not None
+        else ""
+    )
     rules.add("end", f"{more}{rules.sequence(form.closing)}")
     return rules.add("calls", "call end")
 

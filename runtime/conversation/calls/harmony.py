@@ -35,8 +35,8 @@ def harmony_grammar(functions: Sequence[Function], *, required: bool, answer: Gr
     rules.add(
         "before", f'"{CHANNEL}" ("analysis" | "commentary") "{MESSAGE}" (TEXT_END | TEXT? "{END}") "{START}assistant"'
     )
-    said = f"%json {json.dumps(answer_schema(answer))}" if answer else "TEXT?"
-    rules.add("final", f'"{CHANNEL}final" (" "? "<|constrain|>json")? "{MESSAGE}" {said}')
+    answer_rule = f"%json {json.dumps(answer_schema(answer))}" if answer else "TEXT?"
+    rules.add("final", f'"{CHANNEL}final" (" "? "<|constrain|>json")? "{MESSAGE}" {answer_rule}')
     return Grammar("lark", rules.text(f"before* ({' | '.join(['final', *calls])})"), "auto" if functions else "")
 
 

@@ -39,8 +39,8 @@ from runtime.core.errors import TemplateError
 KEYS, WORD = ("zqkeya", "zqkeyb"), "zqvalue"
 SAMPLES: dict[str, Any] = {"number": 8461, "boolean": True, "null": None, "array": [WORD], "object": {"zqinner": WORD}}
 USER, ANSWER = Message("user", "zqquestion"), Message("assistant", "zqanswer")
-PATIENCE = 2.0  # seconds, after which no further call format is tried
-LONGEST = 100_000  # characters of a probe's conversation, at most
+TIME_LIMIT = 2.0  # seconds, after which no further call format is tried
+MAX_CHARACTERS = 100_000  # characters of a probe's conversation, at most
 LONGEST_ANSWER = 64  # characters before an answer's text, at most
 EMPTY_THOUGHT = re.compile(r"\s*(<[^<>]{0,40}think[^<>]{0,40}>\s*){1,2}", re.IGNORECASE)
 SCHEMA = {"type": "object", "properties": {key: {"type": "string", "description": "d"} for key in KEYS}}
@@ -55,7 +55,7 @@ def found_form(template: ChatTemplate) -> CallForm | None:
         return None
     began = perf_counter()
     for flags in sorted(product((False, True), repeat=4), key=sum):
-        if perf_counter() - began > PATIENCE:
+        if perf_counter() - began > TIME_LIMIT:
             return None
         try:
             return Probe(template, CallFields(*flags), answered, prompt).form()
@@ -71,7 +71,7 @@ def rendered(template: ChatTemplate, turn: Message | None = None) -> str:
         text = template.render([USER, turn] if turn else [USER], TOOLS, form)
     except TemplateError as error:
         raise NoFormError from error
-    if len(text) > LONGEST:
+    if len(text) > MAX_CHARACTERS:
         raise NoFormError
     return text
 

@@ -26,7 +26,7 @@ def bound_schema(tool: str, text: str) -> str:
     """
     schema = json.loads(text)
     if too_much := excess(schema):
-        log.warning(f"Tool '{tool}': its schema {too_much}, so any arguments may come. Leave some out.")
+        log.warning(f"Tool '{tool}': its schema {too_much}, so any arguments are accepted. Leave some out.")
         return json.dumps(ANY_OBJECT)
     schema, left_out = enforceable(schema)
     if keywords := (*left_out, *unsupported(schema)):
@@ -39,7 +39,7 @@ def bound_schema(tool: str, text: str) -> str:
 def unenforced(tool: str, keywords: Iterable[str], is_bound: bool) -> str:
     """Return the warning about keywords of a tool's schema that cannot be enforced."""
     named = " and ".join(f"'{keyword}'" for keyword in keywords)
-    result = "calls are held to the rest of the schema only" if is_bound else "any arguments may come"
+    result = "only the rest of the schema is enforced" if is_bound else "any arguments are accepted"
     return f"Tool '{tool}': {named} cannot be enforced, so {result}. Leave that out of its parameters."
 
 

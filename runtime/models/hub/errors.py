@@ -51,13 +51,13 @@ def explain(what: str, error: Exception) -> str:
     if isinstance(error, hf.HfHubHTTPError):
         return explain_answer(what, error)
     if isinstance(error, hf.OfflineModeIsEnabled):
-        return f"{what} cannot be asked for, because HF_HUB_OFFLINE is set. Unset it to use the network."
+        return f"{what} cannot be requested, because HF_HUB_OFFLINE is set. Unset it to use the network."
     if isinstance(error, hf.HFValidationError):
-        return f"'{what}' is no name of a repository. Write owner/repo, or owner/repo:file.gguf."
+        return f"'{what}' is not the name of a repository. Write owner/repo, or owner/repo:file.gguf."
     if isinstance(error, NONSENSE):
         return str(nonsense(what))
     return (
-        f"The hub could not be reached for {what}. Check the network, and HF_ENDPOINT if it is set; a pull goes on "
+        f"The hub could not be reached for {what}. Check the network, and HF_ENDPOINT if it is set; a pull resumes "
         "where it stopped."
     )
 

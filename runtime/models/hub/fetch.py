@@ -185,7 +185,7 @@ class Hub:
             while (start := partial.tell()) < file.size:
                 if n_vain == ATTEMPTS:
                     raise HubError(
-                        f"The connection ended before all of {what} was there. Pull it again: it goes on where it "
+                        f"The connection ended before all of {what} was there. Pull it again: it resumes where it "
                         "stopped."
                     )
                 with suppress(*CUT):
@@ -218,8 +218,8 @@ class Hub:
         if checksum(file, on_check) != file.checksum:
             file.partial.unlink()
             raise HubError(
-                f"{file.name} was fetched, but its bytes are not those that the hub promised. Fetch it again; nothing "
-                "was kept."
+                f"{file.name} was fetched, but its bytes do not have the hub's checksum. Fetch it again; nothing was "
+                "kept."
             )
 
 

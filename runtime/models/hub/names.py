@@ -31,8 +31,8 @@ def split_name(name: str) -> tuple[str, str]:
         raise HubError(f"'{shortened(name)}' names nothing on the hub. Write owner/repo, or owner/repo:file.gguf.")
     if file and not is_safe(file):
         raise HubError(
-            f"'{shortened(file)}' is no name of a file on the hub: it must be a plain name, perhaps in a folder of the "
-            "repository."
+            f"'{shortened(file)}' is not the name of a file on the hub: it must be a plain name, perhaps in a folder "
+            "of the repository."
         )
     return repo, file
 

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from runtime.models.hub.names import HubError, UnreachableError
 
-PATIENCE = 60.0  # seconds for a response, and for LEAST bytes of a file:
-LEAST = 2**15
-LOOK = 0.5  # seconds; a signal that arrives right before a thread sleeps is handled when it wakes
+TIMEOUT = 60.0  # seconds for a response, and for MIN_BYTES bytes of a file:
+MIN_BYTES = 2**15
+POLL_SECONDS = 0.5  # seconds; a signal that arrives right before a thread sleeps is handled when it wakes
 NAME = "asks the hub"  # name of the threads that do
 
 T = TypeVar("T")
@@ -33,12 +33,12 @@ def within(what: str, ask: Callable[[], T]) -> T:
             answer.set_exception(error)
 
     Thread(target=work, name=NAME, daemon=True).start()
-    ends = time.monotonic() + PATIENCE
+    ends = time.monotonic() + TIMEOUT
     while not answer.done() and time.monotonic() < ends:
-        wait([answer], LOOK)
+        wait([answer], POLL_SECONDS)
     if not answer.done():
         raise UnreachableError(
-            f"The hub has not answered for {what} within {PATIENCE:g} seconds. Check the network, and HF_ENDPOINT if "
+            f"The hub has not answered for {what} within {TIMEOUT:g} seconds. Check the network, and HF_ENDPOINT if "
             "it is set."
         )
     return answer.result()
@@ -60,11 +60,11 @@ class DownloadPace:
     def add(self, n_bytes: int) -> None:
         """Count received bytes. Raises HubError if they arrive too slowly."""
         self._n_bytes += n_bytes
-        if time.monotonic() - self._since < PATIENCE:
+        if time.monotonic() - self._since < TIMEOUT:
             return
-        if self._n_bytes < LEAST:
+        if self._n_bytes < MIN_BYTES:
             raise HubError(
-                f"The hub sends {self._what} too slowly: {self._n_bytes:,} bytes in {PATIENCE:g} seconds. Pull it "
-                "again later: it goes on where it stopped."
+                f"The hub sends {self._what} too slowly: {self._n_bytes:,} bytes in {TIMEOUT:g} seconds. Pull it "
+                "again later: it resumes where it stopped."
             )
         self._since, self._n_bytes = time.monotonic(), 0

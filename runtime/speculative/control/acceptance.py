@@ -17,7 +17,7 @@ from runtime.speculative.control.tuning import TUNING
 EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.99, 0.998)  # edges of the confidence bins
 N_BINS = len(EDGES) + 1
 UNKNOWN = N_BINS  # the bin when no confidence is known
-MOST_COUNTED = 1e12  # limit of stored counts; larger ones are invalid
+MAX_COUNTED = 1e12  # limit of stored counts; larger ones are invalid
 
 
 def bin_of(confidence: float) -> int:
@@ -149,17 +149,17 @@ class Acceptance:
             (2,),
         ):
             raise ValueError("counts of another form")
-        if np.concatenate([counts.ravel() for counts in (bins, moves, starts, total)]).max() > MOST_COUNTED:
-            raise ValueError("counts that nobody has counted")
+        if np.concatenate([counts.ravel() for counts in (bins, moves, starts, total)]).max() > MAX_COUNTED:
+            raise ValueError("counts that are too large")
         tried, accepted = np.vstack([bins, total]).T
         if (
             not (np.vstack([moves, starts]) > 0).all()
             or not ((tried > 0) & (accepted >= 0) & (accepted <= tried)).all()
         ):
-            raise ValueError("counts that cannot be")
+            raise ValueError("counts that are impossible")
         offsets = {str(kind): float(offset) for kind, offset in dict(state["kinds"]).items()}
         if not np.isfinite([*offsets.values()]).all():
-            raise ValueError("offsets that cannot be")
+            raise ValueError("offsets that are not finite")
         self.bins, self.moves, self.starts, self._total = bins.tolist(), moves.tolist(), starts.tolist(), total.tolist()
         most = TUNING.most_offset
         self._offsets |= {kind: min(max(offset, -most), most) for kind, offset in offsets.items()}

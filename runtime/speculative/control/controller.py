@@ -55,22 +55,21 @@ class Controller:
         exact_rows: int | None = None,
         drafters: Collection[str] | None = None,
     ) -> None:
-        """Begin a step at this context length, with at most `most` draft tokens (and `max_k`).
-
-        `n_together` sequences share the pass. A pass of more than `exact_rows` rows must gain more to be chosen.
-        `drafters` are the names of those that take part; None: all.
+        """Begin a step at this context length, with at most `most` draft tokens (and `max_k`). `n_together`
+        sequences share the pass. A pass of more than `exact_rows` rows must gain more to be chosen. `drafters`
+        are the names of those that take part; None: all.
         """
         before, n_before = self._terms, self.passes.n_together
         k = self.max_k if most is None else max(1, min(most, self.max_k))
         self._terms = k, exact_rows, drafters
         if self.states:
-            self.states.set_in_company(n_together > 1)
+            self.states.set_shared(n_together > 1)
         self.passes.begin(n_context, k, n_together, exact_rows)
         self.plain_rate = 1 / max(self.passes.seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
         if self._n_idle:
             self._end_idling()
         few, many = sorted((n_before, n_together))
-        is_other = before != self._terms or many >= TUNING.company_change * few
+        is_other = before != self._terms or many >= TUNING.batch_change * few
         if self._n_steps >= self._next_valuation or is_other:
             self._value_all(is_time=self._n_steps >= self._next_of_all or is_other)
         self._n_steps += 1
@@ -111,9 +110,8 @@ class Controller:
         return Market(now.seconds, now.n_context, self.overhead, self.plain_rate, now.with_surcharges)
 
     def choose(self, name: str, can_score: bool = True) -> Choice:
-        """Choose whether the drafter proposes in this step, and record the choice.
-
-        `can_score`: whether tokens that are not verified can be compared with the text.
+        """Choose whether the drafter proposes in this step, and record the choice. `can_score`: whether tokens
+        that are not verified can be compared with the text.
         """
         state, decision, limit = self.states[name], self.decide(name), self.fixed_k
         if decision is USE:
@@ -133,13 +131,13 @@ class Controller:
             return LOOK_UP
         if state.traits.is_model_free:
             return LOOK_UP if state.n_idle(self.passes.seconds[0]) <= 0 else WAIT
-        if self.plain_passes.is_due:
+        if self.plain_passes.is_forced:
             return Decision.MEASURE
         if state.pays_now(self.rate):
             return USE
         if not self._can_afford_probe(state):
             return SKIP
-        return PROBE if state.is_probe_due else WAIT
+        return PROBE if state.should_probe else WAIT
 
     def _can_afford_probe(self, state: DrafterState) -> bool:
         can_afford, seconds = self.exploration.can_afford, self._market.pass_seconds_of
@@ -147,7 +145,7 @@ class Controller:
 
     def n_idle(self, names: Iterable[str]) -> int:
         """Return the number of next steps in which none of these drafters will propose."""
-        if self.fixed_k is not None or self.plain_passes.is_due:
+        if self.fixed_k is not None or self.plain_passes.is_forced:
             return 0
         plain = max(self.passes.seconds[0], 1e-9)
         waits = [min(TUNING.most_idle, int(TUNING.idle_seconds / plain))]
@@ -195,9 +193,8 @@ class Controller:
         return StoppingCriterion(state.policy, state.acceptance, choice.limit, state.seconds_for, self.passes.clock)
 
     def length(self, name: str, confidences: Sequence[float]) -> tuple[int, float]:
-        """Return the number of a lookup's tokens to use, and the expected gain in tokens of the best length.
-
-        It is 0 if a drafter that would run later is expected to gain more.
+        """Return the number of a lookup's tokens to use, and the expected gain in tokens of the best length. It
+        is 0 if a drafter that would run later is expected to gain more.
         """
         if self.fixed_k is not None:
             return (k := min(self.fixed_k, len(confidences))), float(k)
@@ -208,7 +205,7 @@ class Controller:
         k, gain = fastest_length(chances, self.passes.seconds, self.rate, self.overhead, prudence)
         forgone = [each.expected_gain for each in self._taking_part.values() if each.policy and each.pays(self.rate)]
         is_best = gain > max(forgone, default=0.0)
-        return (k if is_best and not self.plain_passes.is_due and not state.is_disabled else 0), gain
+        return (k if is_best and not self.plain_passes.is_forced and not state.is_disabled else 0), gain
 
     def learn(self, outcomes: Sequence[DraftOutcome], n_tokens: int, draft: float, verify: float, total: float) -> None:
         """Learn from a step: its proposals, generated tokens, and seconds of drafting, of the pass, and in total."""
@@ -252,7 +249,7 @@ class Controller:
         saved = 1 / self.plain_rate - 1 / max(state.rate, 1e-9)
         return self.fixed_k is not None or n_reply * saved > n_uncached * state.prefill_seconds
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Value all drafters in the next step, because their estimates were replaced."""
         self._n_steps = self._next_valuation = self._next_of_all = 0
 

@@ -37,7 +37,7 @@ class PassCosts:
         """Return an independent copy."""
         return deepcopy(self)
 
-    def of_company(self) -> PassCosts:
+    def of_batch(self) -> PassCosts:
         """Return a copy for passes that several sequences share."""
         costs = self.copy()
         costs._shared, costs._n_seen, costs._n_guessed = TUNING.shared_drift_together, {}, FAMILIAR  # noqa: SLF001 (of this class)
@@ -63,7 +63,7 @@ class PassCosts:
         self._after += TUNING.time_weight * (longer / self._drift - self._after)
 
     def doubt(self) -> None:
-        """Let each entry count as one measurement: the machine may have been busy at load, and times in use differ."""
+        """Count each entry as one measurement: the machine may have been busy at load, and times in use differ."""
         self._n_seen = {(bucket, width): 1 for bucket, row in self._table.items() for width in row}
 
     def observe(
@@ -101,7 +101,7 @@ class PassCosts:
         """
         found = [(int(bucket), int(width), float(ratio)) for bucket, width, ratio in state]
         if len(found) > MOST_KEPT or not all(b >= 0 and w > 0 and LEAST_RATIO < r < MOST_RATIO for b, w, r in found):
-            raise ValueError("times that cannot be")
+            raise ValueError("times that are impossible")
         plain = self._plain
         for bucket, width, ratio in sorted(found) if plain else []:
             if (bucket, width) != (0, 1):
@@ -177,13 +177,13 @@ class PlainPasses:
 
     def __init__(self) -> None:
         self._since_run, self._n_in_row = 0, 0
-        self.is_due = False  # whether this step must be plain
+        self.is_forced = False  # whether this step must be plain
 
     def begin(self, n_steps: int, gain: float, may_be: bool) -> None:
         """Begin a step after `n_steps` steps. `gain` is the speed with drafts relative to plain decode; `may_be` is
         whether the step may be made plain for measurement.
         """
-        self.is_due = may_be and self._since_run >= self._every(n_steps, gain)
+        self.is_forced = may_be and self._since_run >= self._every(n_steps, gain)
 
     @staticmethod
     def _every(n_steps: int, gain: float) -> float:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 class Decision(Enum):
     """Decision about a drafter in a step: `asks` is whether it proposes, `why` is the reason."""
 
-    SKIP = "it would not pay, and trying it has cost enough for now", False
-    WAIT = "it would not pay, and is tried again later", False
-    LOOK_UP = "asking costs next to nothing, or the draft length is fixed", True
+    SKIP = "it would not pay, and probes have cost enough for now", False
+    WAIT = "it would not pay, and is probed again later", False
+    LOOK_UP = "it costs almost nothing, or the draft length is fixed", True
     USE = "it pays", True
-    PROBE = "it is time to see again whether it pays", True
-    MEASURE = "the pass is plain, so that what plain passes take stays known", False
+    PROBE = "a probe measures again whether it pays", True
+    MEASURE = "the pass is plain, to keep the time of plain passes known", False
 
     def __init__(self, why: str, asks: bool) -> None:
         self.why, self.asks = why, asks

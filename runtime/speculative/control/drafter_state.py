@@ -39,7 +39,7 @@ class DrafterState:
         self.acceptance = Acceptance(TUNING.caution if traits.must_earn else 1.0)
         self.first_seconds = self.rest_seconds = max(traits.seconds, 1e-9)  # per draft token
         self._last_first = self._last_rest = self.first_seconds  # the same in its last proposal
-        self._is_in_company, self._other_times = False, self._times  # drafting for several sequences; times otherwise
+        self._is_shared, self._other_times = False, self._times  # drafting for several sequences; times otherwise
         self.prefill_seconds = traits.seconds * TUNING.prefill_share  # per prompt token
         self.policy: Policy | None = None  # None for lookups
         self.priced_seconds = self.first_seconds  # `first_seconds` when the policy was solved
@@ -83,7 +83,7 @@ class DrafterState:
         return gain > (TUNING.margin if self.since_probe else 0.0)
 
     @property
-    def is_probe_due(self) -> bool:
+    def should_probe(self) -> bool:
         """Whether it is time for the next probe of the parked drafter."""
         return self.since_probe >= self.probe_interval
 
@@ -112,11 +112,11 @@ class DrafterState:
     def _times(self) -> tuple[float, float, float, float]:
         return self.first_seconds, self.rest_seconds, self._last_first, self._last_rest
 
-    def set_in_company(self, is_in_company: bool) -> None:
+    def set_shared(self, is_shared: bool) -> None:
         """Set whether it drafts for several sequences in shared passes, for which times are kept separately."""
-        if is_in_company == self._is_in_company:
+        if is_shared == self._is_shared:
             return
-        self._is_in_company, times, self._other_times = is_in_company, self._other_times, self._times
+        self._is_shared, times, self._other_times = is_shared, self._other_times, self._times
         self.first_seconds, self.rest_seconds, self._last_first, self._last_rest = times
 
     def learn_times(self, outcome: DraftOutcome) -> None:
@@ -172,12 +172,12 @@ class DrafterState:
         If losses accumulate although it is expected to pay, it is disabled for a cooldown: a one-sided cumulative sum
         (Page, 1954). Next time a smaller loss disables it for twice as long, unless it gained as much in between.
         """
-        patience = TUNING.patience * plain_seconds
-        self.lost = max(0.0, self.lost + min(lost, patience / 2))  # one stalled step is no evidence
+        tolerated_loss = TUNING.tolerated_loss * plain_seconds
+        self.lost = max(0.0, self.lost + min(lost, tolerated_loss / 2))  # one stalled step is no evidence
         if not self.lost:
             self.cooldown = TUNING.last_probe
-        if self.lost > patience:
-            self.is_disabled, self.lost, self.since_probe = True, TUNING.patience_used * patience, 0
+        if self.lost > tolerated_loss:
+            self.is_disabled, self.lost, self.since_probe = True, TUNING.loss_kept * tolerated_loss, 0
             self.probe_interval, self.cooldown = self.cooldown, min(2 * self.cooldown, TUNING.most_cooldown)
 
     def learn_prefill(self, n_tokens: int, seconds: float) -> None:
@@ -219,17 +219,17 @@ class DrafterStates(dict[str, DrafterState]):
         for state in self.values():
             state.acceptance.set_kind(kind)
 
-    def set_in_company(self, is_in_company: bool) -> None:
+    def set_shared(self, is_shared: bool) -> None:
         """Set whether drafters draft for several sequences in shared passes, for which times are kept separately."""
         for state in self.values():
-            state.set_in_company(is_in_company)
+            state.set_shared(is_shared)
 
 
-def learned(believed: float, last: float, seconds: float) -> float:
+def learned(mean: float, last: float, seconds: float) -> float:
     """Return a robust running mean: one outlier moves it slightly, two consecutive ones replace it.
 
-    `believed` is the mean so far [s], `last` the previous time and `seconds` the new one.
+    `mean` is the mean so far [s], `last` the previous time and `seconds` the new one.
     """
-    if min(last, seconds) > TUNING.spike * believed or max(last, seconds) < believed / TUNING.spike:
-        return min(last, seconds, key=lambda each: abs(each - believed))
-    return believed + TUNING.time_weight * (min(seconds, TUNING.spike * believed) - believed)
+    if min(last, seconds) > TUNING.spike * mean or max(last, seconds) < mean / TUNING.spike:
+        return min(last, seconds, key=lambda each: abs(each - mean))
+    return mean + TUNING.time_weight * (min(seconds, TUNING.spike * mean) - mean)

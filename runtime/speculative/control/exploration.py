@@ -12,7 +12,7 @@ class Exploration:
     """The time budget of probes, and the time that they have cost."""
 
     def __init__(self) -> None:
-        self.decode_seconds = 0.0  # decode time, of which probes may cost a fraction
+        self.decode_seconds = 0.0  # decode time; probes may cost a fraction of it
         self.earned = 0.0  # seconds gained by drafts that probes may cost in addition
         self.seconds = 0.0  # seconds lost to probes
         self._n_probes = 0
@@ -22,7 +22,7 @@ class Exploration:
         """Seconds that probes may still cost; negative if they cost more than the budget."""
         return TUNING.probe_share * self.decode_seconds + self.earned - self.seconds
 
-    def take_up(self, credit: float) -> None:
+    def restore(self, credit: float) -> None:
         """Start with the credit of an earlier start, limited to `most_credit`."""
         most = TUNING.most_credit
         self.decode_seconds = min(max(0.0, credit), most) / TUNING.probe_share

@@ -11,7 +11,7 @@ from typing import Any
 
 from runtime.speculative.control.controller import Controller
 
-CREDIT = "seconds for probes"  # key of the probe credit, beside the drafters' names
+CREDIT = "seconds for probes"  # key of the probe credit; other keys are drafters' names and PASSES
 PASSES = "passes"
 
 
@@ -22,7 +22,7 @@ def kept(controller: Controller) -> dict[str, Any]:
     return {**learned, CREDIT: controller.exploration.credit} | ({PASSES: passes} if passes else {})
 
 
-def take_up(controller: Controller, known: dict[str, Any]) -> None:
+def restore(controller: Controller, known: dict[str, Any]) -> None:
     """Restore the result of `kept`; parts that cannot be read are ignored."""
     for name, state in controller.states.items():
         try:
@@ -34,5 +34,5 @@ def take_up(controller: Controller, known: dict[str, Any]) -> None:
         controller.passes.costs.restore(known.get(PASSES, ()))
     credit = known.get(CREDIT)
     if isinstance(credit, float) and math.isfinite(credit):
-        controller.exploration.take_up(credit)
-    controller.begin_anew()
+        controller.exploration.restore(credit)
+    controller.reset()

@@ -37,7 +37,7 @@ class Passes:
         self.clock: Clock = wall  # the steadiest clock at the moment
         self.threads: Threads | None = None  # choice of thread numbers, if others can be tried
         self.is_far = False  # whether workers run the passes
-        self._made = set[int]()  # widths of passes that workers ran
+        self._widths_run = set[int]()  # widths of passes that workers ran
         self._joint: JointPasses | None = None  # set once there are several sequences
         self._gain = 1.0  # best known speed of a single sequence relative to plain decode
         self._is_wide = False  # whether the last step had a draft
@@ -67,7 +67,7 @@ class Passes:
     def joint(self) -> JointPasses:
         """Cost model of passes that several sequences share."""
         if self._joint is None:
-            self._joint = JointPasses(self.costs.of_company(), self._gain)
+            self._joint = JointPasses(self.costs.of_batch(), self._gain)
         return self._joint
 
     @property
@@ -135,8 +135,8 @@ class Passes:
         A pass that tried another number of threads is not used for the cost model. With workers, the first pass of each
         width includes one-time requests to them and is ignored.
         """
-        if self.is_far and width not in self._made:
-            self._made.add(width)
+        if self.is_far and width not in self._widths_run:
+            self._widths_run.add(width)
             return
         change: float | None = 1.0
         if self.threads:
@@ -158,7 +158,7 @@ class Passes:
         own = self.of(drafters, width)
         # The table of shared passes starts with times of a single sequence, whose further rows are cheaper
         is_rare = 1 < self.n_together < width
-        weight = TUNING.rare_weight if self._plain.is_due else TUNING.time_weight
+        weight = TUNING.rare_weight if self._plain.is_forced else TUNING.time_weight
         change = own.observe(width, n_context, seconds, weight, is_rare)
         for costs in self._tables:
             if costs is not own:

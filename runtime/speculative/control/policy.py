@@ -20,7 +20,7 @@ from runtime.speculative.control.tuning import TUNING
 
 GRID = np.linspace(0.0, 1.0, 9)  # survival probabilities for which values are computed
 PLACES = np.arange(len(GRID) * N_BINS)  # survival by bin of confidence, flat
-UNSAID = np.array(Acceptance().moves + Acceptance().starts)  # prior counts, before any draft
+PRIOR_COUNTS = np.array(Acceptance().moves + Acceptance().starts)  # prior counts, before any draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Policy:
             return False
         return self._gain * survival + self._value(n_drafted + 1, survival, bin_of(confidence)) > self._stop[n_drafted]
 
-    def goes_on(self, n_drafted: int, survival: float, confidence: float) -> bool:
+    def continues(self, n_drafted: int, survival: float, confidence: float) -> bool:
         """Return whether to draft another token after one of this confidence."""
         return self._value(n_drafted, survival, bin_of(confidence)) > self._stop[n_drafted] + 1e-12
 
@@ -140,9 +140,9 @@ class StoppingCriterion:
         if self._policy is None:
             return REJECT
         answer = self._decide(self._policy, confidence)
-        return LAST if answer is CONTINUE and self._is_held_up() else answer
+        return LAST if answer is CONTINUE and self._is_stalled() else answer
 
-    def _is_held_up(self) -> bool:
+    def _is_stalled(self) -> bool:
         """Return whether the tokens so far took much longer than expected; they are then verified without more."""
         n = len(self.confidences)
         return self._clock() - self._began > TUNING.held_up * self._seconds_for(n)
@@ -153,7 +153,7 @@ class StoppingCriterion:
         if not policy.includes(self._n_drafted, survival, confidence):
             return REJECT
         self._survival, self._n_drafted = survival, self._n_drafted + 1
-        return CONTINUE if policy.goes_on(self._n_drafted, survival, confidence) else LAST
+        return CONTINUE if policy.continues(self._n_drafted, survival, confidence) else LAST
 
     def seconds(self) -> tuple[float, float]:
         """Return the seconds until the first token was known, and the seconds since then."""
@@ -177,8 +177,8 @@ def transitions(acceptance: Acceptance) -> tuple[NDArray[np.float64], NDArray[np
     First tokens are rare, so the distribution over all tokens of this drafter is added to their counts.
     """
     counts = np.array(acceptance.moves + acceptance.starts)
-    said = np.maximum(counts - UNSAID, 0).sum(axis=0)
-    counts[N_BINS:] += TUNING.pooled_tokens * said / (said.sum() + TUNING.pooled_half)
+    observed = np.maximum(counts - PRIOR_COUNTS, 0).sum(axis=0)
+    counts[N_BINS:] += TUNING.pooled_tokens * observed / (observed.sum() + TUNING.pooled_half)
     probs = counts.T / np.add.reduce(counts, axis=1)
     return probs[:, :N_BINS], probs[:, N_BINS:]
 

@@ -23,32 +23,30 @@ class Reason:
     text: str
 
 
-NONE_ON = Reason("user", "no drafter is switched on")
+NONE_ON = Reason("user", "no drafter is enabled")
+FEW = 20  # draft tokens compared with the text, below which no acceptance rate is reported
 
 
 def why_plain(drafters: Mapping[str, DrafterState], pass_seconds: Sequence[float], plain_rate: float) -> Reason:
     """Return why none of `drafters` (at least one) paid, judged by the one with the highest rate."""
-    heard = [name for name, state in drafters.items() if state.acceptance.n_seen or not state.traits.is_model_free]
-    if not heard:
-        return Reason("acceptance", f"nothing to look up was found by the drafters {', '.join(drafters)}")
-    name = max(heard, key=lambda name: drafters[name].rate)
+    scored = [name for name, state in drafters.items() if state.acceptance.n_seen or not state.traits.is_model_free]
+    if not scored:
+        return Reason("acceptance", f"the drafters {', '.join(drafters)} found nothing to propose")
+    name = max(scored, key=lambda name: drafters[name].rate)
     state = drafters[name]
     _, times = best_case(state.first_seconds, state.rest_seconds, pass_seconds)
     if times <= 1 and not state.traits.is_model_free:
         return Reason("cost", f"drafts cost more than they can save here: at best {times:.2f} times plain decode")
+    is_known, rate = state.acceptance.n_seen >= FEW, state.acceptance.rate
     if state.is_disabled:
-        return Reason(
-            "cost",
-            f"the {name} drafter was slower than plain decode here, although it was right {state.acceptance.rate:.0%} "
-            "of the time so far",
-        )
+        although = f", although {rate:.0%} of its draft tokens were accepted" if is_known else ""
+        return Reason("cost", f"the {name} drafter was slower than plain decode here{although}")
     if state.expected_gain > 0:
         return Reason(
-            "acceptance", f"the {name} drafter helps where it is sure, but seldom had something worth checking"
+            "acceptance", f"the {name} drafter helps where it is confident, but rarely had a draft worth verifying"
         )
+    if not is_known:
+        return Reason("acceptance", f"the {name} drafter has proposed too few tokens to judge yet")
     gain = state.rate / plain_rate
-    text = (
-        f"the {name} drafter was right {state.acceptance.rate:.0%} of the time so far, good for {gain:.2f} times "
-        "plain decode at best"
-    )
+    text = f"{rate:.0%} of the {name} drafter's draft tokens were accepted, at best {gain:.2f} times plain decode"
     return Reason("acceptance", text)

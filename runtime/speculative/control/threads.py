@@ -19,9 +19,8 @@ from runtime.speculative.control.tuning import TUNING
 
 class ThreadTrial:
     """Comparison of passes with `n` threads to passes with the current number. `own` are the latest times of the
-    current number, relative to the estimate.
-
-    On a shared machine single passes stall, so the two numbers alternate in blocks and their averages are compared.
+    current number, relative to the estimate. On a shared machine single passes stall, so the two numbers alternate
+    in blocks and their averages are compared.
     """
 
     def __init__(self, n: int, own: Sequence[float]) -> None:

@@ -48,8 +48,8 @@ class Tuning:
     first_probe: int = 8  # steps until a parked drafter is probed; each interval is twice as long
     last_probe: int = 64  # longest such interval, in steps
     spike: float = 2.0  # times the estimate of a time; a time beyond counts only if two in a row agree
-    patience: int = 32  # plain passes of time that steps with a drafter may lose in total before it is disabled
-    patience_used: float = 0.75  # fraction of that which counts as lost already after a cooldown
+    tolerated_loss: int = 32  # plain passes of time that steps with a drafter may lose in total before it is disabled
+    loss_kept: float = 0.75  # fraction of that which counts as lost already after a cooldown
     most_cooldown: int = 1024  # longest cooldown, in steps
     caution: float = 2.0  # power of the confidence of a drafter that relies on repetition; the prior acceptance
     cheap: float = 0.01  # fraction of a plain pass; a lookup that takes less and needs no repetition runs in every step
@@ -69,7 +69,7 @@ class Tuning:
     most_earned: int = 8  # maximum of that, in plain passes
     first_probes: int = 2  # plain passes that probes of a new drafter may cost in addition
     least_k: int = 2  # tokens that are verified in a probe that cannot be scored otherwise
-    verified_every: int = 4  # probes of which one is verified although it could be scored, if the last was correct
+    verified_every: int = 4  # one in this many probes is verified although it could be scored, if the last was correct
     sure_probes: int = 3  # consecutive correct probes, after which more and more tokens are verified
     most_credit: float = 1.0  # largest credit for probes that is kept for the next start, in seconds
 
@@ -78,7 +78,7 @@ class Tuning:
     prudence: float = 1.3  # factor on the cost of a second for lookups, because overestimated matches are chosen
     most_idle: int = 7  # maximum consecutive steps that skip all drafters
     idle_seconds: float = 0.05  # maximum seconds of such steps in total
-    company_change: float = 1.5  # factor on the number of sequences in a pass from which drafters are valued again
+    batch_change: float = 1.5  # factor on the number of sequences in a pass from which drafters are valued again
     inexact_gain: float = 1.05  # required speedup of inexact passes where exact ones are preferred
     unusual_pass: float = 2.0  # times a plain pass, from which drafters run again
 

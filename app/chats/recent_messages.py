@@ -9,16 +9,16 @@ from pathlib import Path
 
 from app.chats.store import default_path
 
-MOST = 2**20  # characters
+MAX_CHARACTERS = 2**20  # characters
 LATEST = "SELECT content FROM messages WHERE role = ? ORDER BY id DESC"
 
 
-def latest_replies(path: Path | None = None, most: int = MOST) -> list[str]:
+def latest_replies(path: Path | None = None, most: int = MAX_CHARACTERS) -> list[str]:
     """Return the latest replies, newest first, up to `most` characters in all. Empty if the chats cannot be read."""
     return latest("assistant", path, most)
 
 
-def latest_questions(path: Path | None = None, most: int = MOST) -> list[str]:
+def latest_questions(path: Path | None = None, most: int = MAX_CHARACTERS) -> list[str]:
     """Return the user's latest questions, each once, up to `most` characters in all."""
     return list(dict.fromkeys(latest("user", path, most)))
 

@@ -14,7 +14,7 @@ Case = tuple[str | Ids, Sampling, Grammar | None]  # prompt, sampling, grammar o
 
 
 @dataclass
-class Told:
+class Collected:
     """The tokens of a reply, and its state."""
 
     tokens: list[int] = field(default_factory=list)
@@ -40,18 +40,18 @@ class Told:
         self.last = came if came.finish_reason else None
 
 
-class Together:
+class Concurrent:
     """Concurrent replies of one engine, generated step by step."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine, self.told = engine, dict[int, Told]()
+        self._engine, self.told = engine, dict[int, Collected]()
 
-    def add(self, case: Case, max_tokens: int) -> Told:
+    def add(self, case: Case, max_tokens: int) -> Collected:
         """Start a reply. Return the object that collects it."""
         prompt, sampling, grammar = case
         asked = prompt if isinstance(prompt, Ids) else [Message("user", prompt)]
         number = self._engine.add(Ask(asked, sampling, max_tokens, grammar=grammar))
-        self.told[number] = Told()
+        self.told[number] = Collected()
         return self.told[number]
 
     def step(self) -> None:
@@ -66,11 +66,11 @@ class Together:
             self.step()
 
     @property
-    def live(self) -> list[Told]:
+    def live(self) -> list[Collected]:
         """The replies that are not over."""
         return [each for each in self.told.values() if not each.is_over]
 
-    def leave(self, told: Told) -> None:
+    def leave(self, told: Collected) -> None:
         """Cancel a reply."""
         number = next(number for number, each in self.told.items() if each is told)
         self._engine.end(number)
@@ -83,10 +83,10 @@ class Together:
             self.leave(each)
 
 
-def in_company(engine: Engine, cases: Sequence[Case], max_tokens: int, most: int, seed: int) -> dict[int, Told]:
+def concurrently(engine: Engine, cases: Sequence[Case], max_tokens: int, most: int, seed: int) -> dict[int, Collected]:
     """Return the reply to each case, with up to `most` at a time; one in five is cancelled early."""
-    chance, waiting, together = random.Random(seed), list(range(len(cases)))[::-1], Together(engine)
-    found, n_left = dict[int, Told](), dict[int, float]()  # steps until each is cancelled
+    chance, waiting, together = random.Random(seed), list(range(len(cases)))[::-1], Concurrent(engine)
+    found, n_left = dict[int, Collected](), dict[int, float]()  # steps until each is cancelled
     while waiting or together.live:
         if waiting and len(together.live) < most and (not together.live or chance.random() < 0.2):
             number = waiting.pop()
@@ -104,7 +104,7 @@ def alone(engine: Engine, cases: Sequence[Case], max_tokens: int) -> list[list[i
     """Return the tokens of each case, generated one at a time."""
     found = list[list[int]]()
     for case in cases:
-        together = Together(engine)
+        together = Concurrent(engine)
         told = together.add(case, max_tokens)
         together.until(lambda told=told: told.is_over)  # type: ignore[misc]
         if told.error:
@@ -113,7 +113,7 @@ def alone(engine: Engine, cases: Sequence[Case], max_tokens: int) -> list[list[i
     return found
 
 
-def n_different(together: dict[int, Told], whole: Sequence[Sequence[int]]) -> int:
+def n_different(together: dict[int, Collected], whole: Sequence[Sequence[int]]) -> int:
     """Return the number of replies that differ from `whole`, as far as they were generated."""
     return sum(
         told.tokens != list(whole[number])[: None if told.is_whole else len(told.tokens)]

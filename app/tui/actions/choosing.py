@@ -1,0 +1,109 @@
+"""A model or a preset is chosen, by name or from a list; presets are saved and removed.
+
+Knows the presets and how to load a model; opens none itself.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from app.tui.actions.models import answer_with, find_here, load_by_name, pick
+from app.tui.dialogs.basic import PickDialog, narrowing
+from app.tui.pieces import clean
+from app.tui.presets import PICKED, REMOVE, SAVE, Preset, Presets
+from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.models.registry import Pair
+
+if TYPE_CHECKING:
+    from app.tui.chat_screen import ChatScreen
+
+NONE_YET = f"There is no preset yet. /preset {SAVE} brief saves model, system prompt and settings of this chat."
+HINT = f"\n/preset {SAVE} name saves this chat's · /preset {REMOVE} name"
+
+
+def model(screen: ChatScreen, argument: str) -> None:
+    """Load another pair, by name or path or from a list."""
+    if argument:
+        load_by_name(screen, argument)
+    else:
+        pick_any(screen)
+
+
+def pick_any(screen: ChatScreen, fault: str = "") -> None:
+    """List all models and presets, and use the picked one; `fault` says why there is no model."""
+    pick(screen, "Load another model", partial(take, screen), Presets(screen.session.store).all(), fault)
+
+
+def take(screen: ChatScreen, picked: str) -> None:
+    """Use the preset or load the model that was picked in the list."""
+    if picked.startswith(PICKED):
+        use(screen, picked.removeprefix(PICKED))
+    else:
+        load_by_name(screen, picked)
+
+
+def preset(screen: ChatScreen, argument: str) -> None:
+    """Use, save or remove a preset, or list all. Raises SettingsError."""
+    word, _, name = argument.partition(" ")
+    if word == SAVE:
+        save(screen, name.strip())
+    elif word == REMOVE:
+        Presets(screen.session.store).remove(name.strip())
+        screen.notify(f"The preset {name.strip()} is removed.", markup=False)
+    elif argument:
+        use(screen, argument)
+    else:
+        show_presets(screen)
+
+
+def save(screen: ChatScreen, name: str) -> None:
+    """Save what answers now under a name. Raises SettingsError."""
+    session, branch = screen.session, screen.branch
+    kept = Preset(session.model, branch.system, {**session.settings.for_all, **branch.settings})
+    Presets(session.store).save(name, kept)
+    screen.notify(f"Saved: {kept.told}. /preset {name} uses it.", markup=False)
+
+
+def show_presets(screen: ChatScreen) -> None:
+    """List the presets and use the picked one. Raises SettingsError if there is none."""
+    presets = Presets(screen.session.store).all()
+    if not presets:
+        raise SettingsError(NONE_YET)
+
+    async def picked(name: str | None) -> None:
+        if name is not None:
+            await screen.attempt(use, screen, name)
+
+    lines = [(clean(f"{name}: {each.told}"), name) for name, each in presets.items()]
+    screen.app.push_screen(PickDialog("Presets", narrowing(lines), HINT), picked)
+
+
+def use(screen: ChatScreen, name: str) -> None:
+    """Answer in this chat with a preset's model, system prompt and settings. Raises SettingsError."""
+    chosen = Presets(screen.session.store).find(name)
+    pair = pair_of(screen, name, chosen)
+    screen.branch.set_settings(chosen.values)
+    screen.branch.set_system(chosen.system)
+    screen.show_title()
+    screen.notify(f"{name}: {chosen.told}", markup=False)
+    answer_with(screen, pair)
+
+
+def pair_of(screen: ChatScreen, name: str, chosen: Preset) -> Pair:
+    """Return the pair of a preset. Raises SettingsError if it is not on this machine any more."""
+    if chosen.model == screen.session.model:
+        return screen.session.pair
+    try:
+        pair = find_here(screen, chosen.model)
+    except SlipstreamError:
+        pair = None
+    if pair is None or not all(path.exists() for path in pair.files):
+        raise SettingsError(
+            f"The model of the preset {name}, {chosen.model}, is not on this machine any more. /model chooses another "
+            f"one, and /preset {SAVE} {name} saves it."
+        )
+    return pair
+
+
+COMMANDS = {"model": model, "preset": preset}

@@ -1,0 +1,63 @@
+"""What a trial of a draft model tells: costs as measured, and a ratio only of enough guesses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.models import pair as command
+from runtime.core.errors import ModelError
+from runtime.tools.paired import is_settled, last_verdict, remembered
+from runtime.tools.pairing import Target, costs_of
+from runtime.tools.trial import FEW, Trial
+from runtime.training.judging import MIN_VERIFIED, Judgement
+from tests.test_models_pair import folder, paying, target
+from tests.test_tui_parts import controller, heard
+
+__all__ = ["folder", "target"]
+
+
+def test_the_cost_of_a_guess_is_the_measured_one_where_there_is_one() -> None:
+    estimate = heard(controller((40e-3, 60e-3), 0.36), 0, 1)
+    estimate = replace(estimate, drafters=tuple(replace(each, rest_seconds=0.36) for each in estimate.drafters))
+    assert "one is expected to take 360 ms and checking it" in costs_of(estimate, "model")
+    assert "one takes 36 ms and checking it" in costs_of(estimate, "model", 36e-3)
+
+
+def test_a_ratio_is_told_only_of_enough_guesses_and_never_more_than_they_explain(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "cached", list)
+    monkeypatch.setattr(command, "load_registry", dict)
+    for trial, told in (
+        (Trial(1.3, 0.0, 10.0), "it was rarely used"),
+        (Trial(1.3, 0.5, 10.0, FEW - 1, per_pass=1.5), "it was rarely used"),
+        (Trial(1.3, 0.01, 10.0, FEW, per_pass=1.01), "1.01 times the speed without it"),
+    ):
+        monkeypatch.setattr(Target, "try_out", lambda self, plain, path, trial=trial: trial)
+        command.pair_up(str(folder / "big.gguf"), [])
+        said = capsys.readouterr()
+        assert f"pays for big.gguf here (small.gguf: {told})" in said.out
+        assert "1.30" not in said.out + said.err
+        assert remembered(folder / "big.gguf") is None
+
+
+def test_a_search_that_failed_is_told_and_may_be_repeated(
+    target: Target, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = target.keep({folder / "small.gguf": paying(1.4)}, [])
+    monkeypatch.setattr(command, "cached", list)
+    monkeypatch.setattr(Target, "open", lambda self, draft: (_ for _ in ()).throw(ModelError("no memory.")))
+    with pytest.raises(ModelError, match="no memory"):
+        command.pair_up(str(folder / "big.gguf"), [])
+    assert last_verdict(folder / "big.gguf") == "The search failed: no memory."
+    assert remembered(folder / "big.gguf") == kept
+    assert not is_settled(folder / "big.gguf", command.usual_candidates(folder / "big.gguf"))
+
+
+def test_what_gains_with_too_few_guesses_is_not_judged_by_them() -> None:
+    found = Judgement(Trial(1.3, 0.5, 10.0, MIN_VERIFIED - 1, per_pass=1.2))
+    assert not found.is_kept
+    assert found.why_not(1e-3, [1e-2, 2e-2], 0.5).startswith("Only 19 of its draft tokens were verified")
