@@ -23,8 +23,8 @@ from bench.instruments.heuristics import (
     HEURISTICS,
     Seconds,
     halved_and_doubled,
-    made_up_seconds,
     recorded_seconds,
+    synthetic_seconds,
     worth,
 )
 from bench.instruments.questions import questions
@@ -143,7 +143,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.ablate or args.sweep:
         traces = [recorded(path) for path in args.traces]
-        measure = partial(recorded_seconds, traces) if traces else partial(made_up_seconds, args.tokens, args.seeds)
+        measure = partial(recorded_seconds, traces) if traces else partial(synthetic_seconds, args.tokens, args.seeds)
         report_changes(HEURISTICS if args.ablate else each_changed(), measure)
         return
     if args.record:

@@ -83,7 +83,7 @@ def test_f2_knows_the_search_for_a_draft_model(engine: Any) -> None:
     assert advice in answers(engine)
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     search_process.note(process, target)
-    assert "are being tried as draft models now" in answers(engine)
+    assert "are being tried as draft models in the background" in answers(engine)
     assert advice not in answers(engine)
     process.communicate(b"\n")
     assert "are being tried" not in answers(engine)

@@ -35,7 +35,7 @@ async def test_a_key_that_bounces_makes_one_reply_at_a_time(path: Path) -> None:
         await chat.ask("Q")
         chat.app.post_message(Key("ctrl+g", None))
         chat.app.post_message(Key("ctrl+g", None))
-        await chat.until("two", "still to come")
+        await chat.until("two", "is being written")
         assert len(engine_of(chat).asked) == 2
         assert len(chat.app.screen.query(MessageView)) == 2
 

@@ -47,7 +47,7 @@ async def test_graphs_are_off_until_they_are_wanted_and_take_no_room_while_empty
         async with opened(path, ScriptedEngine(" ".join(["word"] * 50)), size=size) as chat:
             panel = chat.app.screen.query_one(SidePanel)
             await chat.press("ctrl+b")
-            await chat.until("The graphs come with the next reply")
+            await chat.until("The graphs appear with the next reply")
             assert not panel.region
             assert chat.screen.transcript.region.width == size[0]
             await chat.ask("Q")

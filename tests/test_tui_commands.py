@@ -70,7 +70,7 @@ async def test_tab_completes_arguments_of_commands(path: Path) -> None:
         await chat.type("/set temp")
         await chat.press("tab")
         assert box(chat).text == "/set temperature "
-        await chat.until("takes it back")
+        await chat.until("restores it")
 
 
 @piloted

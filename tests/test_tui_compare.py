@@ -65,7 +65,7 @@ async def test_the_left_reply_can_be_kept_while_the_right_one_comes(path: Path) 
         await chat.say("/compare demo How so?")
         await chat.until("left", "a")
         await chat.press("2")
-        await chat.until("There is no reply yet")
+        await chat.until("There is no reply to keep yet")
         await chat.press("1")
         await chat.until("scripted · How so?", "left")
         await chat.screen.workers.wait_for_complete()
@@ -92,7 +92,7 @@ async def test_a_model_that_would_have_less_than_it_wants_beside_the_other_is_no
     second.facts = facts(left_out="memory is short: left out the draft model", is_short=True)
     async with opened(path, ScriptedEngine("left"), second, size=(100, 30)) as chat:
         await chat.say("/compare demo How so?")
-        await chat.until("left", "Memory does not suffice for two models")
+        await chat.until("left", "There is not enough memory for two models")
         assert second.closed
 
 

@@ -85,7 +85,7 @@ async def test_nothing_is_offered_of_other_replies(path: Path) -> None:
         await chat.press("f9")
         await chat.until("Nothing is offered now")
         await chat.say("/diff")
-        await chat.until("holds no whole file that")
+        await chat.until("contains no whole file that")
 
 
 @piloted

@@ -43,7 +43,7 @@ async def test_switching_stops_the_reply_and_closes_the_old_pair(path: Path) -> 
         await chat.say("Q")
         await chat.until("one")
         await chat.ask("/model demo")
-        await chat.until("The reply was stopped to load demo. /continue has it go on.")
+        await chat.until("The reply was stopped to load demo. /continue continues it.")
         await chat.until("Slipstream · demo", "stopped")
         assert first.closed
         await chat.say("/model nothing")

@@ -8,6 +8,8 @@ import pytest
 
 from app.models import library, ollama, prospects
 from app.tui.dialogs import model_picker
+from runtime.loading import plain_speed
+from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import Pair, load_registry
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted
@@ -24,6 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(ollama, "SYSTEM_WIDE", tmp_path / "no ollama")
     monkeypatch.setattr(model_picker, "free_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(prospects, "all_memory", lambda: 8_000_000_000)
+    monkeypatch.setattr(plain_speed, "memo", lambda: ProfileCache("speeds", tmp_path))
     monkeypatch.setattr(model_picker, "this_machine", lambda: prospects.Machine(50e9))
     return tmp_path
 
@@ -95,7 +98,7 @@ async def test_what_is_no_model_is_refused_in_the_list(path: Path) -> None:
         await chat.press("ctrl+l")
         await chat.until("To fetch")
         await chat.type("nonsense")
-        await chat.until("Nothing is called so")
+        await chat.until("No model has this name")
         await chat.press("enter")
         await chat.until("There is no model 'nonsense'")
         await chat.press("escape")
@@ -128,7 +131,7 @@ async def test_with_another_model_here_it_offers_none(path: Path, home: Path) ->
 async def test_another_model_is_not_said_to_know_python_alone(path: Path, home: Path) -> None:
     placed(home / "elsewhere", "mine.gguf")
     async with opened(path, ScriptedEngine(), ScriptedEngine(), pair=DEMO) as chat:
-        await chat.until("Python's standard library alone")
+        await chat.until("knows only Python's standard library")
         await chat.ask(f"/model {home / 'elsewhere' / 'mine.gguf'}")
         await chat.until("mine.gguf is ready", "Ask something", gone="Python's standard library")
 
@@ -155,7 +158,7 @@ async def test_a_recently_used_file_is_found_in_the_list_by_its_name(path: Path,
         await chat.press("ctrl+l")
         await chat.until("To fetch")
         await chat.type(DEMO.target.name)
-        await chat.until("Used lately", "demo", gone="Nothing is called so")
+        await chat.until("Used lately", "demo", gone="No model has this name")
 
 
 def test_a_pair_of_the_registry_is_remembered_by_its_name_and_a_file_by_its_path(path: Path) -> None:

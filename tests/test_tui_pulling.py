@@ -81,7 +81,7 @@ async def test_a_template_is_kept_begun_with_told_and_removed(path: Path) -> Non
     async with opened(path) as chat:
         box = chat.app.screen.query_one("#prompt", PromptBox)
         await chat.say("/template review Review this code:\nbe strict.")
-        await chat.until("Kept.")
+        await chat.until("Saved.")
         await chat.say("/template review")
         await chat.pilot.pause()
         assert box.text == "Review this code:\nbe strict."

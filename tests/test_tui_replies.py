@@ -95,7 +95,7 @@ async def test_whoever_has_scrolled_up_is_told_of_the_reply(path: Path) -> None:
         await chat.say("Second")
         await chat.until("Second", "one")
         await chat.press("home")
-        await chat.until("▌ First", "The reply goes on below")
+        await chat.until("▌ First", "The reply continues below")
         engine_of(chat).go.set()
         await chat.until("The reply has ended below")
         await chat.press("end")
@@ -114,7 +114,7 @@ async def test_esc_waits_for_no_engine(path: Path) -> None:
         await chat.until("stopped", gone="Reading the prompt")
         await chat.press("ctrl+n")
         await chat.say("Q2")
-        await chat.until("Q2", "Reading the prompt", gone="still to come")
+        await chat.until("Q2", "Reading the prompt", gone="is being written")
         go.set()
         await chat.until("two")
 

@@ -160,7 +160,7 @@ async def test_the_palette_runs_commands(path: Path) -> None:
         await chat.type("graphs")
         await chat.until("Live graphs")
         await chat.press("enter")
-        await chat.until("The graphs come with the next reply")
+        await chat.until("The graphs appear with the next reply")
 
 
 @piloted

@@ -80,7 +80,7 @@ def test_what_follows_serve_is_a_port_or_a_path(words: str, port: int | None, pa
 
 
 def test_a_port_that_none_is_is_refused() -> None:
-    with pytest.raises(SettingsError, match="they go up to 65535"):
+    with pytest.raises(SettingsError, match="ports go up to 65535"):
         addresses_of("70000")
 
 
@@ -111,9 +111,9 @@ async def test_editors_are_answered_from_the_chats_model_until_it_is_switched_of
         await chat.ask("What does os.path.join do?")
         await chat.until("Join two or more", "serving: 1 answered")
         await chat.say(f"/serve {tmp_path / 'other.sock'}")
-        await chat.until("Editors are answered already")
+        await chat.until("Editor access is on already")
         await chat.say("/serve off")
-        await chat.until("answered no more", gone="serving:")
+        await chat.until("Editor access is off", gone="serving:")
         assert not place.exists()
 
 
@@ -139,4 +139,4 @@ async def test_a_switch_of_models_serves_the_new_one(tmp_path: Path, open_demo: 
         assert first.closed
         assert "Join two or more" in await asyncio.to_thread(say, place)
         await chat.say("/serve off")
-        await chat.until("answered no more", gone="serving:")
+        await chat.until("Editor access is off", gone="serving:")

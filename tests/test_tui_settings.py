@@ -106,7 +106,7 @@ async def test_each_value_is_listed_with_its_source_and_can_be_changed_there(pat
         )
         await chat.type("top_k")
         await chat.press("enter")
-        await chat.until("default takes it back")
+        await chat.until("default restores it")
         await chat.press("end", "backspace", "backspace")
         await chat.type("7")
         await chat.press("enter")
@@ -121,7 +121,7 @@ async def test_each_value_is_listed_with_its_source_and_can_be_changed_there(pat
         await chat.press("end", "backspace")
         await chat.type("x")
         await chat.press("enter")
-        await chat.until("'4x' is not a number that top_k can be", "top_k 40 Slipstream's default")
+        await chat.until("top_k must be a number, not '4x'", "top_k 40 Slipstream's default")
 
 
 @piloted

@@ -98,7 +98,7 @@ async def test_all_turns_may_go_and_none_during_a_reply(path: Path) -> None:
         await chat.say("Q")
         await chat.until("one")
         await chat.say("/delete-turn")
-        await chat.until("A reply is still to come.")
+        await chat.until("A reply is being written.")
         await chat.press("escape")
         await chat.idle()
         await chat.say("/delete-turn")
@@ -112,7 +112,7 @@ async def test_all_turns_may_go_and_none_during_a_reply(path: Path) -> None:
 async def test_a_key_continues_a_stopped_reply_and_is_named_until_then(path: Path) -> None:
     async with opened(path, ScriptedEngine("one [wait]two", "and the rest")) as chat:
         await chat.press("ctrl+s")
-        await chat.until("There is no reply that could go on now.")
+        await chat.until("There is no reply to continue.")
         await chat.say("Q")
         await chat.until("one")
         await chat.press("escape")

@@ -357,7 +357,7 @@ async def test_the_chat_speaks_with_another_server(ours: Running, tmp_path: Path
         await chat.ask("What does os.path.join do?")
         await chat.until("Join two or more pathname components", "tok/s", "of guesses right", "tokens/pass")
         await chat.press("f2")
-        await chat.until("draft tokens were accepted", "That is the other server's to say")
+        await chat.until("draft tokens were accepted", "The other server decides that")
         await chat.press("t")
         await chat.until("Nothing is decided here")
 
@@ -374,7 +374,7 @@ async def test_the_chat_says_that_it_waits_for_a_server_and_leaves_its_drafts_to
             is_loaded.set()
             await chat.until("is ready", gone="still loading")
             await chat.press("f2")
-            await chat.until("decides about drafts itself", "That is the other server's to say", gone="models pair")
+            await chat.until("decides about drafts itself", "The other server decides that", gone="models pair")
 
 
 @piloted

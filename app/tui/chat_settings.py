@@ -114,7 +114,7 @@ class ChatSettings:
             self.given = {each: value for each, value in self.given.items() if each != name}
             changed = {each: value for each, value in chosen.items() if each != name}
         value = self.values(pair, changed)[name]
-        where = "in all chats that say nothing else" if everywhere else "in this chat"
+        where = "in all chats without their own value" if everywhere else "in this chat"
         return changed, f"{name} is {'none' if value is None else value} {where} from now on."
 
 
@@ -169,7 +169,7 @@ def parse_number(name: str, word: str) -> float | None:
         return int(word) if name in WHOLE_NUMBERS else float(word)
     except ValueError:
         raise SettingsError(
-            f"'{word[:64]}' is not a number that {name} can be. For example: /set {name} {example(name)}"
+            f"{name} must be a number, not '{word[:64]}'. For example: /set {name} {example(name)}"
         ) from None
 
 

@@ -55,5 +55,5 @@ def meant(typed: str) -> str:
     close = get_close_matches(typed, list(by_word), n=2, cutoff=0.7)
     names = [each.name for each in matching(typed)[:2]] or [by_word[word] for word in close]
     if not names:
-        return "Nothing here is called anything like it: / alone lists what there is."
+        return "No command has a similar name: / alone lists them."
     return f"Did you mean {' or '.join(f'/{name}' for name in dict.fromkeys(names))}?"

@@ -65,5 +65,5 @@ def addresses_of(argument: str) -> Addresses:
     if not argument.isdecimal():
         return Addresses(HOST, None, Path(argument))
     if int(argument) > 65535:
-        raise SettingsError(f"{argument} is no port: they go up to 65535. For example: /serve {PORT}")
+        raise SettingsError(f"{argument} is not a port: ports go up to 65535. For example: /serve {PORT}")
     return Addresses(HOST, int(argument), None)

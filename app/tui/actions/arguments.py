@@ -37,7 +37,7 @@ def arguments_in(session: Session, chosen: Callable[[], Values]) -> Arguments:
         "system": prompts,
         "template": templates,
         "copy": partial(words, (Suggestion("code", "only its last code block"),)),
-        "serve": partial(words, (Suggestion("off", "answer editors no more"),)),
+        "serve": partial(words, (Suggestion("off", "end editor access"),)),
         "export": files,
     }
     return of
@@ -77,7 +77,7 @@ def settings(session: Session, chosen: Callable[[], Values], typed: str) -> Iter
         Suggestion(f"{everywhere}{name} ", f"{'none' if value is None else value} now", goes_on=True)
         for name, value in holds.items()
     ]
-    back = [Suggestion(f"{each.text}{UNSET}", "takes it back") for each in named if typed.startswith(each.text)]
+    back = [Suggestion(f"{each.text}{UNSET}", "restores it") for each in named if typed.startswith(each.text)]
     full = f"{everywhere}{WHEN_FULL} "
     back += [Suggestion(full + word, note) for word, note in POLICIES.items() if typed.startswith(full)]
     for_all = [] if everywhere else [Suggestion(f"{DEFAULT} ", "for all chats, not only this one", goes_on=True)]

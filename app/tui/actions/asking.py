@@ -25,11 +25,11 @@ async def ask(screen: ChatScreen, text: str, replaces: int | None = None) -> Non
     """Send the written text as a question, or in place of the message `replaces`; it waits if a reply is unfinished."""
     question = attach(text)
     if screen.session.engine is None and screen.host.coming is None:
-        screen.notify("No model is loaded, so nobody can answer. /model chooses one.", severity="warning")
+        screen.notify("No model is loaded. /model chooses one.", severity="warning")
         return
     is_early = screen.host.is_replying or screen.waiting is not None
     if is_early and replaces is not None:
-        screen.notify("A reply is still to come. Esc stops it.")
+        screen.notify("A reply is being written. Esc stops it.")
         return
     screen.prompt.remember()
     screen.prompt.begin()
@@ -81,11 +81,11 @@ def start_reply(screen: ChatScreen, message: StoredMessage) -> None:
 async def regenerate_message(screen: ChatScreen, message: int) -> None:
     """Answer that question again, or generate another reply in place of that one."""
     if screen.host.is_busy:
-        screen.notify("A reply or a model is still to come. Esc stops a reply.")
+        screen.notify("A reply is being written or a model loaded. Esc stops a reply.")
     elif screen.branch.rewind_for_reply(message):
         settings = screen.session.settings
         if settings.values(screen.session.pair, screen.branch.settings)["temperature"] == 0:
-            screen.notify("At temperature 0 the reply is the same again. /set temperature 0.8 makes others possible.")
+            screen.notify("At temperature 0 the reply would be the same. /set temperature 0.8 allows others.")
         await answer(screen)
 
 
@@ -99,7 +99,7 @@ def continue_reply(screen: ChatScreen, argument: str) -> None:
     """Continue the last reply where it stopped."""
     last = screen.branch.messages()[-1:]
     if screen.host.is_busy or not last or not may_go_on(last[0]):
-        screen.notify("There is no reply that could go on now.")
+        screen.notify("There is no reply to continue.")
     else:
         start_reply(screen, last[0])
 

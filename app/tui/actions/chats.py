@@ -61,7 +61,7 @@ async def open_or_reload(screen: ChatScreen, chat: int | None) -> None:
 def rename(screen: ChatScreen, argument: str) -> None:
     """Change the title of this chat."""
     if screen.branch.id is None:
-        screen.notify("Say something first: an empty chat is not kept.")
+        screen.notify("Ask something first: an empty chat is not kept.")
     elif argument:
         set_title(screen, screen.branch.id, argument)
     else:
@@ -89,12 +89,12 @@ def take_title(screen: ChatScreen, chat: int, before: str, title: str) -> None:
 def export(screen: ChatScreen, argument: str) -> None:
     """Write this chat to a file, with the numbers of its replies if requested."""
     if screen.branch.id is None:
-        raise SettingsError("There is nothing to export yet. Say something first.")
+        raise SettingsError("There is nothing to export yet. Ask something first.")
     screen.host.save()
     chat = screen.session.store.chat(screen.branch.id)
     with_numbers = argument.split()[:1] == [NUMBERS]
     if argument.startswith("--") and not with_numbers:
-        raise SettingsError(f"The only word of that kind is {NUMBERS}: /export {NUMBERS} chat.md")
+        raise SettingsError(f"The only option is {NUMBERS}: /export {NUMBERS} chat.md")
     name = argument.removeprefix(NUMBERS * with_numbers).strip()
     screen.notify(f"Written to {export_chat(chat, screen.branch.messages(), name, with_numbers)}", markup=False)
 

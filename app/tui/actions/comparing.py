@@ -30,7 +30,7 @@ def compare(screen: ChatScreen, argument: str) -> None:
         screen.notify(fault, severity="warning", markup=False)
     question = attach(question.strip())
     if screen.session.engine is None or screen.host.is_busy:
-        raise SettingsError("A reply or a model is still to come. Compare when it is there; Esc stops it.")
+        raise SettingsError("A reply is being written or a model loaded. Compare after that; Esc stops it.")
     if not question and not screen.branch.messages():
         raise SettingsError("There is no question yet. Ask one first, or name it: /compare model question")
     if name:

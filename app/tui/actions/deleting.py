@@ -28,7 +28,7 @@ def delete_last(screen: ChatScreen, argument: str) -> None:
 def ask_first(screen: ChatScreen, message: int) -> None:
     """Delete the turn of that message if the person confirms it. Raises SettingsError."""
     if screen.host.is_replying:
-        raise SettingsError("A reply is still to come. Esc stops it.")
+        raise SettingsError("A reply is being written. Esc stops it.")
     question = screen.branch.question_of(message)
 
     async def answered(is_wanted: bool | None) -> None:

@@ -28,7 +28,7 @@ KEPT, MOST = "edits", 8  # preference name of the edits that can be undone, and 
 def diff(screen: ChatScreen, argument: str) -> None:
     """Show the edit of a file in the last reply. Raises SettingsError."""
     if screen.host.is_replying:
-        raise SettingsError("The reply is still to come. What it changes in a file can be seen when it is there.")
+        raise SettingsError("The reply is being written. Its changes to a file can be seen when it ends.")
     show(screen, screen.branch.messages())
 
 
@@ -54,10 +54,10 @@ def why_none(messages: Sequence[StoredMessage]) -> str:
     """Return the reason why there is no edit."""
     facts = messages[-1].facts if messages else {}
     if facts.get(ACCEPTED):
-        return f"{' and '.join(facts[ACCEPTED])} is written already. /undo takes that back."
+        return f"{' and '.join(facts[ACCEPTED])} is written already. /undo restores it."
     if messages and messages[-1].role == "assistant" and "end" in facts:
         return "That reply did not end, so it is not a whole file. /continue continues it, Ctrl+G asks again."
-    return "That reply holds no whole file that was named with @. Ask for the complete file, with what is to change."
+    return "That reply contains no whole file that was named with @. Ask for the complete file with the change."
 
 
 def accept(screen: ChatScreen, message: int, edit: Edit) -> None:
@@ -65,7 +65,7 @@ def accept(screen: ChatScreen, message: int, edit: Edit) -> None:
     store, done = screen.session.store, change_file(Path(edit.path), edit.before, edit.after)
     keep(store, [*kept(store), (message, edit.path, done)])
     set_accepted(screen, message, edit.path, is_accepted=True)
-    screen.notify(f"{edit.path} is written. /undo takes it back.", markup=False)
+    screen.notify(f"{edit.path} is written. /undo restores it.", markup=False)
     screen.session.note(f"{done.path} was written as a reply has it")
 
 
@@ -73,7 +73,7 @@ def undo(screen: ChatScreen, argument: str) -> None:
     """Undo the edit that was accepted last. Raises SettingsError."""
     store = screen.session.store
     if not (edits := kept(store)):
-        raise SettingsError("No edit of a file was accepted, so there is none to take back. /edit changes a question.")
+        raise SettingsError("No edit of a file was accepted, so there is nothing to undo. /edit changes a question.")
     *rest, (message, path, done) = edits
     take_back(done)
     keep(store, rest)

@@ -80,9 +80,9 @@ def first_steps() -> Sequence[Offer]:
     picked = by_size({each.name: each.size for each in to_talk_to}, all_memory())
     described = {each.name: f"{each.name}, {each.size / 1e9:.1f} GB: {each.pair.description}" for each in to_talk_to}
     return [
-        Offer("This model knows Python's standard library alone (Shift+Tab, Enter):"),
+        Offer("This model knows only Python's standard library (Shift+Tab, Enter):"),
         *(Offer(f"  {question}", question) for question in QUESTIONS),
-        Offer("To talk of anything, fetch a model that fits your memory:"),
+        Offer("For other topics, download a model that fits your memory:"),
         *(Offer(f"↓ {described[name]}", f"/model {name}") for name in picked),
         ALL_MODELS,
     ]

@@ -17,7 +17,7 @@ from runtime.core.backend import SERVERS
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
-PLAIN = "This model has no chat template. It gets plain turns (User:, Assistant:) and may answer as it likes."
+PLAIN = "This model has no chat template. It gets plain turns (User:, Assistant:), and no format is enforced."
 NUMBERS = 0.25  # seconds between two updates of the numbers during a reply
 
 

@@ -72,7 +72,7 @@ def load(screen: ChatScreen, pair: Pair) -> None:
     if screen.host.is_replying:
         screen.host.cancel()
         screen.waiting = partial(load, pair=pair)
-        screen.notify(f"The reply was stopped to load {pair.name}. /continue has it go on.", markup=False)
+        screen.notify(f"The reply was stopped to load {pair.name}. /continue continues it.", markup=False)
         return
     screen.host.load(pair)
     screen.status.show_sentence("")

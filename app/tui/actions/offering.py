@@ -95,7 +95,7 @@ def offered(screen: ChatScreen) -> Offered | None:
         return Offered(f"The reply edits {paths}. {key} shows the changes; the file is written if you say so.", "diff")
     if len(messages) > 1 and messages[-1].facts.get("model") == BUNDLED and is_foreign(messages[-2].content):
         return Offered(
-            f"{BUNDLED} knows Python's standard library alone, and this question names no module of it: "
+            f"{BUNDLED} knows only Python's standard library, and this question names no module of it: "
             f"the answer may be nonsense. {key} lists models to talk to.",
             "model",
         )

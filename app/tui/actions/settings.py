@@ -62,7 +62,7 @@ def change(screen: ChatScreen, name: str) -> None:
         show_at(screen, name)
 
     value = next(row.value for row in rows(screen) if row.name == name)
-    hint = f"\n{NONE} removes it" if name == SYSTEM else f"\n{UNSET} takes it back"
+    hint = f"\n{NONE} removes it" if name == SYSTEM else f"\n{UNSET} restores it"
     screen.app.push_screen(TextDialog(name, "" if value == NONE else value, hint), written)
 
 
@@ -110,7 +110,7 @@ def set_here(screen: ChatScreen, text: str | None) -> None:
     if text is not None:
         screen.branch.set_system(text)
         screen.show_title()
-        screen.notify("The system prompt holds from the next reply on." if text else "This chat has no system prompt.")
+        screen.notify("The system prompt applies from now on." if text else "This chat has no system prompt.")
 
 
 def set_for_all(screen: ChatScreen, text: str) -> None:

@@ -54,7 +54,7 @@ def history(screen: ChatScreen, argument: str) -> None:
         if text is not None:
             screen.prompt.begin(text)
 
-    screen.app.push_screen(PickDialog("What you said before", find), begin)
+    screen.app.push_screen(PickDialog("Your earlier questions", find), begin)
 
 
 def editor(screen: ChatScreen, argument: str) -> None:

@@ -100,7 +100,7 @@ def opened_whole(opened: Callable[[Report], SharedEngine], report: Report) -> Sh
     engine = opened(report)
     if engine.facts.is_short:
         engine.close()
-        raise NoMemoryError("Memory does not suffice for two models.")
+        raise NoMemoryError("There is not enough memory for two models.")
     return engine
 
 

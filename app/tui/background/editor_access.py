@@ -45,13 +45,13 @@ class EditorAccess(Widget):
             self.notify(str(error), severity="error", markup=False)
         if self.session.serving is not None:
             self.session.note(f"answering at {self.session.serving.places}")
-            self.notify(f"Editors are answered at {self.session.serving.places}", markup=False)
+            self.notify(f"Editor access is on at {self.session.serving.places}", markup=False)
         self.count()
 
     def start_at(self, argument: str) -> None:
         """Answer editors at a port or a socket from now on, also with other pairs. Raises SettingsError."""
         if self.session.serving is not None:
-            raise SettingsError("Editors are answered already. /serve off ends it.")
+            raise SettingsError("Editor access is on already. /serve off ends it.")
         from app.server.command import ServerSettings  # slow to import, and seldom needed
         from app.tui.serving import addresses_of
 
@@ -68,7 +68,7 @@ class EditorAccess(Widget):
 
     async def _stop(self) -> None:
         await asyncio.to_thread(self.session.stop_serving)
-        self.notify("Editors are answered no more.")
+        self.notify("Editor access is off.")
 
     def count(self) -> None:
         """Post the number of requests if it has changed."""

@@ -251,10 +251,10 @@ def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, An
     n_ctx, facts = reply.engine.facts.n_ctx, out_of_room(reply)
     letters = [len(each.content) for each in reply.request.prompt]
     if NO_ROOM in facts and letters[-1] / sum(letters) * n_prompt < n_ctx:  # the question alone fits into the context
-        return facts, f"The context is full: the chat has {n_prompt} tokens or more, and it holds {n_ctx}."
+        return facts, f"The context is full: the chat has {n_prompt} tokens or more, and it has room for {n_ctx}."
     if reply.pieces:
         return {"end": facts["end"]}, (
-            f"The reply cannot go on: with its question it has {n_prompt} tokens, and the context holds {n_ctx}. Ask "
+            f"The reply cannot continue: with its question it has {n_prompt} tokens, the context {n_ctx}. Ask "
             "something else."
         )
     return {"end": "left out: the question is too long", TOO_LONG: True}, (

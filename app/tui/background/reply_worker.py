@@ -81,7 +81,7 @@ def tend_engine(engine: SharedEngine, session: Session, post: Post) -> None:
     except SlipstreamError:  # it is being closed, or was lost: the next reply reports that
         return
     if engine.given_up != before:
-        session.note(engine.given_up or "what was given up for want of memory is back")
+        session.note(engine.given_up or "what was disabled for lack of memory is back")
         post(MemoryChanged())
 
 

@@ -28,6 +28,6 @@ def write_in_editor(app: App[None], text: str) -> str:
             ) from error
         except SuspendNotSupported as error:
             raise SettingsError(
-                "This terminal cannot be lent to an editor. Write here; Ctrl+J begins a line."
+                "This terminal cannot run an editor. Write here; Ctrl+J starts a line."
             ) from error
         return path.read_text(encoding="utf8", errors="replace").rstrip("\n")

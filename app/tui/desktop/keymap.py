@@ -25,7 +25,7 @@ def read_keymap(path: Path, known: list[str]) -> dict[str, str]:
         raise SettingsError(f"{path}: 'keys' must be a table, such as [keys].")
     for name, value in keys.items():
         if name not in known:
-            raise SettingsError(f"{path}: there is nothing called '{name}' to press a key for. {nearest(name, known)}")
+            raise SettingsError(f"{path}: there is no action '{name}'. {nearest(name, known)}")
         if not isinstance(value, str) or not value.strip():
             raise SettingsError(f"{path}: '{name}' must be a key such as \"ctrl+t\", or several separated by commas.")
     return keys

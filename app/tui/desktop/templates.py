@@ -32,7 +32,7 @@ def read_template(name: str) -> str:
     """Return the text of a template. Raises SettingsError naming the nearest one."""
     if name not in (known := names()):
         raise SettingsError(
-            f"There is no template '{name[:64]}'. {nearest(name, known) if known else 'Keep one: /template name text'}"
+            f"There is no template '{name[:64]}'. {nearest(name, known) if known else 'Save one: /template name text'}"
         )
     try:
         return (folder() / f"{name}.md").read_text(encoding="utf8").strip()
@@ -58,4 +58,4 @@ def keep_template(name: str, text: str) -> str:
         path.write_text(text + "\n", encoding="utf8")
     except OSError as error:
         raise SettingsError(f"{path} cannot be written ({error.strerror}). Make its folder writable.") from error
-    return f"Kept. /template {name} begins with it, /system @{name} tells it to the model."
+    return f"Saved. /template {name} begins with it, /system @{name} gives it to the model."

@@ -204,7 +204,7 @@ class CompareScreen(Screen[KeptReply | None]):
         if self._sides[at].is_done:
             self.dismiss(self._sides[at].kept())
         else:
-            self.notify("There is no reply yet that could be kept.")
+            self.notify("There is no reply to keep yet.")
 
     def action_leave(self) -> None:
         """Return no reply."""
@@ -219,4 +219,4 @@ def outcome(sides: Sequence[Side]) -> str:
     times = fast.speed / slow.speed
     if times <= ALIKE:
         return "Both write about as fast"
-    return f"{clean(fast.contestant.name)} writes {times:.1f} times as many letters a second"
+    return f"{clean(fast.contestant.name)} is {times:.1f} times as fast"

@@ -16,7 +16,7 @@ from app.tui.pieces import clean
 
 COLORS = {"+": "$text-success", "-": "$text-error", "@": "$text-primary"}
 HINT = "Enter writes the file · Esc leaves it as it is"
-LEAVES_OUT = "The reply seems to leave parts of the file out: look at what goes before you write it."
+LEAVES_OUT = "The reply seems to leave out parts of the file: check the removed lines before you write it."
 
 
 class DiffScreen(ModalScreen[bool]):

@@ -14,7 +14,7 @@ WRITING = """
 While writing
   Enter        send
   Ctrl+J       new line (Shift+Enter too, where the terminal can)
-  Up, Down     what you said before
+  Up, Down     your earlier questions
   /  @         list commands, or files; Up and Down choose, Tab completes
   F9           take what the line above the prompt offers
   Esc          close that list; take back what waits to be sent; stop the reply

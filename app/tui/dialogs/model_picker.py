@@ -23,9 +23,9 @@ from app.tui.pieces import clean
 from app.tui.presets import PICKED, Preset
 from runtime.models.registry import Pair
 
-HINT = " · Tab completes a path\n↓ is fetched first. ~ is without what drafts add."
+HINT = " · Tab completes a path\n↓ is downloaded first. ~ is an estimate without drafting."
 PLACEHOLDER = "Type to search, or the path of a GGUF file, or hf:owner/repo"
-NOTHING = "Nothing is called so. A file's path or hf:owner/repo works, too."
+NOTHING = "No model has this name. A file's path or hf:owner/repo works, too."
 NAME, SIZE, FIT, SPEED = 26, 9, 10, 12  # columns
 CACHED = 2**26  # bytes of weights; up to this size they may fit into the processor's caches, so no speed is estimated
 ANYWHERE = ("/", "~", "./", "../")  # beginnings of a path

@@ -83,13 +83,13 @@ def why_so_few(stats: Stats, explanation: Explanation, engine: SharedEngine | No
 def faster_still(stats: Stats, explanation: Explanation, engine: SharedEngine | None, search: SearchState) -> str:
     """Return a sentence on what would help, the surest first."""
     if is_upstream(stats, engine):
-        return "That is the other server's to say."
+        return "The other server decides that."
     if engine is not None and engine.given_up:
         return f"More free memory would make it faster{'' if engine.pair.draft else f': {engine.given_up}'}."
     if stats.held_up >= DISTURBED:
         return "It would be faster without the other programs that compute at the same time."
     if explanation.fixed_k is not None:
-        return "Without --fixed-k the number of guesses would be chosen by what pays."
+        return "Without --fixed-k the number of guesses is chosen by measurement."
     may_search = not search.sentence and (engine is None or engine.facts.can_draft)
     return other_guesses(stats, explanation, may_search) or cheaper_passes(explanation)
 
@@ -99,7 +99,7 @@ def other_guesses(stats: Stats, explanation: Explanation, may_search: bool) -> s
     if may_search and all(each.is_model_free for each in explanation.drafters):
         return "A small model that guesses would help: `slipstream models pair` finds the one that pays here."
     if (right := acceptance(stats)) is not None and right < OFTEN:
-        return "Text that is easier to guess is faster: lists, code, and edits of what the chat has said already."
+        return "Text that is easier to guess is faster: lists, code, and edits of earlier text in the chat."
     return ""
 
 
@@ -111,7 +111,7 @@ def cheaper_passes(explanation: Explanation) -> str:
             f"Checking {SEVERAL} tokens takes {cost:.1f} times as long as 1 on this machine: where that is cheaper, as "
             "on a graphics card, it would be faster."
         )
-    return "A smaller model or a stronger quantization would help most; the guesses do about what they can."
+    return "A smaller model or a stronger quantization would help most; the guesses already bring about all they can."
 
 
 def picture(stats: Stats) -> Content:

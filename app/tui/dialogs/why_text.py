@@ -42,12 +42,12 @@ def decision(explanation: Explanation) -> Section:
     """Return the controller's current choice, and the reason."""
     plain = explanation.plain_per_second
     if explanation.fixed_k is not None:
-        text = f"You asked for {explanation.fixed_k} draft tokens always, so nothing is decided here."
+        text = f"You set {explanation.fixed_k} draft tokens always, so nothing is decided here."
     elif explanation.chosen is not None:
         most = max(max(each.tokens) for each in explanation.drafters)  # a plain pass takes no longer than a wider one
         rate = min(explanation.rate, most * plain)
         promised = f"about {rate:.0f} tok/s, {rate / plain:.2f} times the {plain:.0f} of plain decode"
-        text = f"The drafter '{explanation.chosen}' guesses ahead where it is sure, because that promises {promised}."
+        text = f"The drafter '{explanation.chosen}' drafts where it is confident, expecting {promised}."
     else:
         text = f"Plain decode, {plain:.0f} tok/s: {explanation.why_plain}."
     if explanation.n_together > 1:
@@ -95,7 +95,7 @@ def promises(explanation: Explanation) -> Section:
         "used."
     )
     return Section(
-        "What each drafter promises, in tok/s by K",
+        "Expected tok/s of each drafter by K",
         text,
         "\n".join([head, *rows]) if drafters else "No drafter is switched on.",
     )
@@ -173,5 +173,5 @@ def state(drafter: DrafterFacts) -> str:
     if drafter.expected_gain > 0:
         return f"promises {drafter.expected_gain:.2f} more tokens a pass; {seen}"
     if drafter.is_model_free:
-        return f"costs nothing to ask, brought nothing lately; {seen}"
+        return f"costs nothing, brought nothing recently; {seen}"
     return f"parked, tried again in {max(0, drafter.n_wait - drafter.n_waited)} passes; {seen}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.widgets import Static
 
-COMES, HAS_ENDED = "▾ The reply goes on below. End shows it.", "▾ The reply has ended below. End shows it."
+COMES, HAS_ENDED = "▾ The reply continues below. End shows it.", "▾ The reply has ended below. End shows it."
 
 
 class BelowLine(Static):

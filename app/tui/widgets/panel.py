@@ -41,7 +41,7 @@ class SidePanel(Vertical):
         """Why there is nothing to draw, in a sentence; "" if there is something."""
         if is_elsewhere(self._stats):
             return "There are no graphs: another server runs the model and does not report its passes."
-        return "" if self._stats.steps else "The graphs come with the next reply."
+        return "" if self._stats.steps else "The graphs appear with the next reply."
 
     def show(self, stats: Stats) -> None:
         """Show the passes up to now, as soon as the panel is visible; without any it takes no room."""

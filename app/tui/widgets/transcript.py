@@ -21,7 +21,7 @@ from app.tui.widgets.shown_part import ShownPart
 from runtime.speculative.control.explain import Pass
 
 WELCOME = (
-    "Ask something. Enter sends, Ctrl+J begins a line, F1 shows every key.\nA / begins a command, an @ attaches a file."
+    "Ask something. Enter sends, Ctrl+J starts a line, F1 shows every key.\nA / starts a command, an @ attaches a file."
 )
 
 
