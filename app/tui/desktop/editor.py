@@ -27,7 +27,5 @@ def write_in_editor(app: App[None], text: str) -> str:
                 f"The editor '{command}' cannot be run ({error}). Set EDITOR to one that can."
             ) from error
         except SuspendNotSupported as error:
-            raise SettingsError(
-                "This terminal cannot run an editor. Write here; Ctrl+J starts a line."
-            ) from error
+            raise SettingsError("This terminal cannot run an editor. Write here; Ctrl+J starts a line.") from error
         return path.read_text(encoding="utf8", errors="replace").rstrip("\n")
