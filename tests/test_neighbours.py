@@ -9,7 +9,7 @@ import pytest
 
 from bench.instruments.processes import busy_core
 from runtime.loading import neighbours
-from runtime.loading.neighbours import LONGEST, WINDOW, Neighbours
+from runtime.loading.neighbours import MAX_WAIT, WINDOW, Neighbours
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_passes_are_timed_when_parts_of_slipstream_have_loaded(
     left[:] = [0.9] * 1000
     look_away(1.0)
     watched.wait_for_family()  # not for ever
-    assert 1000 - len(left) == pytest.approx(1 + LONGEST / WINDOW, abs=2)
+    assert 1000 - len(left) == pytest.approx(1 + MAX_WAIT / WINDOW, abs=2)
 
 
 def test_a_process_that_computes_is_seen() -> None:

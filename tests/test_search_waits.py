@@ -22,7 +22,7 @@ def test_it_waits_while_it_would_disturb_somebody_and_gives_way_to_who_comes_bac
     target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draft_search, "IDLE", 0.01)
-    monkeypatch.setattr(draft_search, "LOOK", 0.01)
+    monkeypatch.setattr(draft_search, "CHECK_SECONDS", 0.01)
     is_there, looks = [True], list[bool]()
     search = Search(target, str, disturbs=lambda: looks.append(True) or is_there[0])
     search.wait()
@@ -45,7 +45,7 @@ def test_a_model_that_is_opened_for_a_comparison_searches_nothing(
     target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draft_search, "IDLE", 0.01)
-    monkeypatch.setattr(draft_search, "LOOK", 0.01)
+    monkeypatch.setattr(draft_search, "CHECK_SECONDS", 0.01)
     looks = list[bool]()
     monkeypatch.setattr(seeking, "always", lambda: looks.append(True) or True)
     open_engine = opener("auto", say=str)

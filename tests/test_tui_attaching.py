@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.chats.store import Store
-from app.tui.desktop.attach import MAX_BYTES, attach, unattached, without_attached
+from app.tui.desktop.attach import MAX_FILE, attach, unattached, without_attached
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import ChatPilot, chats_path, engine_of, opened, piloted
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_attached_is_named_with_its_fault(
     Path("src").mkdir()
     Path("good.py").write_text("@no.such\ndef f(): ...\n")
     Path("bad").write_bytes(b"\xff")
-    Path("large").write_bytes(b"x" * (MAX_BYTES + 1))
+    Path("large").write_bytes(b"x" * (MAX_FILE + 1))
     assert unattached(text) == fault
     assert unattached(attach(f"{text} @good.py")) == fault
 

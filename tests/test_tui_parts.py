@@ -15,7 +15,7 @@ import pytest
 from app.reasoning import split_reasoning
 from app.tui.actions.dispatch import HANDLERS
 from app.tui.app import known_ids
-from app.tui.background.pace import FIRST, LONGEST, PAUSE, SHARE, Pace
+from app.tui.background.pace import FIRST, MAX_INTERVAL, PAUSE, SHARE, Pace
 from app.tui.background.reply_worker import talk_of
 from app.tui.command_search import parse
 from app.tui.commands import COMMANDS
@@ -288,4 +288,4 @@ def test_drawing_waits_until_it_is_a_small_share_of_the_time(monkeypatch: pytest
     assert looks.pause() == FIRST
     assert looks.pause() == PAUSE
     assert looks.pause() == pytest.approx(0.02 / SHARE)
-    assert looks.pause() == LONGEST
+    assert looks.pause() == MAX_INTERVAL

@@ -272,7 +272,7 @@ def test_whatever_is_wrong_is_one_sentence_that_names_the_server(name: str) -> N
 def test_a_server_that_loads_its_model_is_waited_for_as_long_as_that_is_wanted(
     error: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "PAUSE", server.LOOK)
+    monkeypatch.setattr(server, "PAUSE", server.POLL_SECONDS)
     n_loading = itertools.count()
     loading, loaded = as_json({"error": error}, 503), models("m", **LLAMA)
     with elsewhere({"/v1/models": lambda: loading if next(n_loading) < 2 else loaded()}) as here:

@@ -15,4 +15,4 @@ def large(n: int) -> str:
 
 def rate(per_second: float) -> str:
     """Return a number of tokens per second as text, rounded as an estimate."""
-    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"
+    return f"{per_second:,.0f}" if per_second >= 9.95 else f"{per_second:.1f}"

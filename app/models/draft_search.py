@@ -25,7 +25,7 @@ from runtime.tools.paired import is_settled
 
 IDLE = 30.0  # seconds without a reply after which the search begins
 OPT_OUT = "SLIPSTREAM_NO_SEARCH"  # environment variable that disables automatic searches
-LOOK = 5.0  # seconds between two looks at whether the search disturbs somebody
+CHECK_SECONDS = 5.0  # seconds between two looks at whether the search disturbs somebody
 Say = Callable[[str], object]
 Disturbs = Callable[[], bool]  # whether a search would disturb somebody now; called in other threads
 
@@ -97,7 +97,7 @@ class Search:
             elif self._process is None:
                 self._begin()
             if is_disturbing or (self._process is not None and self._process.poll() is None):
-                self._set_timer(LOOK)
+                self._set_timer(CHECK_SECONDS)
 
     def _begin(self) -> None:
         """Start the process if there is anything to try. Errors are ignored, since no reply depends on it."""

@@ -31,7 +31,7 @@ class Prospect:
     needed: int = 0  # bytes of memory; 0 = not known
     without_draft: int = 0
     read: int = 0  # bytes read for each token; 0 = not known
-    n_layers: int = 0  # 0 = not known
+    n_layers: int = 28  # where the file is not here, those that models of 0.1 to 8 billion parameters have
     step_seconds: float = 0.0  # of plain decode, measured here; 0.0 = not yet
     refusal: str = ""  # why it cannot be loaded
     kind: str = ""  # its name and size

@@ -21,7 +21,7 @@ import uvicorn
 from app.server import request_log
 from app.server.application import application
 from app.server.connections import AddressedConnection
-from app.server.policy import USUAL, ServerPolicy
+from app.server.policy import DEFAULT_POLICY, ServerPolicy
 from app.server.request_body import MIB
 from app.server.request_log import RequestLog
 from app.server.sockets import OLLAMA_PORT, Addresses, check, listening
@@ -45,7 +45,7 @@ class ServerSettings:
     max_active: int = 3  # concurrent long tasks, such as chats; a short one goes before them
     allow_origins: tuple[str, ...] = ()  # apps and pages that are admitted without a key
     quiet: bool = False  # no line for each request
-    policy: ServerPolicy = USUAL
+    policy: ServerPolicy = DEFAULT_POLICY
     drain: float = 0.0  # seconds that running replies may continue after a shutdown signal
     slot_folder: Path | None = None  # where clients may save conversations
     verbose: bool = False  # whether log lines include changes to the conversation

@@ -20,7 +20,7 @@ class ServerPolicy:
     max_tokens: int | None = None  # of a reply, whatever the request sets; None: up to the context
 
 
-USUAL = ServerPolicy()
+DEFAULT_POLICY = ServerPolicy()
 
 
 def served_names(name: str, aliases: Sequence[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from time import perf_counter, time
 
 from app.server.errors import ApiError, as_api_error
 from app.server.metrics import Totals
-from app.server.policy import USUAL, ServerPolicy
+from app.server.policy import DEFAULT_POLICY, ServerPolicy
 from app.server.scheduled_task import ScheduledTask
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Chunk, Engine
@@ -36,7 +36,7 @@ class Worker:
         on_loaded: Callable[[], None],
         on_failed: Callable[[Exception], None],
         max_active: int = 1,
-        policy: ServerPolicy = USUAL,
+        policy: ServerPolicy = DEFAULT_POLICY,
     ) -> None:
         self.policy, self._numbers = policy, count()
         self.totals, self.created_at = Totals(), int(time())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from runtime.backends.vocab import Vocab
 
 NO_TEXT = b"\xff"  # llguidance: prefix of the name of a token that no text spells
-USUAL = 64  # bytes of text of most tokens; longer ones take two calls
+TYPICAL_BYTES = 64  # bytes of text of most tokens; longer ones take two calls
 
 
 def grammar_tokenizer(vocab: Vocab) -> LLTokenizer:
@@ -40,8 +40,8 @@ def grammar_tokenizer(vocab: Vocab) -> LLTokenizer:
 
 def texts(vocab: Vocab) -> list[bytes]:
     """Return `vocab.pieces` of all tokens, in a third of the time."""
-    read, handle, buffer = lib.llama_token_to_piece, vocab.handle, ctypes.create_string_buffer(USUAL)
-    sizes = ((token, read(handle, token, buffer, USUAL, 0, False)) for token in range(vocab.n_vocab))
+    read, handle, buffer = lib.llama_token_to_piece, vocab.handle, ctypes.create_string_buffer(TYPICAL_BYTES)
+    sizes = ((token, read(handle, token, buffer, TYPICAL_BYTES, 0, False)) for token in range(vocab.n_vocab))
     return [buffer.raw[:n] if n >= 0 else vocab.pieces[token] for token, n in sizes]
 
 

@@ -15,7 +15,7 @@ from runtime.core.draft import Draft, Tokens
 from runtime.core.drafter import Budget
 from runtime.drafters.replacements import BEFORE, CONFIRMED, Replacements, SourcePlace
 
-LONGEST = 8  # most tokens of a match used for realignment, and of a replacement
+MAX_MATCH = 8  # most tokens of a match used for realignment, and of a replacement
 REACH = 8  # a match one token longer may be this many times as far away
 TRUSTED = 4  # aligned tokens after which the position is taken as certain
 LEAP = 64  # most new tokens per call that are aligned one by one; more come, for example, from other drafters' turns
@@ -88,7 +88,7 @@ class Follower:
         new = context[self._n_left : len(context) - n_same]
         if self._place.at - n_same < self._left or len(context) - n_same < self._n_left:
             return
-        if max(len(old), len(new)) <= LONGEST:
+        if max(len(old), len(new)) <= MAX_MATCH:
             before = self._source[max(0, self._left - BEFORE) : self._left].tolist()
             self.replacements.learn((*before, *old.tolist()), (*before, *new.tolist()))
             self.replacements.learn(tuple(old.tolist()), tuple(new.tolist()))
@@ -97,7 +97,7 @@ class Follower:
         """Set the position to the best match of the end of `context`, by length and distance from the expected one."""
         self.n_in_step, best = 0, 1.0
         places = np.flatnonzero(self._source == context[-1]) + 1
-        for length in range(1, min(LONGEST, len(context)) + 1):
+        for length in range(1, min(MAX_MATCH, len(context)) + 1):
             if length > 1:
                 places = places[places >= length]
                 places = places[self._source[places - length] == context[-length]]

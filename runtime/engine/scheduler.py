@@ -18,7 +18,7 @@ from runtime.speculative.step import Widths
 
 TURN = 10  # length of a turn, in multiples of the time of switching between sequences
 MAX_READ = 384  # most prompt tokens of one pass
-OLDEST_FIRST_EVERY = 4  # passes with prompts; in the others the prompt with the fewest tokens left is first
+OLDEST_FIRST_EVERY = 4  # one in this many passes with prompts begins with the oldest, others with the least unread
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Batch:
 
     @property
     def sequences(self) -> list[Sequence]:
-        """Its sequences, those that decode first."""
+        """Its sequences: first those that decode, then those that only read."""
         return [each for each, _ in (*self.decoding, *self.reading)]
 
     @property
@@ -82,8 +82,8 @@ class Scheduler:
             self._rotation.record(done[0], self.sequences, seconds)
 
     def _record_progress(self, batch: Batch) -> None:
-        """Record the prefill progress of a batch. A restored sequence lets others continue once it got further than
-        before; otherwise two sequences that evict each other would read forever.
+        """Record the prefill progress of a batch. A sequence that reads evicted tokens again runs alone until it is
+        further than before, because two sequences that evict each other would otherwise read forever.
         """
         for each, end in batch.reading:
             if each is self._rereading and end > each.n_read:
@@ -156,8 +156,8 @@ class Scheduler:
         return self._with_prompts(decoding, reading, unread) or self._single(reading[0])
 
     def _has_own_cache(self, sequence: Sequence) -> bool:
-        """Return whether a sequence may decode together with others. Where width changes rounding, it needs its own
-        pass first: until then its cached tokens may belong to another sequence, which can drop them.
+        """Return whether a sequence may decode together with others. Where width changes rounding, its first pass
+        is its own: until then its cached tokens may belong to another sequence, which can drop them.
         """
         return self._exact_rows == sys.maxsize or not sequence.is_reading
 
@@ -168,8 +168,8 @@ class Scheduler:
         return sorted(unread, key=unread.__getitem__)
 
     def _decode_batch(self, decoding: list[Sequence]) -> Batch:
-        """Return a batch of sequences that decode together: as many as maximize tokens per second, keep each other's
-        texts exact, and fit into the cache.
+        """Return a batch of sequences that decode together. Their number maximizes tokens per second, within the limits
+        of exact rounding and of the cache.
         """
         n = self._decoder.controller.n_worth(len(decoding)) if len(decoding) > 1 else 1
         found = self._within_exact_rows(decoding[:n])
@@ -198,8 +198,8 @@ class Scheduler:
     def _with_prompts(
         self, decoding: list[Sequence], reading: list[Sequence], unread: dict[Sequence, int]
     ) -> Batch | None:
-        """Return a batch that also reads prompts, as many tokens as the decoding sequences can wait for; None if no
-        prompt fits. Occasionally it only reads, so that prefill and decoding can be timed separately.
+        """Return a batch that also reads prompts, at most as many tokens as the decoding sequences can wait for; None
+        if no prompt fits. Occasionally it only reads, so that prefill and decoding can be timed separately.
         """
         joint = self._decoder.controller.passes.joint
         apart = bool(decoding) and joint.is_blurred
@@ -226,7 +226,7 @@ class Scheduler:
 
 
 def is_well_under_way(sequence: Sequence) -> bool:
-    """Return whether a sequence has generated tokens in passes other than that of its prompt. Until then it waits for
-    prompts that arrived at the same time, because prompts are read fastest together.
+    """Return whether a sequence has generated tokens, except one in its prompt's pass while it was alone. Until then it
+    waits for prompts that arrived at the same time, because prompts are read fastest together.
     """
     return sequence.buffer.n_reply > sequence.n_early

@@ -17,7 +17,7 @@ from runtime.speculative.control.tuning import TUNING
 
 BUDGET = 1.5  # seconds for all measurements of a model
 FAR_BUDGET, FAR_PASSES = 6.0, 50  # minimum seconds and plain passes, where each pass goes over a network
-MOST_THREADS, LONGEST = 4096, 3600.0  # plausible limits of threads and of the seconds of a pass
+MAX_THREADS, MAX_PASS_SECONDS = 4096, 3600.0  # plausible limits of threads and of the seconds of a pass
 HOLDS = 0.75, 1.33  # ratios to the cached time within which a plain pass is unchanged
 
 
@@ -83,10 +83,10 @@ def calibrate(
 def remembered(cache: ProfileCache) -> Calibration | None:
     """Return the last calibration from the cache, if it can be read and is plausible."""
     found = cache.read_as(Calibration)
-    if found is None or min(found.one, found.many) < 1 or max(found.one, found.many) > MOST_THREADS:
+    if found is None or min(found.one, found.many) < 1 or max(found.one, found.many) > MAX_THREADS:
         return None
     widths, seconds = found.pass_seconds.keys(), found.pass_seconds.values()
-    may_be = min(widths, default=0) == 1 and min(seconds) > 0 and 0 <= found.after <= max(seconds) < LONGEST
+    may_be = min(widths, default=0) == 1 and min(seconds) > 0 and 0 <= found.after <= max(seconds) < MAX_PASS_SECONDS
     return found if may_be else None
 
 

@@ -16,7 +16,7 @@ import psutil
 # is out of date
 WINDOW, STALE = 0.06, 5.0
 # Share of a core that our other processes may use while passes are timed; the longest wait for that in seconds
-CALM, LONGEST = 0.3, 2.0
+CALM, MAX_WAIT = 0.3, 2.0
 # The counters of a core's work for any process. Those of low priority ("nice") are included, because they yield only
 # within their own session
 TAKEN = "user", "nice", "system", "irq", "softirq", "steal"
@@ -73,8 +73,8 @@ class Neighbours:
         return max(0.0, seen.taken - seen.own) / seen.time if seen.time <= STALE else None
 
     def wait_for_family(self) -> None:
-        """Wait up to LONGEST seconds until our other processes, which load at the same time, leave the cores idle."""
-        end = time.perf_counter() + LONGEST
+        """Wait up to MAX_WAIT seconds until our other processes, which load at the same time, leave the cores idle."""
+        end = time.perf_counter() + MAX_WAIT
         while not self._is_family_calm() and time.perf_counter() < end:
             time.sleep(WINDOW)
 

@@ -34,7 +34,7 @@ from runtime.models.heads import TRIED_WITH, is_tried
 
 REFUSED = 20  # exit code after printing what is wrong
 ELSEWHERE = 1, -9  # exit codes of an error in Python, and of a process that the system ended for lack of memory
-MAX_SECONDS, LOOK = 120.0, 0.05  # seconds: time limit, and interval between checks
+MAX_SECONDS, POLL_SECONDS = 120.0, 0.05  # seconds: time limit, and interval between checks
 N_CTX, N_ROWS, N_BATCH = 256, 5, 64
 TEXT: Tokens = np.arange(5, 21, dtype=np.int32)
 
@@ -105,7 +105,7 @@ def wait(process: subprocess.Popen[str], target: Path, head: Path | None, on_pro
             raise KeyboardInterrupt
         if time.monotonic() > deadline:
             raise HeadError(f"{described(target, head)} took more than {MAX_SECONDS:.0f} seconds")
-        time.sleep(LOOK)
+        time.sleep(POLL_SECONDS)
 
 
 def how(code: int) -> str:

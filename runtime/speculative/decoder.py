@@ -42,16 +42,16 @@ class Decoder:
         degradation: Degradation | None = None,
     ) -> None:
         self.target, self.controller, self._passes = target, controller, controller.passes
-        # Side branches per draft token; all proposals then form one tree
+        # Side branches per draft token; unless 0, all proposals form one tree
         self.branches = branches if target.backend.can_branch else 0
         self.lineup = Lineup(drafters, controller, target.backend, degradation)
         proposer = Proposer(controller, self.lineup, threads, self.branches)
         self.preparation = Preparation(target, controller, self.lineup, proposer)
         self._passes.threads = threads
-        self.inexact = INEXACT  # reason for plain decode of a sequence with a seed, if wider passes round differently
+        self.inexact = INEXACT  # reason for plain decode with Widths.EXACT, if wider passes round differently
 
     def read(self, prompts: Sequence[Tokens], n_sequences: int = 1) -> None:
-        """Prefill the uncached tokens of prompts [n] in one pass. Raises what a pass raises."""
+        """Prefill the uncached tokens of `prompts`, each [n], in one pass. Raises the errors of the pass."""
         self._passes.set_clock()
         self._watch_memory(None)
         n_rows = self.target.n_unread(prompts)
@@ -88,10 +88,10 @@ class Decoder:
             self._passes.threads.pause()
 
     def step(self, batch: Sequence[StepInput], prompts: Sequence[Tokens] = (), n_sequences: int = 1) -> list[Result]:
-        """Run one pass that decodes these sequences and prefills `prompts` [n]. `n_sequences` counts all sequences that
-        are being generated.
+        """Run one pass that decodes these sequences and prefills `prompts`, each [n]. `n_sequences` counts all active
+        sequences, in this pass or not.
 
-        Returns for each input its step or its own error. Raises what the pass raises.
+        Returns for each input its step or its own error. Raises the errors of the pass.
         """
         self._passes.set_clock()
         self._watch_memory(batch[0])
@@ -114,8 +114,8 @@ class Decoder:
     def _watch_memory(self, first: StepInput | None) -> None:
         """Suspend or restore drafters before a pass, as memory requires.
 
-        Memory is read seldom. While drafters are suspended, every step checks whether they are back; restored ones
-        first draft for the `first` sequence.
+        The memory level is read at intervals. While drafters are suspended, every step checks whether they can be
+        restored; restored ones join the `first` sequence.
         """
         watch = self.lineup.degradation
         if watch is not None and (watch.reason or watch.monitor.clock() >= watch.monitor.next_look):
@@ -123,7 +123,7 @@ class Decoder:
 
     def _shares(self, ready: Sequence[Prepared], took: Took, n_read: int, n_sequences: int) -> tuple[list[float], Took]:
         """Return each sequence's share of a pass in seconds, and the pass time without the `n_read` prompt tokens. The
-        cost model learns both.
+        cost model of shared passes is updated.
         """
         n_drafted = [len(each.draft.tokens) for each in ready]
         n_context = sum(len(each.asked.context) for each in ready) // len(ready)

@@ -37,10 +37,10 @@ class Rule(ABC):
 
     @abstractmethod
     def follow(self, draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:
-        """Return the token after `node`, whose logits are `row` [n_vocab], and the child with that token or None."""
+        """Return the token after `node`, by its logits `row` [n_vocab], and the child with that token or None."""
 
     def verify(self, draft: Draft, logits: Logits, sampler: Sampler) -> Verdict:
-        """Verify the draft from its root, where the sampler has begun; `logits` [1 + len(draft), n_vocab]."""
+        """Verify the draft from its root, at the context of `sampler`; `logits` [1 + len(draft), n_vocab]."""
         path: Path = ()
         accepted: list[int] = []
         node = -1
@@ -100,7 +100,7 @@ def rule_of(sampler: Sampler) -> Rule:
 
 
 def residual(target: Distribution, given: Distribution) -> Distribution:
-    """Return the normalized max(0, p - q), or p if that is zero everywhere."""
+    """Return the normalized max(0, p - q) of `target` p and `given` q, or p if that is zero everywhere."""
     at = given.ids.searchsorted(target.ids).clip(max=len(given.ids) - 1)
     rest = np.maximum(0.0, target.probs - np.where(given.ids[at] == target.ids, given.probs[at], 0.0))
     total = rest.sum()

@@ -18,7 +18,7 @@ from runtime.training.verdict import why_not
 MIN_VERIFIED = (
     20  # draft tokens verified in decoding, from which their share is more reliable than that of held-out texts
 )
-N_PROMPTS, LONGEST = 8, 300  # held-out prompts, at most; and characters of one
+N_PROMPTS, PROMPT_CHARACTERS = 8, 300  # held-out prompts, at most; and characters of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +68,4 @@ def judge(target: Target, draft: Path, prompts: Sequence[str]) -> Judgement:
 def compare(target: Target, other: Path | None, draft: Path, prompts: Sequence[str]) -> Trial:
     """Measure the draft compared with another one, or with none."""
     with closing(target.open(other)) as engine:
-        return target.try_out(engine, draft, [prompt[:LONGEST] for prompt in prompts[:N_PROMPTS]])
+        return target.try_out(engine, draft, [prompt[:PROMPT_CHARACTERS] for prompt in prompts[:N_PROMPTS]])

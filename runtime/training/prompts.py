@@ -13,7 +13,7 @@ from runtime.training.extra import TrainingError
 
 NEUTRAL = Path(__file__).with_name("neutral.txt")  # a prompt per line
 APART = 8  # 1/n of the prompts is held out
-LONGEST, SHORTEST = 1200, 8  # characters of a prompt
+MAX_PROMPT, MIN_PROMPT = 1200, 8  # characters of a prompt
 KINDS = (".txt", ".md", ".rst", ".py")
 LARGEST = 2**24  # bytes read from a file, at most
 
@@ -34,7 +34,7 @@ def from_path(path: Path) -> list[str]:
 
 def from_chats(questions: Iterable[str]) -> list[str]:
     """Return the beginnings of a person's questions. Raises TrainingError if there are none."""
-    found = distinct(question.strip()[:LONGEST] for question in questions)
+    found = distinct(question.strip()[:MAX_PROMPT] for question in questions)
     if not found:
         raise TrainingError("There are no chats to learn from yet. Leave out `--from`, or name a text file or folder.")
     return found
@@ -52,7 +52,7 @@ def text_of(file: Path) -> str:
 def paragraphs(text: str) -> Iterator[str]:
     """Yield the paragraphs between empty lines, shortened, without very short ones."""
     for part in text.replace("\r\n", "\n").split("\n\n"):
-        if len(found := part.strip()[:LONGEST]) >= SHORTEST:
+        if len(found := part.strip()[:MAX_PROMPT]) >= MIN_PROMPT:
             yield found
 
 

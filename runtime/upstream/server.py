@@ -17,7 +17,10 @@ from runtime.upstream.connection import Connection, UpstreamError, first_line
 PROGRAMS = {"slipstream": "Slipstream", "llamacpp": "llama.cpp's server", "vllm": "vLLM", "sglang": "SGLang"}
 OURS, LLAMA_CPP, VLLM, SGLANG = PROGRAMS
 MAX_NAMED = 8
-PAUSE, LOOK = 1.0, 0.1  # seconds between two queries of a server that loads its model; between checks for cancellation
+PAUSE, POLL_SECONDS = (
+    1.0,
+    0.1,
+)  # seconds between two queries of a server that loads its model; between checks for cancellation
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,10 @@ def look_when_loaded(connection: Connection, model: str, should_continue: Callab
         except UpstreamError as error:
             if not error.is_loading:
                 raise
-        for _ in range(round(PAUSE / LOOK)):
+        for _ in range(round(PAUSE / POLL_SECONDS)):
             if not should_continue():
                 raise KeyboardInterrupt
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
 
 
 def look_at(connection: Connection, model: str) -> Server:

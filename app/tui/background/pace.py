@@ -9,7 +9,7 @@ import time
 
 FIRST = 0.1  # seconds until a reply is first shown: a fast model has generated most of it by then
 PAUSE = 0.04  # minimal seconds for which text is gathered before it is shown
-LONGEST = 0.5  # maximal seconds between two updates, whatever drawing costs
+MAX_INTERVAL = 0.5  # maximal seconds between two updates, whatever drawing costs
 SHARE = 0.08  # maximal share of the time spent on drawing
 SWITCH = 1e-4  # seconds for which a thread may hold the interpreter: a pass requires it about thirty times
 
@@ -26,4 +26,4 @@ class Pace:
         """
         now = time.thread_time()
         before, self._worked = self._worked, now
-        return FIRST if before is None else min(LONGEST, max(PAUSE, (now - before) / SHARE))
+        return FIRST if before is None else min(MAX_INTERVAL, max(PAUSE, (now - before) / SHARE))

@@ -19,7 +19,7 @@ from runtime.core.errors import SlipstreamError
 from runtime.engine import Sampling
 
 QUIET = 4.0  # seconds after a reply before a title is generated
-LONGEST = 24  # maximal tokens of a title
+TITLE_TOKENS = 24  # maximal tokens of a title
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Titles(Widget):
         """Generate the title. Runs in the thread."""
         ask, is_unwanted = request_for(request.question), lambda: request is not self._request
         try:
-            chunks = engine.reply(ask, Sampling(temperature=0), LONGEST, cancel=is_unwanted)
+            chunks = engine.reply(ask, Sampling(temperature=0), TITLE_TOKENS, cancel=is_unwanted)
             title = title_from("".join(chunk.text for chunk in chunks), request.question)
         except SlipstreamError:  # no room, no chat template, or the engine is being closed
             return

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-MAX_BYTES = 1 << 20  # of a file
+MAX_FILE = 1 << 20  # of a file
 NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 EXTENSION = re.compile(r"\.[A-Za-z]\w{0,9}\Z")
 CODE = re.compile(  # code blocks, and decorators, which also begin with an @
@@ -96,8 +96,8 @@ def read(path: Path) -> tuple[str, str]:
             return "", "does not exist"
         if not path.is_file():
             return "", "is a folder" if path.is_dir() else "is no file"
-        if path.stat().st_size > MAX_BYTES:
-            return "", f"is larger than {MAX_BYTES >> 20} MiB"
+        if path.stat().st_size > MAX_FILE:
+            return "", f"is larger than {MAX_FILE >> 20} MiB"
         return path.read_text(encoding="utf-8-sig").rstrip("\n"), ""
     except UnicodeDecodeError:
         return "", "is not UTF-8 text"

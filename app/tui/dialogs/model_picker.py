@@ -26,7 +26,7 @@ from runtime.models.registry import Pair
 HINT = " · Tab completes a path\n↓ is downloaded first. ~ is an estimate without drafting."
 PLACEHOLDER = "Type to search, or the path of a GGUF file, or hf:owner/repo"
 NOTHING = "No model has this name. A file's path or hf:owner/repo works, too."
-NAME, SIZE, FIT, SPEED = 26, 9, 10, 12  # columns
+NAME, SIZE, FIT, SPEED = 26, 9, 10, 13  # columns
 CACHED = 2**26  # bytes of weights; up to this size they may fit into the processor's caches, so no speed is estimated
 ANYWHERE = ("/", "~", "./", "../")  # beginnings of a path
 SHORT = {FITS_ALONE: "no draft"}

@@ -11,7 +11,7 @@ from app.tui.dialogs.basic import PickDialog
 from app.tui.pieces import clean
 
 NAME, VALUE = 20, 24  # columns
-LONGEST = 300  # characters of a value below the list
+MAX_SHOWN = 300  # characters of a value below the list
 HINT = " · the picked one changes in this chat\n/set --default name value, /system --default: in all chats"
 
 
@@ -49,4 +49,4 @@ class SettingsList(PickDialog[str]):
     def told_of(self, value: str) -> str:
         """Return a value that is too long for its line."""
         found = next((row.value for row in self._rows if row.name == value), "")
-        return clean(found[:LONGEST]) if len(found) >= VALUE else ""
+        return clean(found[:MAX_SHOWN]) if len(found) >= VALUE else ""

@@ -1,4 +1,4 @@
-"""Decisions whether a drafter proposes in a step, with reasons."""
+"""Decisions on whether a drafter proposes in a step, with reasons."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from runtime.speculative.control.acceptance import N_BINS, Acceptance, bin_of
 from runtime.speculative.control.tuning import TUNING
 
 GRID = np.linspace(0.0, 1.0, 9)  # survival probabilities for which values are computed
-PLACES = np.arange(len(GRID) * N_BINS)  # survival by bin of confidence, flat
-PRIOR_COUNTS = np.array(Acceptance().moves + Acceptance().starts)  # prior counts, before any draft
+PLACES = np.arange(len(GRID) * N_BINS)  # indices of survival by bin of confidence, flat
+PRIOR_COUNTS = np.array(Acceptance().moves + Acceptance().starts)  # of transitions, before any draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Policy:
     """
 
     def __init__(self, acceptance: Acceptance, pass_seconds: Sequence[float], price: Price, rate: float) -> None:
-        rates = np.array([rate, (1 + TUNING.rate_step) * rate])
+        rates = np.array([rate, (1 + TUNING.rate_step) * rate])  # the second for a derivative
         self.chances = acceptance.chances  # acceptance probabilities when the policy was solved
         self._gain = 1 - rate * price.overhead
         self._stop = [-rate * seconds for seconds in pass_seconds]
@@ -69,7 +69,7 @@ class Policy:
         there, rates = interpolation(survival), rates[:, None]
         gain = (1 - rates * price.overhead) * survival - rates * price.rest  # value of that token, less its time
         ends = (-rates * pass_seconds[:, None, None]).repeat(len(PLACES), axis=2)  # by depth, rate and place
-        drawn = ends - rates * price.rest  # the same after the token's time was spent
+        drawn = ends - rates * price.rest  # the same after drafting a token that is left out
         value = ends[-1]
         for end, drawn_end in zip(ends[-2::-1], drawn[-2::-1], strict=True):
             self._values.append(value[0].tolist())
@@ -81,8 +81,8 @@ class Policy:
         return asked
 
     def _value(self, n_drafted: int, survival: float, which: int) -> float:
-        """Return the expected further tokens less their cost, after `n_drafted` tokens with this survival probability.
-        `which` is the bin of the last confidence.
+        """Return the expected further tokens, less the cost of drafting them and of the pass, after `n_drafted` tokens
+        with this survival probability. `which` is the bin of the last confidence.
         """
         place = survival * (len(GRID) - 1)
         low = min(int(place), len(GRID) - 2)
@@ -103,11 +103,11 @@ class Policy:
 
 
 class StoppingCriterion:
-    """The stopping criterion of one proposal, which also records it; called once per draft token, in order.
+    """The stopping criterion of one proposal, which also records its tokens; called once per draft token, in order.
 
-    With a `limit`, that number of tokens is drafted regardless of their value; else the policy decides, and without one
-    nothing is drafted. `seconds_for` returns the expected seconds of a number of tokens. The last of `confidences` and
-    `tokens` may be a token that was rejected.
+    With a `limit`, that number of tokens is kept regardless of their value; else the policy decides, and without one
+    none is kept. `seconds_for` returns the expected seconds of a number of tokens. The last of `confidences` and
+    `tokens` may be of a token that this criterion rejected.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class StoppingCriterion:
         self.tokens: list[int] = []
 
     def should_continue(self, confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:
-        """Decide whether the next token is worth verifying, and if so, whether to draft another."""
+        """Decide whether a newly drafted token is worth verifying, and if so, whether to draft another."""
         if not self.confidences:
             self._first_seconds = self._clock() - self._began
         self.confidences.append(confidence)
@@ -164,8 +164,8 @@ class StoppingCriterion:
     def drafted(self, draft_tokens: tuple[int, ...]) -> tuple[int, ...]:
         """Return the chain that can be scored, given the proposed `draft_tokens`.
 
-        Under the rejection rule a token left out by the criterion is not named and not scored, because acceptance is
-        more likely there than an equal token in the text.
+        Under the rejection rule, a token that the criterion left out is unknown and not scored, because it would be
+        accepted more often than it equals the next token of the text.
         """
         return tuple(self.tokens) or draft_tokens[: self._n_drafted]
 
@@ -212,11 +212,11 @@ def best_case(first: float, rest: float, pass_seconds: Sequence[float]) -> tuple
 def fastest_length(
     chances: Sequence[float], pass_seconds: Sequence[float], rate: float, overhead: float, prudence: float = 1.0
 ) -> tuple[int, float]:
-    """Return the fastest length of a draft that is already made (0 if none is faster than `rate`), and its gain in
+    """Return the fastest length of a draft that already exists (0 if none is faster than `rate`), and its gain in
     tokens over a plain pass, less the cost of its extra time at `rate`.
 
     `chances` are the acceptance probabilities of its tokens; seconds beyond a plain pass count `prudence` times. The
-    length maximizes tokens per second of this pass alone; gains at other positions do not count.
+    length maximizes the tokens per second of this step alone, not those of the whole reply.
     """
     plain, survival, tokens, best, gain, fastest = pass_seconds[0], 1.0, 1.0, 0, 0.0, rate
     for k, chance in enumerate(chances[: len(pass_seconds) - 1], start=1):

@@ -15,7 +15,7 @@ from runtime.speculative.control.tuning import TUNING
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """Current costs: of passes, and of a token outside models; and the rate of plain decode."""
+    """Current costs of passes and of a token outside models, and the rate of plain decode."""
 
     pass_seconds: list[float]  # [k + 1] by width - 1
     n_context: int
@@ -24,8 +24,8 @@ class Market:
     surcharged: Callable[[Sequence[float]], list[float]] = list  # adds the surcharges of passes with drafts
 
     def pass_seconds_of(self, state: DrafterState) -> list[float]:
-        """Return the seconds of passes over the tokens of a drafter with a policy, by width - 1; a plain pass costs the
-        same for all drafters.
+        """Return the seconds of passes over the tokens of a drafter with a policy, by width - 1, up to the policy's
+        depth. A plain pass costs the same for all drafters.
         """
         passes = self.pass_seconds[: TUNING.policy_depth + 1]
         if state.costs is None:
@@ -51,7 +51,7 @@ def value_all(states: Collection[DrafterState], market: Market, rate: float, is_
 
 
 def value(state: DrafterState, market: Market, rate: float) -> None:
-    """Value one drafter; a lookup by its recent gain. The cost of window rows is part of its first token's cost."""
+    """Value one drafter; a lookup by its recent gain. Its window rows in a pass are part of its first token's cost."""
     if state.traits.is_model_free:
         state.rate = (1 + state.expected_gain) * market.plain_rate
         return
