@@ -146,7 +146,7 @@ class Scheduler:
         sequence is well under way.
         """
         unread = {each: self.n_unread(each) for each in self.sequences}
-        decoding = [each for each, n in unread.items() if not n and self._has_own_cache(each)]
+        decoding = [each for each, n in unread.items() if not n and self._may_share_pass(each)]
         reading = self._in_order({each: n for each, n in unread.items() if each not in decoding})
         is_decode_turn = self._has_read and any(map(is_well_under_way, decoding))
         if decoding and (is_decode_turn or not reading):
@@ -155,7 +155,7 @@ class Scheduler:
             return self._single(reading[0])
         return self._with_prompts(decoding, reading, unread) or self._single(reading[0])
 
-    def _has_own_cache(self, sequence: Sequence) -> bool:
+    def _may_share_pass(self, sequence: Sequence) -> bool:
         """Return whether a sequence may decode together with others. Where width changes rounding, its first pass
         is its own: until then its cached tokens may belong to another sequence, which can drop them.
         """
