@@ -15,10 +15,10 @@ import pytest
 from app.models import consent
 from app.models.distill import noted
 from runtime.speculative.control.explain import Pass
-from runtime.tools.trial import Trial, trial_of
+from runtime.tools.trial import FEW, Trial, trial_of
 from runtime.training.collecting import Stage
 from runtime.training.extra import TrainingError
-from runtime.training.judging import MIN_VERIFIED, Judgement
+from runtime.training.judging import Judgement
 from runtime.training.samples import N_LIKELY, Sample, Samples, Text, Texts
 from runtime.training.verdict import break_even
 from tests.support.cli import SLIPSTREAM, failing
@@ -142,18 +142,18 @@ def test_no_reply_and_no_guess_are_a_trial_too() -> None:
 
 
 def test_the_verdict_says_what_was_seen_in_decoding_once_enough_was() -> None:
-    few = Judgement(Trial(1.0, 0.3, 10.0, MIN_VERIFIED - 1, 0.4, 1e-3))
+    few = Judgement(Trial(1.0, 0.3, 10.0, FEW - 1, 0.4, 1e-3))
     assert "14% of its first draft tokens are right" in few.why_not(5e-4, PASSES, 0.14)
-    enough = Judgement(Trial(1.0, 0.3, 10.0, MIN_VERIFIED, 0.4, 7e-4))
+    enough = Judgement(Trial(1.0, 0.3, 10.0, FEW, 0.4, 7e-4))
     said = enough.why_not(5e-4, PASSES, 0.14)
-    assert f"40% of the {MIN_VERIFIED} verified ones were" in said
+    assert f"40% of the {FEW} verified ones were" in said
     assert "0.7 for a draft token" in said
     assert f"{break_even(7e-4, PASSES):.0%} of its draft tokens must be accepted" in said
     assert "14%" not in said
 
 
 def test_a_draft_that_is_right_too_seldom_sure_is_not_told_that_it_is_wrong() -> None:
-    sure = Judgement(Trial(1.01, 0.9, 10.0, MIN_VERIFIED, 0.95, 5e-4))
+    sure = Judgement(Trial(1.01, 0.9, 10.0, FEW, 0.95, 5e-4))
     assert "but it was confident enough of too few" in sure.why_not(5e-4, PASSES, 0.14)
 
 
@@ -240,7 +240,7 @@ def test_an_answer_that_nobody_gave_is_none(profile: Path) -> None:
 
 
 def test_what_gains_without_right_guesses_is_not_kept() -> None:
-    found = Judgement(Trial(1.2, 0.0, 10.0, MIN_VERIFIED, per_pass=1.01))
+    found = Judgement(Trial(1.2, 0.0, 10.0, FEW, per_pass=1.01))
     assert not found.is_kept
     assert "1.20 times as fast with it, but not because of it" in found.why_not(1e-3, [1e-2, 2e-2], 0.0)
 

@@ -15,9 +15,6 @@ from runtime.tools.pairing import Target
 from runtime.tools.trial import GAIN, Trial
 from runtime.training.verdict import why_not
 
-MIN_VERIFIED = (
-    20  # draft tokens verified in decoding, from which their share is more reliable than that of held-out texts
-)
 N_PROMPTS, PROMPT_CHARACTERS = 8, 300  # held-out prompts, at most; and characters of one
 
 
@@ -52,7 +49,7 @@ class Judgement:
                 f"It is {self.trial.gain:.2f} times as fast as without it, but {self.versus_current.gain:.2f} times as "
                 f"fast as with {self.before.name}, which was kept before and stays; {GAIN} is required."
             )
-        if self.trial.n_tried >= MIN_VERIFIED:
+        if self.trial.is_known:
             guess, right, n = self.trial.guess_seconds, self.trial.right, self.trial.n_tried
             return why_not(guess, passes, right, n, self.trial.gain)
         return why_not(guess, passes, right, 0, self.trial.gain)

@@ -24,7 +24,7 @@ GRAPHS = ("guesses", "right", "tokens")
 
 
 class SidePanel(Vertical):
-    """Graphs of a reply beside the chat, or in a strip below it on a narrow screen."""
+    """Graphs of a reply next to the chat, or in a strip below it on a narrow screen."""
 
     def compose(self) -> ComposeResult:
         """Yield a title and a graph each."""
