@@ -92,7 +92,7 @@ def test_the_bundled_pair_is_here_and_its_demands_are_those_of_its_headers(
     assert model.size == DEMO.target.stat().st_size + DEMO.draft.stat().st_size  # type: ignore[union-attr]
     assert found.read == ModelFacts(read_model_header(DEMO.target)).n_bytes_per_token
     assert found.needed - found.without_draft == demands(DEMO.draft).needed > 0  # type: ignore[arg-type]
-    assert found.per_second(Machine(1e9)) == pytest.approx(1e9 / found.read)
+    assert found.per_second(Machine(1e9, cached=0)) == pytest.approx(1e9 / found.read)
 
 
 def test_a_measured_speed_is_told_instead_of_an_estimate(
@@ -108,13 +108,13 @@ def test_a_measured_speed_is_told_instead_of_an_estimate(
     layer = (0.1 - found.read / 1e9) / found.n_layers
     assert layer_seconds(1e9) == pytest.approx(layer)
     other = Prospect(read=found.read, n_layers=2 * found.n_layers)
-    assert other.per_second(Machine(1e9, layer)) == pytest.approx(1 / (0.1 + layer * found.n_layers))
+    assert other.per_second(Machine(1e9, layer, cached=0)) == pytest.approx(1 / (0.1 + layer * found.n_layers))
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(b"one")
     plain_speed.record(copy, 0.5)
     copy.write_bytes(b"another")
     assert copy not in plain_speed.measured()
-    assert Prospect().per_second(Machine(1e9, 1.0)) == 0.0
+    assert Prospect().per_second(Machine(1e9, 1.0)) == other.per_second(Machine(1e9, layer)) == 0.0
 
 
 def test_what_fits_is_told_by_the_memory_that_is_free() -> None:

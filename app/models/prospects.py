@@ -56,10 +56,13 @@ class Machine:
 
     bandwidth: float = 0.0  # bytes per second of memory; 0.0 = not known
     layer_seconds: float = 0.0  # of a layer, besides reading its weights
+    cached: int = 2**26  # bytes of weights; less may fit into the caches, so nothing is estimated
 
     def step_seconds(self, n_bytes: int, n_layers: int) -> float:
-        """Return the estimated seconds of a step that reads `n_bytes`. 0.0 if bandwidth or bytes are unknown."""
-        return n_bytes / self.bandwidth + n_layers * self.layer_seconds if n_bytes and self.bandwidth else 0.0
+        """Return the estimated seconds of a step that reads `n_bytes`. 0.0 if it cannot be estimated."""
+        if n_bytes < max(1, self.cached) or not self.bandwidth:
+            return 0.0
+        return n_bytes / self.bandwidth + n_layers * self.layer_seconds
 
 
 def prospect(model: Model) -> Prospect:

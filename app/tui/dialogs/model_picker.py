@@ -27,7 +27,6 @@ HINT = " · Tab completes a path\n↓ is downloaded first. ~ is an estimate with
 PLACEHOLDER = "Type to search, or the path of a GGUF file, or hf:owner/repo"
 NOTHING = "No model has this name. A file's path or hf:owner/repo works, too."
 NAME, SIZE, FIT, SPEED = 26, 9, 10, 13  # columns
-CACHED = 2**26  # bytes of weights; up to this size they may fit into the processor's caches, so no speed is estimated
 ANYWHERE = ("/", "~", "./", "../")  # beginnings of a path
 SHORT = {FITS_ALONE: "no draft"}
 Line = tuple[str | Content, str | None]
@@ -129,7 +128,7 @@ class ModelPicker(PickDialog[str]):
             return ""
         if known.step_seconds:
             return f"{rate(1 / known.step_seconds)} tok/s"
-        estimate = known.per_second(self._looked.machine) if known.read >= CACHED else 0.0
+        estimate = known.per_second(self._looked.machine)
         return f"~ {rate(estimate)} tok/s" if estimate else ""
 
     def _is_loaded(self, model: Model) -> bool:
