@@ -12,7 +12,7 @@ from runtime.core.errors import ModelError
 from runtime.tools.paired import is_settled, last_verdict, remembered
 from runtime.tools.pairing import Target, costs_of
 from runtime.tools.trial import FEW, Trial
-from runtime.training.judging import MIN_VERIFIED, Judgement
+from runtime.training.judging import Judgement
 from tests.test_models_pair import folder, paying, target
 from tests.test_tui_parts import controller, heard
 
@@ -58,6 +58,6 @@ def test_a_search_that_failed_is_told_and_may_be_repeated(
 
 
 def test_what_gains_with_too_few_guesses_is_not_judged_by_them() -> None:
-    found = Judgement(Trial(1.3, 0.5, 10.0, MIN_VERIFIED - 1, per_pass=1.2))
+    found = Judgement(Trial(1.3, 0.5, 10.0, FEW - 1, per_pass=1.2))
     assert not found.is_kept
     assert found.why_not(1e-3, [1e-2, 2e-2], 0.5).startswith("Only 19 of its draft tokens were verified")
