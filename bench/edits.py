@@ -53,7 +53,7 @@ class KnownText(ToyBackend):
         self.n_prompt, self.reply, self.n_vocab, self.n_rows, self.seconds = n_prompt, reply, n_vocab, 0, 0.0
         self.n_ctx = self.n_rewindable = 1 << 20
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         """Return rows [1 + len(draft), n_vocab] in which the next tokens of the reply are the likeliest."""
         first, self.n_rows = len(context) - self.n_prompt, 1 + len(draft)
         logits = np.zeros((self.n_rows, self.n_vocab), dtype=np.float32)

@@ -43,18 +43,18 @@ class Instant:
         self.rows: Logits = np.random.default_rng(1).normal(size=(K + 1, n_vocab)).astype(np.float32) * 3
         self.rows[:, 7] = 30
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         began = time.perf_counter()
         self.weights.max(initial=0)
         self.seconds += time.perf_counter() - began
         return self.rows[: 1 + len(draft)]
 
-    def n_cached(self, context: Tokens) -> int:
+    def n_cached(self, context: Tokens, exact: bool = True) -> int:
         return 0
 
     def set_slots(self, n: int) -> None: ...
 
-    def resume(self, context: Tokens) -> None: ...
+    def resume(self, context: Tokens, exact: bool = True) -> None: ...
 
     def set_threads(self, one: int, many: int) -> None: ...
 

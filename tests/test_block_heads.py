@@ -18,7 +18,7 @@ from runtime.backends.dflash import DflashBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
-from runtime.core.draft import Draft, Logits, Tokens
+from runtime.core.draft import Draft, Logits, PassInput, Tokens
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, LAST, Answer, Budget, Pick
 from runtime.drafters.dflash import DflashDrafter
@@ -116,7 +116,7 @@ def test_each_of_several_conversations_has_its_own_block(target: LlamaModel, hea
     for n_drafted in (2, 0, 3):
         for text in texts:
             np.testing.assert_array_equal(block.forward(text), guessed_anew(target, head, text))
-        asked = [(text, Draft((3, 4, 5)[:n_drafted])) for text in texts]
+        asked = [PassInput(text, Draft((3, 4, 5)[:n_drafted])) for text in texts]
         rows = backend.forward_all(asked)
         texts = [np.append(text, row[0].argmax()).astype(np.int32) for text, row in zip(texts, rows, strict=True)]
     block.close()

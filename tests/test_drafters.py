@@ -198,12 +198,12 @@ class Memo(ToyBackend):
         super().__init__(n_ctx=n_ctx)
         self.held, self.n_decoded = np.zeros(0, dtype=np.int32), 0
 
-    def n_cached(self, context: Tokens) -> int:
+    def n_cached(self, context: Tokens, exact: bool = True) -> int:
         n = min(len(self.held), len(context) - 1)
         differs = np.flatnonzero(self.held[:n] != context[:n])
         return int(differs[0]) if len(differs) else n
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         self.n_decoded += len(context) - self.n_cached(context)
         self.held = context.copy()
         return self.table[0, context[-1:] % self.n_vocab]

@@ -33,8 +33,8 @@ class RoundsByWidth(ToyBackend):
         super().__init__()
         self.exact, self.widest = exact, 0
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
-        logits = super().forward(context, draft)
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
+        logits = super().forward(context, draft, exact)
         self.widest = max(self.widest, len(logits))
         return logits if len(logits) <= self.exact else logits[:, ::-1].copy()
 

@@ -23,8 +23,8 @@ from tests.conftest import OpenEngine
 class Rounding(ToyBackend):
     """Off by 0.01 from four rows on."""
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
-        logits = super().forward(context, draft)
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
+        logits = super().forward(context, draft, exact)
         return logits + np.float32(0.01) if len(draft) >= 3 else logits
 
 
@@ -45,9 +45,9 @@ class RoundingPrefill(ToyBackend):
 
     n_held = 0
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         new, self.n_held = len(context) + len(draft) - self.n_held, len(context) + len(draft)
-        return super().forward(context, draft) + np.float32(0.01 * (new > 20))
+        return super().forward(context, draft, exact) + np.float32(0.01 * (new > 20))
 
 
 def test_a_prefill_that_rounds_otherwise_is_found() -> None:
@@ -63,9 +63,9 @@ class Tiled(ToyBackend):
 
     held: Tokens = np.zeros(0, dtype=np.int32)
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         n_new = len(context) - common_prefix(self.held, context[:-1]) + len(draft)
-        self.held, logits = context, super().forward(context, draft)
+        self.held, logits = context, super().forward(context, draft, exact)
         n_tiled = max(0, len(logits) - n_new % 4)
         logits[:n_tiled] += np.float32(0.01 * (n_new >= 4))
         return logits

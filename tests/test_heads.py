@@ -23,7 +23,7 @@ from runtime.backends.private_llama import SYMBOLS, symbol
 from runtime.backends.shared import SharedBackend
 from runtime.backends.staging import Rows
 from runtime.backends.trail import Trail
-from runtime.core.draft import Draft, Logits, Tokens
+from runtime.core.draft import Draft, Logits, PassInput, Tokens
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick
 from runtime.drafters.eagle import EagleDrafter
@@ -158,7 +158,7 @@ def test_each_of_several_conversations_has_its_own_states(target: LlamaModel, he
     for n_drafted in (2, 0, 3):
         drafts = [drafter.propose(text, BUDGET).tokens for text in texts]
         assert drafts == [guessed_anew(target, head, text) for text in texts]
-        asked = [(text, Draft(draft[:n_drafted])) for text, draft in zip(texts, drafts, strict=True)]
+        asked = [PassInput(text, Draft(draft[:n_drafted])) for text, draft in zip(texts, drafts, strict=True)]
         rows = backend.forward_all(asked)
         texts = [np.append(text, row[0].argmax()).astype(np.int32) for text, row in zip(texts, rows, strict=True)]
     eagle.close()

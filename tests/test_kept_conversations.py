@@ -94,6 +94,42 @@ def test_a_kept_conversation_is_not_read_again(model: LlamaModel) -> None:
     backend.close()
 
 
+@pytest.mark.parametrize("kind", [LlamaBackend, SharedBackend])
+def test_only_replies_with_a_seed_need_cells_that_round_as_plain_decode_does(
+    model: LlamaModel, kind: type[LlamaBackend]
+) -> None:
+    backend, text = kind(model, N_CTX, n_rows=9, n_batch=64), tokens(1, N_CTX)
+    backend.set_slots(1)
+    backend.read_in_tiles()
+    backend.forward(text[:90], exact=False)
+    assert [backend.n_cached(text[:100], exact) for exact in (True, False)] == [90, 90]  # it was read in tiles
+    backend.forward(text[:91], Draft(tuple(text[91:94].tolist())), exact=False)
+    backend.forward(text[:95], exact=False)
+    assert [backend.n_cached(text[:100], exact) for exact in (True, False)] == [2 * TILE, 95]
+    typed = np.concatenate([text[: 2 * TILE + 9], tokens(2, 20)])
+    assert [backend.n_cached(typed, exact) for exact in (True, False)] == [2 * TILE, 2 * TILE + 9]
+    backend.forward(typed, exact=False)  # read from between two tiles on
+    backend.forward(typed[:-1], exact=False)
+    assert [backend.n_cached(typed, exact) for exact in (True, False)] == [2 * TILE, len(typed) - 1]
+    backend.forward(typed)
+    assert [backend.n_cached(typed, exact) for exact in (True, False)] == [len(typed) - 1] * 2
+    backend.close()
+
+
+def test_a_copy_knows_which_of_its_cells_round_as_plain_decode_does(model: LlamaModel) -> None:
+    backend, text = LlamaBackend(model, N_CTX, n_rows=9, n_batch=64), tokens(1, N_CTX)
+    backend.set_slots(2)
+    backend.read_in_tiles()
+    backend.forward(text[:70], exact=False)
+    backend.forward(text[:71], Draft((1, 2)), exact=False)
+    backend.forward(text[:75], exact=False)
+    backend.forward(tokens(2, 80))
+    assert [backend.n_cached(text[:90], exact) for exact in (True, False)] == [2 * TILE, 75]
+    backend.forward(text[:90])
+    assert backend.n_cached(text[:100]) == 90
+    backend.close()
+
+
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize("kind", [LlamaBackend, SharedBackend])
 def test_what_only_begins_alike_is_read_in_tiles(model: LlamaModel, kind: type[LlamaBackend], slots: int) -> None:

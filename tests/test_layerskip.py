@@ -128,9 +128,9 @@ class Plain(ToyBackend):
         super().__init__()
         self.drafts: list[int] = []
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         self.drafts.append(len(draft))
-        return super().forward(context, draft)
+        return super().forward(context, draft, exact)
 
 
 def test_it_drafts_as_a_draft_model_does_under_its_own_name() -> None:

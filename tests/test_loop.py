@@ -34,9 +34,9 @@ class Timed(ToyBackend):
         super().__init__(n_ctx=n_ctx)
         self.clock, self.seconds = clock, seconds
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         self.clock.advance(self.seconds)
-        return super().forward(context, draft)
+        return super().forward(context, draft, exact)
 
 
 class Broken(Drafter):
@@ -179,10 +179,10 @@ class Rebuilding(Timed):
 
     n_rows = 1
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         self.seconds = 1.3 if self.n_rows > 1 + len(draft.tokens) else 1.0
         self.n_rows = 1 + len(draft.tokens)
-        return super().forward(context, draft)
+        return super().forward(context, draft, exact)
 
 
 class EveryThird(Silent):

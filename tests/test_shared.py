@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
-from runtime.core.draft import NO_DRAFT, Draft, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, PassInput, Tokens
 from runtime.core.errors import StoppedError
 from runtime.loading.exactness import is_exact_together
 
@@ -48,9 +48,9 @@ def tokens(seed: int, n: int) -> Tokens:
     return np.random.default_rng(seed).integers(0, N_VOCAB, n).astype(np.int32)
 
 
-def agree(shared: SharedBackend, alone: LlamaBackend, asked: list[tuple[Tokens, Draft]]) -> None:
-    together = [rows.copy() for rows in shared.forward_all(asked)]
-    for (context, draft), rows in zip(asked, together, strict=True):
+def agree(shared: SharedBackend, alone: LlamaBackend, asked: Sequence[tuple[Tokens, Draft] | PassInput]) -> None:
+    together = [rows.copy() for rows in shared.forward_all([PassInput(*each) for each in asked])]
+    for (context, draft, *_), rows in zip(asked, together, strict=True):
         np.testing.assert_array_equal(rows, alone.forward(context, draft))
 
 
@@ -123,27 +123,27 @@ def test_replies_to_one_question_do_not_take_each_others_tokens(shared: SharedBa
     shared.forward(first)
     shared.forward(prompt)
     n_decoded = shared.n_decoded
-    shared.forward_all([(np.append(first, 7).astype(np.int32), NO_DRAFT), (second, NO_DRAFT)])
+    shared.forward_all([PassInput(np.append(first, 7).astype(np.int32)), PassInput(second)])
     assert shared.n_decoded - n_decoded == 1 + 4
 
 
 def test_of_two_that_are_alike_so_far_each_goes_on_in_its_own_place(shared: SharedBackend) -> None:
     text = tokens(9, 40)
     behind, ahead = text[:30], text[:36]
-    shared.forward_all([(behind, NO_DRAFT), (ahead, NO_DRAFT)])
+    shared.forward_all([PassInput(behind), PassInput(ahead)])
     for first, second in ((ahead, behind), (behind, ahead)):
         for context in (first, second):
             shared.forward(context)  # whoever was used last, or longest ago
     n_before = shared.n_decoded
     for n in range(1, 4):
-        shared.forward_all([(text[: 30 + n], NO_DRAFT), (text[: 36 + n], NO_DRAFT)])
+        shared.forward_all([PassInput(text[: 30 + n]), PassInput(text[: 36 + n])])
     assert shared.n_decoded - n_before == 6
 
 
 def test_a_stopped_pass_loses_nothing(shared: SharedBackend, alone: LlamaBackend) -> None:
-    asked = [(tokens(seed, 30), Draft((1, 2))) for seed in range(3)]
-    for context, _ in asked:
-        shared.forward(context[:-3])
+    asked = [PassInput(tokens(seed, 30), Draft((1, 2))) for seed in range(3)]
+    for each in asked:
+        shared.forward(each.context[:-3])
     shared.stop_flag.put(True)
     with pytest.raises(StoppedError):
         shared.forward_all(asked)

@@ -23,7 +23,7 @@ from bench.instruments.shapes import K_QUANTS, TINY, Shape, requantize, write_ra
 from runtime.backends import trimmed as trimmed_backends
 from runtime.backends.model import LlamaModel
 from runtime.backends.trimmed import TrimmedWords, open_trimmed
-from runtime.core.draft import Draft
+from runtime.core.draft import Draft, PassInput
 from runtime.core.errors import DraftError, ModelError
 from runtime.engine import Grammar, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -229,7 +229,7 @@ def test_conversations_share_passes_of_a_copy(tmp_path: Path) -> None:
     for backend in (whole, copy):
         backend.set_slots(3)
     for n in (20, 21, 30, 25):
-        asked = [(text[: n + i], Draft()) for i, text in enumerate(texts)]
+        asked = [PassInput(text[: n + i]) for i, text in enumerate(texts)]
         for expected, found in zip(whole.forward_all(asked), copy.forward_all(asked), strict=True):
             assert np.array_equal(found[:, trim.kept], expected[:, trim.kept])
     for each in (whole, copy, *models):

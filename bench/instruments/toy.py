@@ -30,7 +30,7 @@ class ToyBackend:
         """Return logits [n_vocab] after these tokens."""
         return self.table[path[-2] if len(path) > 1 else 0, path[-1]]
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         if len(context) + len(draft) > self.n_ctx:
             raise ContextError("too long")
         self.n_passes += 1
@@ -41,13 +41,13 @@ class ToyBackend:
             rows.append(self.row(paths[-1]))
         return np.stack(rows)
 
-    def n_cached(self, context: Tokens) -> int:
+    def n_cached(self, context: Tokens, exact: bool = True) -> int:
         return 0
 
     def set_slots(self, n: int) -> None:
         self.slots = n
 
-    def resume(self, context: Tokens) -> None:
+    def resume(self, context: Tokens, exact: bool = True) -> None:
         pass
 
     def set_threads(self, one: int, many: int) -> None:

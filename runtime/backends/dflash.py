@@ -34,7 +34,7 @@ class DflashBackend(HeadBackend):
         self._has_parts = lib.llama_model_rope_type(weights.handle) == lib.LLAMA_ROPE_TYPE_MROPE
         target.shown.show(shape.layers, self.feed)
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         """Return logits [block, n_vocab]: row i predicts token i after `context`, independent of the tokens between.
 
         They are valid until the next call.

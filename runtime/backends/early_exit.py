@@ -88,16 +88,16 @@ class EarlyExitBackend(LlamaBackend):
         self.nodes.exit_after(layer, self.n_layers)
         self.exit_layer = layer
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         """Return logits as LlamaBackend does; of a draft that was decoded early only the layers above are computed."""
-        if not self._was_early(context, draft):
-            return super().forward(context, draft)
-        self._n_asked = len(context)
+        if not self._was_early(context, draft, exact):
+            return super().forward(context, draft, exact)
+        self._reuse.extend(self._n_held, len(context), len(context) + len(draft), exact)
         try:
             return self._verify(draft)
         except ModelError:  # the cache is empty by now
             self.reuses = False
-            return super().forward(context, draft)
+            return super().forward(context, draft, exact)
 
     def _verify(self, draft: Draft) -> Logits:
         """Return the logits that follow the token at position `_n_held` and each draft token, from their kept rows."""
@@ -111,7 +111,7 @@ class EarlyExitBackend(LlamaBackend):
             self.n_reused += rows * self.nodes.upper(lambda: self._pass(start, rows, start + rows), kept, cells)
         return self._logits(rows)
 
-    def _was_early(self, context: Tokens, draft: Draft) -> bool:
+    def _was_early(self, context: Tokens, draft: Draft, exact: bool) -> bool:
         """Return whether all rows of that pass, except perhaps the last, are kept.
 
         False for an empty draft, because the controller measures the cost of plain passes.
@@ -129,7 +129,7 @@ class EarlyExitBackend(LlamaBackend):
         expected = [int(context[-1]), *draft.tokens][:n]
         return (
             start + k < self.n_ctx
-            and self._n_shared(context) == start
+            and self._n_shared(context, exact) == start
             and self._held[start : start + n].tolist() == expected
         )
 
@@ -150,7 +150,7 @@ class EarlyExitBackend(LlamaBackend):
         if self.n_cached_early(context) == n - 1 and 0 <= n_low <= self.n_rows - rows:
             self._drop_low(n_low)
         else:
-            start = self._rewind(context)
+            start = self._rewind(context, exact=False)
             self._held[start : n - 1] = context[start : n - 1]
             self._decode_chain(start, n - 1, 0)
         self._held[n - 1 : n - 1 + rows] = [context[-1], *draft.tokens]
@@ -162,7 +162,7 @@ class EarlyExitBackend(LlamaBackend):
 
     def n_cached_early(self, context: Tokens) -> int:
         """Return the number of leading tokens of `context` that need no decoding before an early pass."""
-        start = self._n_shared(context)
+        start = self._n_shared(context, exact=False)
         n_low = self._n_low if start == self._n_held else 0
         return start + common_prefix(self._held[start : start + n_low], context[start:-1])
 
@@ -182,9 +182,9 @@ class EarlyExitBackend(LlamaBackend):
         self.nodes.rest()
         super()._run(batch, start, n_held)
 
-    def _rewind(self, context: Tokens) -> int:
+    def _rewind(self, context: Tokens, exact: bool = True) -> int:
         self._drop_low(0)
-        return super()._rewind(context)
+        return super()._rewind(context, exact)
 
     def _save(self) -> None:
         self._drop_low(0)
@@ -284,18 +284,18 @@ class EarlyExit:
         self.backend, self.n_ctx, self.n_vocab = backend, backend.n_ctx, backend.n_vocab
         self.n_rewindable = backend.n_ctx
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         """See Backend."""
         return self.backend.forward_early(context, draft)
 
-    def n_cached(self, context: Tokens) -> int:
+    def n_cached(self, context: Tokens, exact: bool = True) -> int:
         """See Backend."""
         return self.backend.n_cached_early(context)
 
     def set_slots(self, n: int) -> None:
         """Do nothing: the first layers have no slots of their own, but use the target's."""
 
-    def resume(self, context: Tokens) -> None:
+    def resume(self, context: Tokens, exact: bool = True) -> None:
         """Do nothing: the first layers share the target's cache, which resumes by itself."""
 
     def set_threads(self, one: int, many: int) -> None:

@@ -86,7 +86,7 @@ class HeadBackend:
     def set_slots(self, n: int) -> None:
         """Do nothing: a head follows as many conversations as the target's passes can have."""
 
-    def resume(self, context: Tokens) -> None:
+    def resume(self, context: Tokens, exact: bool = True) -> None:
         """Do nothing: a head needs no preparation."""
 
     def feed(self, tokens: Tokens, start: int, states: Rows) -> None:
@@ -112,12 +112,12 @@ class HeadBackend:
         """Return whether the target's states are known for all of `context` but its last token."""
         return self._trail(context).n_true(context) == len(context) - 1
 
-    def n_cached(self, context: Tokens) -> int:
+    def n_cached(self, context: Tokens, exact: bool = True) -> int:
         """Return the number of tokens of `context` that need no decoding; tokens without states are not decoded."""
         trail = self._trail(context)
         return len(context) - max(1, trail.n_true(context) - trail.n_cells)
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         """Return logits [1, n_vocab] that follow `context`, valid until the next call; -inf for undraftable tokens."""
         trail = self._trail(context)
         self._use(trail)

@@ -12,9 +12,10 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.backends.checkpoints import Checkpoint, message_ends
 from runtime.backends.model import LlamaModel
+from runtime.backends.reuse import Reuse
 from runtime.backends.saved_states import NEGLIGIBLE, HeldConversation, SavedState, SavedStates, copied
 from runtime.backends.tree import MAIN, TreeCache
-from runtime.core.draft import Tokens, common_prefix, usable
+from runtime.core.draft import Tokens
 
 # Tokens. Kernels process rows in tiles and the remainder separately. Where the two round differently, a prompt that
 # shares only its beginning with a cached one is read from a multiple of this on, so its rows fall into the usual tiles
@@ -35,8 +36,7 @@ class HeldConversations:
     saved: SavedStates
     _held: Tokens
     _n_held: int
-    _n_asked = 0  # leading cached tokens that a request contained; later ones are drafts that may have been rejected
-    _n_whole = 0  # tokens that were restored together; the context cannot be truncated to fewer
+    _reuse: Reuse
 
     @property
     def n_spare(self) -> int:
@@ -48,25 +48,28 @@ class HeldConversations:
         """Sequence id of the current conversation."""
         return MAIN
 
-    def _n_shared(self, context: Tokens) -> int:
+    def _n_shared(self, context: Tokens, exact: bool = True) -> int:
         """Return the number of leading tokens of `context[:-1]` that the main sequence has cached and may keep."""
-        n = usable(common_prefix(self._held[: self._n_held], context[:-1]), self._n_asked, self.saved.grain)
-        return n if n >= self._n_whole else 0
+        return self._reuse.shared(self._held[: self._n_held], context, self._grain(exact))
+
+    def _grain(self, exact: bool) -> int:
+        """Return the number of tokens in multiples of which a prefix is reused."""
+        return self.saved.grain if exact else 1
 
     def _taken(self, context: Tokens, n_shared: int) -> list[int]:
         """Return the nodes of the last tree that `context[:-1]` follows."""
         has_tree = bool(self.tree.draft.tokens)
         return self.tree.taken(context[:-1]) if has_tree and n_shared == self._n_held else []
 
-    def _n_kept(self, context: Tokens) -> int:
+    def _n_kept(self, context: Tokens, exact: bool = True) -> int:
         """Return the number of leading tokens of `context[:-1]` in the cache, those of the last tree included."""
-        n = self._n_shared(context)
+        n = self._n_shared(context, exact)
         return min(n + len(self._taken(context, n)), len(context) - 1)
 
-    def n_cached(self, context: Tokens) -> int:
-        """Return the number of leading tokens of `context` that are cached; the last token is always decoded."""
-        here = self._n_kept(context)
-        saved = self.saved.n_shared(context)
+    def n_cached(self, context: Tokens, exact: bool = True) -> int:
+        """Return the number of leading tokens of `context` that can be reused; the last token is always decoded."""
+        here = self._n_kept(context, exact)
+        saved = self.saved.n_shared(context, exact)
         return saved if saved > here + NEGLIGIBLE else here
 
     @property
@@ -84,30 +87,30 @@ class HeldConversations:
         self.saved.limit(n - 1)
 
     def read_in_tiles(self) -> None:
-        """Reuse cached prefixes only in multiples of TILE from now on, so that rounding does not depend on the cache.
+        """Reuse prefixes for exact passes only in multiples of TILE from now on, so that the cache changes no rounding.
 
         Needed where rounding depends on the width of a pass.
         """
         self.saved.grain = TILE
 
-    def resume(self, context: Tokens) -> None:
+    def resume(self, context: Tokens, exact: bool = True) -> None:
         """Restore the cached conversation that `context` continues, without losing another; see Backend."""
         if not self.saved.most and not self.saved.fetched:
             return
-        shared = self._n_shared(context)
+        shared = self._n_shared(context, exact)
         shared += len(self._taken(context, shared))
         is_lost, is_short = shared < self._n_held - NEGLIGIBLE, shared < len(context) - NEGLIGIBLE
         if not is_lost and not is_short:
             return
-        better = self.saved.pop(context, self._n_kept(context) + NEGLIGIBLE)
+        better = self.saved.pop(context, self._n_kept(context, exact) + NEGLIGIBLE, exact)
         if is_lost:
             self._save()
         if better is not None:
-            self._take_back(better, context)
+            self._take_back(better, context, exact)
 
-    def _take_back(self, state: SavedState, context: Tokens) -> None:
+    def _take_back(self, state: SavedState, context: Tokens, exact: bool) -> None:
         """Replace the conversation in the context by a saved one that begins like `context`."""
-        n = state.n_shared(context)
+        n = state.n_shared(context, exact)
         self._restore(state)
         if self.model.window and self._n_held and state.checkpoints:
             self._cut(state.checkpoints, n)
@@ -118,9 +121,9 @@ class HeldConversations:
         """Truncate the restored conversation at its checkpoint of `n` tokens, if it has one."""
         point = next((each for each in points if each.n == n < self._n_held), None)
         if point is not None:
-            self._n_whole = 0
+            self._reuse.n_whole = 0
             self._drop(n)
-            self._n_asked = self._n_whole = n
+            self._reuse.n_asked = self._reuse.n_whole = n
             if not self.saved.restore_point(point, self._number):
                 self._drop(0)
 
@@ -128,8 +131,8 @@ class HeldConversations:
         """Replace the conversation in the context by a saved one."""
         self._clear(wipes=False)
         if self.saved.restore(state):
-            self._n_held, self._n_asked = len(state.tokens), state.n_asked
-            self._n_whole = self._n_held if self.model.window else 0
+            self._n_held = len(state.tokens)
+            self._reuse.set(state.n_asked, state.n_exact, self._n_held if self.model.window else 0)
             self._held[: self._n_held] = state.tokens
         else:
             self._clear()
@@ -137,7 +140,7 @@ class HeldConversations:
     def _save(self) -> None:
         """Save a copy of the conversation in the context."""
         self.tree.settle([])
-        self._drop(min(self._n_held, self._n_asked))  # without draft tokens
+        self._drop(min(self._n_held, self._reuse.n_asked))  # without draft tokens
         self.saved.add(self._copy())
 
     def _copy(self, point: int = 0) -> SavedState | None:
@@ -145,9 +148,9 @@ class HeldConversations:
         if self.tree.draft.tokens:
             self.tree.settle([])
         if self.model.window:
-            self._drop(min(self._n_held, self._n_asked))
+            self._drop(min(self._n_held, self._reuse.n_asked))
         tokens = self._held[: self._n_held]
-        return self.saved.copy(tokens, self._n_asked, self._number, self._points(tokens, point))
+        return self.saved.copy(tokens, self._reuse, self._number, self._points(tokens, point))
 
     def _points(self, tokens: Tokens, point: int = 0) -> tuple[Checkpoint, ...] | None:
         """Return checkpoints at `point` and after messages; None for a conversation that can be truncated anywhere."""
@@ -155,14 +158,14 @@ class HeldConversations:
             return None
         ends = message_ends(tokens, self.model.vocab.ends)
         wanted = [n - n % self.saved.grain for n in (min(point, len(tokens)), *ends[:-POINTS:-1], *ends[:1])]
-        can_be_had = [n for n in dict.fromkeys(wanted) if max(self._n_whole, 1) <= n < len(tokens)]
+        can_be_had = [n for n in dict.fromkeys(wanted) if max(self._reuse.n_whole, 1) <= n < len(tokens)]
         best = sorted(can_be_had[: self.saved.most_points(self._number)])
         found = (self.saved.point(n, self._number, self.n_spare) for n in best)
         return tuple(each for each in found if each is not None)
 
     def conversations(self) -> list[HeldConversation]:
         """Return the conversation in the context, followed by the saved ones."""
-        here = HeldConversation(self._held[: min(self._n_held, self._n_asked)].copy(), self._copy, self._clear)
+        here = HeldConversation(self._held[: min(self._n_held, self._reuse.n_asked)].copy(), self._copy, self._clear)
         return [here, *self._put_away()]
 
     def _put_away(self) -> list[HeldConversation]:
@@ -178,11 +181,13 @@ class HeldConversations:
             return 0
         if self.tree.garbage:
             self.tree.rewind(start)
-        self._n_held, self._n_whole = start, min(self._n_whole, start)
+        self._n_held = start
+        self._reuse.cut(start)
         return start
 
     def _clear(self, wipes: bool = True) -> None:
         """Empty the cache."""
         lib.llama_memory_clear(self.memory, wipes)
         self.tree.clear()
-        self._n_held = self._n_asked = self._n_whole = 0
+        self._n_held = 0
+        self._reuse.set(0, 0)

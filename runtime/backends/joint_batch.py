@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from runtime.backends.pointers import INT8_P, INT32_P
 from runtime.backends.seats import Seat
-from runtime.core.draft import Draft, Tokens
-
-Ask = tuple[Tokens, Draft]  # a context and its draft
+from runtime.core.draft import PassInput
 
 
 class JointBatch:
@@ -34,10 +32,10 @@ class JointBatch:
         self._batch.seq_id = ctypes.cast(self._seats.ctypes.data, ctypes.POINTER(INT32_P))
         self._batch.logits = ctypes.cast(self._flags.ctypes.data, INT8_P)
 
-    def fill(self, seats: Sequence[Seat], asked: Sequence[Ask]) -> lib.llama_batch:
+    def fill(self, seats: Sequence[Seat], asked: Sequence[PassInput]) -> lib.llama_batch:
         """Return a batch of each seat's missing tokens and draft, with logits for the last token and the draft."""
         at, numbers = 0, ctypes.addressof(self._numbers)
-        for seat, (context, draft) in zip(seats, asked, strict=True):
+        for seat, (context, draft, _) in zip(seats, asked, strict=True):
             start, n, end = seat.n_held, len(context), len(context) + len(draft.tokens)
             seat.tokens[start:n], seat.tokens[n:end] = context[start:], draft.tokens
             rows = slice(at, at := at + end - start)

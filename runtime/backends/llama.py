@@ -15,6 +15,7 @@ from runtime.backends import library
 from runtime.backends.held import HeldConversations
 from runtime.backends.model import LlamaModel
 from runtime.backends.pointers import INT8_P, INT32_P
+from runtime.backends.reuse import Reuse
 from runtime.backends.saved_states import SavedStates
 from runtime.backends.shown_states import ShownStates
 from runtime.backends.stopping import StopFlag
@@ -56,7 +57,7 @@ class LlamaBackend(HeldConversations):
         self.pass_rows = 1  # minimum rows of a pass
         self.shown = ShownStates(self.handle, model.n_embd)
         self._held: Tokens = np.zeros(self.n_ctx, dtype=np.int32)  # cached tokens by position
-        self._n_held = 0
+        self._n_held, self._reuse = 0, Reuse()
         self._views: dict[tuple[int, int], Logits] = {}
         self._prepare_batch()
 
@@ -119,7 +120,7 @@ class LlamaBackend(HeldConversations):
         """
         self.pass_rows = rows
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         """Return logits [1 + len(draft), n_vocab] that follow `context` and each draft token; see Backend."""
         n, k = len(context), len(draft.tokens)
         if n + k > self.n_ctx:
@@ -129,11 +130,15 @@ class LlamaBackend(HeldConversations):
             )
         if n == 0 or k >= self.n_rows or (draft.parents is not None and not self.can_branch):
             raise ValueError(f"{n} tokens and a draft of {k} cannot be decoded")
-        start = self._with_room(self._rewind(context), self._padded_end(n - 1, n + k))
+        start = self._with_room(self._rewind(context, exact), self._padded_end(n - 1, n + k))
         self._held[start:n] = context[start:]
         logits = self._decode_asked(start, context, draft)
-        self._n_asked = n
+        self._reuse.extend(start, n, n + k, exact or (k == 0 and self._is_tiled(start, n)))
         return logits
+
+    def _is_tiled(self, start: int, n: int) -> bool:
+        """Return whether a pass from `start` to `n` without a draft rounds as one for a reply with a seed does."""
+        return n - start == 1 or start % self.saved.grain == 0
 
     def _decode_asked(self, start: int, context: Tokens, draft: Draft) -> Logits:
         """Decode `context` from position `start` on and the draft; return the last token's and the draft's logits."""
@@ -170,10 +175,10 @@ class LlamaBackend(HeldConversations):
         self._clear()
         return 0
 
-    def _rewind(self, context: Tokens) -> int:
+    def _rewind(self, context: Tokens, exact: bool = True) -> int:
         """Truncate the cache to its common prefix with context[:-1]; return that prefix's length."""
-        self.resume(context)
-        start = self._n_shared(context)
+        self.resume(context, exact)
+        start = self._n_shared(context, exact)
         if self.tree.draft.tokens:
             taken = self._taken(context, start)
             self.tree.settle(taken)

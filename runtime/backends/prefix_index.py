@@ -104,7 +104,8 @@ class PrefixIndex:
         kind, *parts = sizes.split(",")
         whole, *each = (tuple(map(int, part.split(":"))) for part in parts)
         checkpoints = tuple(Checkpoint(n, EMPTY) for n, _ in each) if kind == "whole" else None
-        saved = SavedState(np.frombuffer(tokens, ON_DISK).astype(np.int32), EMPTY, n_asked, checkpoints, self._grain)
+        ids = np.frombuffer(tokens, ON_DISK).astype(np.int32)
+        saved = SavedState(ids, EMPTY, n_asked, checkpoints, self._grain, n_pure)
         return Entry(saved, n_pure, tuple(n_bytes for _, n_bytes in (whole, *each)), crc, token_seconds, number)
 
     def add(self, entry: Entry, put: Callable[[int], object], replaced: list[int]) -> None:

@@ -112,13 +112,13 @@ class PrefixStore:
         With `is_pure`, only tokens whose cells were computed by prefill count.
         """
         found = [each.pure if is_pure else each for each in self._alike(context)]
-        best = max(found, key=lambda each: each.saved.n_shared(context), default=None)
-        return best if best and best.saved.n_shared(context) else None
+        best = max(found, key=lambda each: each.saved.n_shared(context, is_pure), default=None)
+        return best if best and best.saved.n_shared(context, is_pure) else None
 
     def n_stored(self, tokens: Tokens) -> int:
         """Return the largest number of leading tokens that one state has."""
         context = np.append(tokens, np.int32(0))
-        return max((each.saved.n_shared(context) for each in self._alike(tokens)), default=0)
+        return max((each.saved.n_shared(context, exact=False) for each in self._alike(tokens)), default=0)
 
     def read(self, entry: Entry) -> SavedState | None:
         """Return the state with its bytes. If they differ from the bytes written, remove the state and return None."""

@@ -50,8 +50,8 @@ class RecurrentBackend(LlamaBackend):
         params.n_rs_seq = self.n_snapshots
         return params
 
-    def _n_kept(self, context: Tokens) -> int:
-        start = super()._n_kept(context)
+    def _n_kept(self, context: Tokens, exact: bool = True) -> int:
+        start = super()._n_kept(context, exact)
         if self._n_held - start <= self._n_droppable:
             return start
         return longest(self.checkpoints.all, start)
@@ -107,9 +107,10 @@ class RecurrentBackend(LlamaBackend):
         self.saved.add(self._copy())
 
     def _copy(self, point: int = 0) -> SavedState | None:
-        if 0 < self._n_held - self._n_asked <= self._n_droppable:  # a copy is restored whole, so without draft tokens
-            self._drop(self._n_asked)
-        return self.saved.copy(self._held[: self._n_held], self._n_asked, checkpoints=self.checkpoints.all)
+        n_asked = self._reuse.n_asked
+        if 0 < self._n_held - n_asked <= self._n_droppable:  # a copy is restored whole, so without draft tokens
+            self._drop(n_asked)
+        return self.saved.copy(self._held[: self._n_held], self._reuse, checkpoints=self.checkpoints.all)
 
     def _restore(self, state: SavedState) -> None:
         super()._restore(state)

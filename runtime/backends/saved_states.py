@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from runtime.backends.checkpoints import MAX_BYTES, PARTIAL, Checkpoint, longest
 from runtime.backends.pointers import UINT8_P
+from runtime.backends.reuse import Reuse
 from runtime.backends.tree import MAIN
-from runtime.core.draft import Tokens, common_prefix, usable
+from runtime.core.draft import Tokens, common_prefix
 
 # Tokens: a difference this small, such as a rejected draft leaves, is decoded again instead of switching conversations
 NEGLIGIBLE = 16
@@ -29,7 +30,7 @@ class SavedState:
 
     Where `checkpoints` is None, it can be truncated to any multiple of `grain`. Otherwise it is restored whole or at a
     checkpoint: recurrent states cannot be truncated, and of sliding windows llama.cpp copies only the cells that the
-    next token attends to. Tokens after the first `n_asked` are drafts that may have been rejected.
+    next token attends to. `n_asked` and `n_exact` are those of Reuse.
     """
 
     tokens: Tokens
@@ -37,18 +38,20 @@ class SavedState:
     n_asked: int
     checkpoints: tuple[Checkpoint, ...] | None = None
     grain: int = 1
+    n_exact: int = 0
 
     @property
     def n_bytes(self) -> int:
         """Bytes of memory used."""
         return len(self.state) + sum(len(each.state) for each in self.checkpoints or ())
 
-    def n_shared(self, context: Tokens) -> int:
-        """Return the number of leading tokens of `context[:-1]` that this state can restore."""
+    def n_shared(self, context: Tokens, exact: bool = True) -> int:
+        """Return the number of leading tokens of `context[:-1]` that can be reused of this state."""
         shared = common_prefix(self.tokens, context[:-1])
-        if self.checkpoints is None or shared == len(self.tokens):
-            return usable(shared, self.n_asked, self.grain)
-        return longest(self.checkpoints, shared)
+        usable = Reuse(self.n_asked, self.n_exact).usable(shared, self.grain if exact else 1)
+        if self.checkpoints is None or usable == len(self.tokens):
+            return usable
+        return longest(self.checkpoints, usable)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,14 +97,14 @@ class SavedStates:
                 del self._states[: at + 1]
                 break
 
-    def n_shared(self, context: Tokens) -> int:
-        """Return the largest number of leading tokens of `context[:-1]` that a saved state can restore."""
-        return max((each.n_shared(context) for each in (*self._states, *self.fetched)), default=0)
+    def n_shared(self, context: Tokens, exact: bool = True) -> int:
+        """Return the largest number of leading tokens of `context[:-1]` that can be reused of a saved state."""
+        return max((each.n_shared(context, exact) for each in (*self._states, *self.fetched)), default=0)
 
-    def pop(self, context: Tokens, more_than: int) -> SavedState | None:
+    def pop(self, context: Tokens, more_than: int, exact: bool = True) -> SavedState | None:
         """Remove and return the state that shares most with `context[:-1]`; None unless `more_than` is exceeded."""
-        best = max((*self._states, *self.fetched), key=lambda each: each.n_shared(context), default=None)
-        if best is None or best.n_shared(context) <= more_than:
+        best = max((*self._states, *self.fetched), key=lambda each: each.n_shared(context, exact), default=None)
+        if best is None or best.n_shared(context, exact) <= more_than:
             return None
         (self.fetched if best in self.fetched else self._states).remove(best)
         return best
@@ -117,13 +120,14 @@ class SavedStates:
         self._states.remove(state)
 
     def copy(
-        self, tokens: Tokens, n_asked: int, sequence: int = MAIN, checkpoints: tuple[Checkpoint, ...] | None = None
+        self, tokens: Tokens, reuse: Reuse, sequence: int = MAIN, checkpoints: tuple[Checkpoint, ...] | None = None
     ) -> SavedState | None:
         """Return a copy of a sequence, which consists of these tokens; None where llama.cpp cannot copy it."""
         state = np.empty(lib.llama_state_seq_get_size(self.handle, sequence), dtype=np.uint8)
         if not lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), sequence):
             return None
-        return SavedState(tokens.copy(), state, min(n_asked, len(tokens)), checkpoints, self.grain)
+        n_asked, n_exact = min(reuse.n_asked, len(tokens)), min(reuse.n_exact, len(tokens))
+        return SavedState(tokens.copy(), state, n_asked, checkpoints, self.grain, n_exact)
 
     def most_points(self, sequence: int) -> int:
         """Return the maximum number of checkpoints in a copy of a sequence, given the memory that each takes."""

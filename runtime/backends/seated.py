@@ -37,22 +37,6 @@ class SeatedConversations(HeldConversations):
         return self._seat.sequence
 
     @property
-    def _n_asked(self) -> int:
-        return self._seat.n_asked
-
-    @_n_asked.setter
-    def _n_asked(self, n: int) -> None:
-        self._seat.n_asked = n
-
-    @property
-    def _n_whole(self) -> int:
-        return self._seat.n_whole
-
-    @_n_whole.setter
-    def _n_whole(self, n: int) -> None:
-        self._seat.n_whole = n
-
-    @property
     def n_held(self) -> int:
         """Number of cached conversations, those in seats and the saved ones."""
         self._leave_seat()
@@ -73,7 +57,7 @@ class SeatedConversations(HeldConversations):
         """Make a seat the current one: tokens decoded from now on belong to its conversation."""
         self._leave_seat()
         self._seats.sit(seat)
-        self._held, self._n_held = seat.tokens, seat.n_held
+        self._held, self._n_held, self._reuse = seat.tokens, seat.n_held, seat.reuse
         self._sequence.value = seat.sequence
         self._addresses = seat.tokens.ctypes.data, *self._addresses[1:]
 
@@ -81,7 +65,7 @@ class SeatedConversations(HeldConversations):
         """Save a seat's conversation and empty the seat."""
         self._sit(seat)
         if seat.n_held:
-            self._drop(min(seat.n_held, seat.n_asked))  # without draft tokens
+            self._drop(min(seat.n_held, seat.reuse.n_asked))  # without draft tokens
             self._save()
             self._drop(0)
 
@@ -94,12 +78,10 @@ class SeatedConversations(HeldConversations):
     def _copy_of(self, seat: Seat) -> SavedState | None:
         """Return a copy of a conversation that is about to be moved to the front of the context."""
         if self.model.window and seat is not self._seat and seat not in self._seats.busy:
-            n = min(seat.n_held, seat.n_asked)  # otherwise the copy has too few cells to undo a rejected draft
+            n = min(seat.n_held, seat.reuse.n_asked)  # otherwise the copy has too few cells to undo a rejected draft
             lib.llama_memory_seq_rm(self.memory, seat.sequence, n, -1)
             seat.n_held = n
-        return self.saved.copy(
-            seat.tokens[: seat.n_held], seat.n_asked, seat.sequence, () if self.model.window else None
-        )
+        return self.saved.copy(seat.tokens[: seat.n_held], seat.reuse, seat.sequence, () if self.model.window else None)
 
     def conversations(self) -> list[HeldConversation]:
         """Return the conversations in seats, followed by the saved ones."""
@@ -108,7 +90,7 @@ class SeatedConversations(HeldConversations):
         return [*map(self._at_rest, held), *self._put_away()]
 
     def _at_rest(self, seat: Seat) -> HeldConversation:
-        tokens = seat.tokens[: min(seat.n_held, seat.n_asked)].copy()
+        tokens = seat.tokens[: min(seat.n_held, seat.reuse.n_asked)].copy()
         return HeldConversation(tokens, partial(self._copy_at_rest, seat), partial(self._erase_at_rest, seat))
 
     def _erase_at_rest(self, seat: Seat) -> None:
@@ -132,9 +114,9 @@ class SeatedConversations(HeldConversations):
         if n:
             lib.llama_memory_seq_cp(self.memory, source.sequence, self._seat.sequence, 0, n)
             self._map.share(source, self._seat, n)
-            self._seat.n_whole = min(source.n_whole, n)
+            self._reuse.set(n, min(source.reuse.n_exact, n), min(source.reuse.n_whole, n))
             self._held[:n] = source.tokens[:n]
-            self._n_held = self._seat.n_asked = n
+            self._n_held = n
 
     def _restore(self, state: SavedState) -> None:
         """Replace the current seat's conversation by a saved one."""
@@ -147,8 +129,8 @@ class SeatedConversations(HeldConversations):
         """Copy a saved conversation into the next free cells, where llama.cpp can."""
         if state is not None and self.saved.restore(state, seat.sequence):
             n = len(state.tokens)
-            seat.n_held, seat.n_asked = n, state.n_asked
-            seat.n_whole = n if self.model.window else 0
+            seat.n_held = n
+            seat.reuse.set(state.n_asked, state.n_exact, n if self.model.window else 0)
             seat.tokens[:n] = state.tokens
             self._map.take(seat, 0, n)
 
@@ -157,9 +139,9 @@ class SeatedConversations(HeldConversations):
         self._leave_seat()
         held = [seat for seat in self._seats.all if seat.n_held]
         states = [self._copy_of(seat) for seat in held]
-        asked = [seat.n_asked for seat in held]
+        asked = [seat.reuse.n_asked for seat in held]
         self._clear(wipes=False)
         for seat, state, n_asked in zip(held, states, asked, strict=True):
             self._put(seat, state)
-            seat.n_asked = min(n_asked, seat.n_held)
+            seat.reuse.n_asked = min(n_asked, seat.n_held)
         self._n_held = self._seat.n_held

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.backends.reuse import Reuse
 from runtime.backends.saved_states import NEGLIGIBLE
-from runtime.core.draft import Tokens, common_prefix, usable
+from runtime.core.draft import Tokens, common_prefix
 
 # Cell searches between two checks for idle cells. A conversation that decoded nothing in that time is no longer being
 # generated
@@ -22,8 +23,7 @@ class Seat:
         self.cells: NDArray[np.int32] = np.zeros(n_ctx, dtype=np.int32)
         self.n_held = 0
         self.used_at = 0  # value of `Seats.n_looked` when tokens were last decoded here
-        self.n_whole = 0  # tokens that were restored together; the seat cannot be truncated to fewer
-        self.n_asked = 0  # leading cached tokens that a request contained; later ones are drafts, maybe rejected
+        self.reuse = Reuse()
 
 
 class Seats:
@@ -66,22 +66,20 @@ class Seats:
 
     def shares(self, context: Tokens, grain: int) -> dict[Seat, int]:
         """Return for each seat the number of leading tokens of `context[:-1]` that it has cached and may share."""
-        asked = context[:-1]
-        shares = {seat: common_prefix(seat.tokens[: seat.n_held], asked) for seat in self.all}
-        cut = {seat: usable(n, seat.n_asked, grain) for seat, n in shares.items()}
-        return {seat: n if n >= seat.n_whole else 0 for seat, n in cut.items()}
+        return {seat: seat.reuse.shared(seat.tokens[: seat.n_held], context, grain) for seat in self.all}
 
-    def continued(self, context: Tokens) -> Seat | None:
+    def continued(self, context: Tokens, grain: int) -> Seat | None:
         """Return the free seat whose conversation `context` extends by a few tokens, the usual case; None without one.
 
         Of several such seats, return the one that lacks the fewest tokens.
         """
         n, found = len(context), None
         for seat in self.free:
-            asked = seat.n_asked
+            asked = seat.reuse.n_asked
             is_near = max(1, n - NEGLIGIBLE) <= asked < n and asked <= seat.n_held
+            is_near = is_near and (grain == 1 or seat.reuse.n_exact >= asked - 1)
             is_alike = is_near and seat.tokens[asked - 1] == context[asked - 1]
-            is_better = is_alike and (found is None or asked > found.n_asked)
+            is_better = is_alike and (found is None or asked > found.reuse.n_asked)
             if is_better and common_prefix(seat.tokens[:asked], context) == asked:
                 found = seat
         return found

@@ -12,13 +12,13 @@ from functools import partial
 import llama_cpp.llama_cpp as lib
 
 from runtime.backends.cell_map import CellMap
-from runtime.backends.joint_batch import Ask, JointBatch
+from runtime.backends.joint_batch import JointBatch
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.saved_states import NEGLIGIBLE
 from runtime.backends.seated import SeatedConversations
 from runtime.backends.seats import IDLE_SEARCHES, Seat, Seats
-from runtime.core.draft import Logits, Tokens
+from runtime.core.draft import Logits, PassInput, Tokens
 from runtime.core.errors import StoppedError
 from runtime.models.cache_layout import shared_cells
 
@@ -61,53 +61,56 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         known = list(lengths)
         return len(known) <= self.n_seats and sum(known) + self.n_rows <= self._n_cells
 
-    def forward_all(self, asked: Sequence[Ask]) -> list[Logits]:
+    def forward_all(self, asked: Sequence[PassInput]) -> list[Logits]:
         """Return the logits of `forward` for each of several conversations, which fit together, from one pass."""
         if len(asked) == 1:
             return [self.forward(*asked[0])]
         # The longest draft is last, so that the cells of its rejected tokens can be reused
-        order = sorted(range(len(asked)), key=lambda i: len(asked[i][1].tokens))
+        order = sorted(range(len(asked)), key=lambda i: len(asked[i].draft.tokens))
         ordered = [asked[i] for i in order]
         seats = self._seats_of(ordered)
         self._decode_joint(seats, ordered)
         found, at = dict[int, Logits](), 0
-        logits = self._logits(sum(1 + len(draft.tokens) for _, draft in ordered))
-        for i, (_, draft) in zip(order, ordered, strict=True):
-            found[i] = logits[at : (at := at + 1 + len(draft.tokens))]
+        logits = self._logits(sum(1 + len(each.draft.tokens) for each in ordered))
+        for i, each in zip(order, ordered, strict=True):
+            found[i] = logits[at : (at := at + 1 + len(each.draft.tokens))]
         return [found[i] for i in range(len(asked))]
 
-    def _seats_of(self, asked: Sequence[Ask]) -> list[Seat]:
+    def _seats_of(self, asked: Sequence[PassInput]) -> list[Seat]:
         """Return a seat for each context, truncated to the shared prefix; cells for the new rows are available then."""
         self._seats.busy, room = [], self.n_batch - self.n_rows - self.n_seats
         self._leave_seat()
         # Continued conversations get their seats first, so that a new one does not take them
-        by_need = sorted(range(len(asked)), key=lambda i: self._seats.continued(asked[i][0]) is None)
+        by_need = sorted(range(len(asked)), key=lambda i: self._is_new(asked[i]))
         seats = dict[int, Seat]()
         try:
             for i in by_need:
-                room -= self._lacking(asked[i][0], room)
+                room -= self._lacking(asked[i], room)
                 self._seats.busy.append(self._seat)
                 seats[i] = self._seat
             self._leave_seat()
-            whole = sum(len(context) + len(draft.tokens) for context, draft in asked)
+            whole = sum(len(each.context) + len(each.draft.tokens) for each in asked)
             self._find_cells(whole - sum(seat.n_held for seat in self._seats.busy))
             return [seats[i] for i in range(len(asked))]
         finally:
             self._seats.busy = []
 
-    def _lacking(self, context: Tokens, room: int) -> int:
-        """Make the seat that `context` continues current; return the number of tokens to decode before the last one.
+    def _is_new(self, asked: PassInput) -> bool:
+        """Return whether no seat's conversation is continued."""
+        return self._seats.continued(asked.context, self._grain(asked.exact)) is None
 
-        If they exceed `room` rows, they are decoded immediately.
-        """
-        start, end = self._rewind(context), len(context) - 1
+    def _lacking(self, asked: PassInput, room: int) -> int:
+        """Make the context's seat current; return how many tokens before its last to decode. Decode over `room` now."""
+        context, _, exact = asked
+        start, end = self._rewind(context, exact), len(context) - 1
         if end - start > room:
             start = self._with_room(start, end)
             self._held[start:end] = context[start:end]
             self._decode_chain(start, end, 0)
+            self._reuse.extend(start, end, end, exact or self._is_tiled(start, end))
         return end - self._n_held
 
-    def _decode_joint(self, seats: Sequence[Seat], asked: Sequence[Ask]) -> None:
+    def _decode_joint(self, seats: Sequence[Seat], asked: Sequence[PassInput]) -> None:
         """Decode the context tokens that are missing in the seats, and the drafts."""
         try:
             self._decode(self._joint.fill(seats, asked))
@@ -116,12 +119,13 @@ class SharedBackend(SeatedConversations, LlamaBackend):
                 lib.llama_memory_seq_rm(self.memory, seat.sequence, seat.n_held, -1)
             raise
         at = 0
-        for seat, (context, draft) in zip(seats, asked, strict=True):
+        for seat, (context, draft, exact) in zip(seats, asked, strict=True):
             end = len(context) + len(draft.tokens)
             self.shown.tell(seat.tokens[:end], seat.n_held, at)
             at += end - seat.n_held
             self._map.take(seat, seat.n_held, end - seat.n_held)
-            seat.n_held, seat.n_asked, seat.used_at = end, len(context), self._seats.n_looked
+            seat.reuse.extend(seat.n_held, len(context), end, exact)
+            seat.n_held, seat.used_at = end, self._seats.n_looked
         self._n_held = self._seat.n_held
 
     def _run(self, batch: lib.llama_batch, start: int, n_held: int) -> None:
@@ -134,51 +138,51 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         """Number of cells of other conversations in front of this conversation's next cell."""
         return max(0, self._map.top - self._n_held)
 
-    def n_cached(self, context: Tokens) -> int:
-        """Return the number of leading tokens of `context` that are cached; the last token is always decoded."""
+    def n_cached(self, context: Tokens, exact: bool = True) -> int:
+        """Return the number of leading tokens of `context` that can be reused; the last token is always decoded."""
         self._leave_seat()
-        shares = self._seats.shares(context, self.saved.grain)
-        if seat := self._seats.continued(context) or self._own_seat(context, shares):
+        shares = self._seats.shares(context, self._grain(exact))
+        if seat := self._seats.continued(context, self._grain(exact)) or self._own_seat(context, shares, exact):
             return shares[seat]
-        here, saved = max(shares.values()), self.saved.n_shared(context)
+        here, saved = max(shares.values()), self.saved.n_shared(context, exact)
         if here <= NEGLIGIBLE and all(seat.n_held for seat in self._seats.all):
             here = 0  # the seat that has them may have to be vacated
         return saved if saved > here + NEGLIGIBLE else here
 
-    def resume(self, context: Tokens) -> None:
+    def resume(self, context: Tokens, exact: bool = True) -> None:
         """Make the seat that `context` continues current; no other conversation is lost while they fit; see Backend."""
         if self.slots == 1 and not self.saved.fetched:
             return
         self._leave_seat()
-        if next_seat := self._seats.continued(context):
+        if next_seat := self._seats.continued(context, self._grain(exact)):
             self._sit(next_seat)
             return
-        shares = self._seats.shares(context, self.saved.grain)
-        if own := self._own_seat(context, shares):
+        shares = self._seats.shares(context, self._grain(exact))
+        if own := self._own_seat(context, shares, exact):
             self._sit(own)
             return
         source = max(reversed(shares), key=shares.__getitem__)  # of equal ones the one used last: it stays longest
-        better = self.saved.pop(context, shares[source] + NEGLIGIBLE)
+        better = self.saved.pop(context, shares[source] + NEGLIGIBLE, exact)
         self._sit(self._vacant(source if shares[source] > NEGLIGIBLE else None))
         if better is not None:
-            self._take_back(better, context)
+            self._take_back(better, context, exact)
         elif self._seat is not source:
             self._share(source, shares[source])
         self.saved.keep(max(0, self.slots - 1 - self._seats.n_others))
 
-    def _own_seat(self, context: Tokens, shares: Mapping[Seat, int]) -> Seat | None:
+    def _own_seat(self, context: Tokens, shares: Mapping[Seat, int], exact: bool) -> Seat | None:
         """Return the free seat whose conversation `context` continues; None where notably more is cached elsewhere."""
         own = max(
             filter(partial(self._continues, context, shares), self._seats.free), key=shares.__getitem__, default=None
         )
-        known = max(*shares.values(), self.saved.n_shared(context) - NEGLIGIBLE)
+        known = max(*shares.values(), self.saved.n_shared(context, exact) - NEGLIGIBLE)
         return own if own is not None and shares[own] + NEGLIGIBLE >= known else None
 
     def _continues(self, context: Tokens, shares: Mapping[Seat, int], seat: Seat) -> bool:
         """Return whether `context` continues the seat's conversation, so that at most a rejected draft is lost."""
         if self.n_rows == 1:
             return seat.n_held > 0 and shares[seat] >= seat.n_held - NEGLIGIBLE
-        last = seat.n_asked - 1  # not in `shares` if it is also the last token of `context`
+        last = seat.reuse.n_asked - 1  # not in `shares` if it is also the last token of `context`
         return seat.n_held > 0 and shares[seat] >= last and bool(seat.tokens[last] == context[last])
 
     def _vacant(self, source: Seat | None) -> Seat:
@@ -230,7 +234,8 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         if free > dead:
             lib.llama_memory_seq_cp(self.memory, seat, garbage, dead, free)
         lib.llama_memory_seq_rm(self.memory, seat, start, -1)
-        self._n_held, self._n_whole = start, min(self._n_whole, start)
+        self._n_held = start
+        self._reuse.cut(start)
         if not start and not self._map.n_used:
             self._clear(wipes=False)
         return start
@@ -239,4 +244,5 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         super()._clear(wipes)
         self._map.clear()
         for seat in self._seats.all:
-            seat.n_held = seat.n_asked = seat.n_whole = 0
+            seat.n_held = 0
+            seat.reuse.set(0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Logits, PassInput, Tokens
 
 OnProgress = Callable[[str, float], bool]  # (item being loaded, fraction loaded) -> whether to continue
 SERVERS = "server's"  # the item in OnProgress while another server loads the model
@@ -17,6 +17,8 @@ class Backend(Protocol):
     `forward(context, draft)` returns the logits [1 + len(draft), n_vocab] after `context[-1]` (row 0) and after each
     draft token. The backend keeps the cached prefix of `context`, drops the rest of the cache, and decodes the missing
     tokens and the draft, so the logits do not depend on earlier calls. They are valid until the next call.
+    Where the rounding of a pass depends on its width, this holds with `exact` (the default): then only cached tokens
+    are reused that were computed as with `exact`, and of a text that only begins alike a multiple of the kernels' tile.
     Raises ContextError when the tokens do not fit `n_ctx`, ModelError when the library fails.
     """
 
@@ -27,16 +29,16 @@ class Backend(Protocol):
     )
     can_branch: bool  # whether one pass can decode a tree
 
-    def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         """Return the logits [1 + len(draft), n_vocab] after `context` and after each draft token."""
 
-    def n_cached(self, context: Tokens) -> int:
+    def n_cached(self, context: Tokens, exact: bool = True) -> int:
         """Return the number of leading tokens of `context` that are cached; the last token is always decoded."""
 
     def set_slots(self, n: int) -> None:
         """Set the number of conversations to keep cached, including the latest."""
 
-    def resume(self, context: Tokens) -> None:
+    def resume(self, context: Tokens, exact: bool = True) -> None:
         """Load the cached conversation that `context` continues.
 
         `forward` does this itself. Calling it first keeps the loading time out of the measured pass.
@@ -76,7 +78,7 @@ class SharedPasses(TargetBackend, Protocol):
     def fits(self, lengths: Iterable[int]) -> bool:
         """Return whether conversations of these lengths in tokens fit into the cache together."""
 
-    def forward_all(self, asked: Sequence[tuple[Tokens, Draft]]) -> list[Logits]:
+    def forward_all(self, asked: Sequence[PassInput]) -> list[Logits]:
         """Return the logits, as of `forward`, for each of several contexts and drafts, from one pass.
 
         The contexts must fit together, and the drafts may have no more tokens in total than a single draft may.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,8 +128,9 @@ def merge(drafts: Sequence[Draft]) -> Draft:
     return Draft(tuple(tokens), tuple(parents), tuple(probs))
 
 
-def usable(n_shared: int, n_asked: int, grain: int) -> int:
-    """Return the number of cached tokens that can be reused: `n_shared` if the new text continues the cached one, else
-    a multiple of `grain`. `n_asked`: leading cached tokens that a request contained; later ones are drafts.
-    """
-    return n_shared if n_shared >= n_asked - 1 else n_shared - n_shared % grain
+class PassInput(NamedTuple):
+    """Tokens to decode: a context and its draft. With `exact`, only cells that were computed exactly are reused."""
+
+    context: Tokens
+    draft: Draft = NO_DRAFT
+    exact: bool = True

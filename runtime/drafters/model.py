@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from runtime.core.backend import Backend, SharedPasses
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, certain
+from runtime.core.draft import Draft, Logits, PassInput, Tokens, certain
 from runtime.core.drafter import LAST, UNKNOWN_TOKEN, Budget, Drafter, Drafting, Pick
 from runtime.drafters.registry import Cost, Needs, Registered
 
@@ -63,7 +63,7 @@ class ModelDrafter(Drafter):
         """See `Drafter.forward_all`; the contexts have separate passes if they do not fit together."""
         if self._shared is None or not self._shared.fits(map(len, contexts)):
             return [self.backend.forward(each).copy() for each in contexts]
-        return self._shared.forward_all([(each, NO_DRAFT) for each in contexts])
+        return self._shared.forward_all([PassInput(each) for each in contexts])
 
     def resume(self, context: Tokens) -> None:
         """Load the draft model's cached conversation for `context`; shared passes do so themselves."""

@@ -32,7 +32,8 @@ def save(backend: LlamaBackend, number: int, path: Path, model: str) -> tuple[in
         raise SettingsError(f"Slot {number} has no conversation that can be saved. Request a reply first.")
     points = state.checkpoints or ()
     known: dict[str, Any] = {"form": FORM, "model": model, "n_asked": state.n_asked, "cuts": state.checkpoints is None}
-    known |= {"tokens": state.tokens, "state": state.state} | {f"point_{each.n}": each.state for each in points}
+    known |= {"n_exact": state.n_exact, "tokens": state.tokens, "state": state.state}
+    known |= {f"point_{each.n}": each.state for each in points}
     new = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -75,7 +76,8 @@ def read(path: Path, model: str, grain: int) -> SavedState:
                 )
             names = [name for name in file.files if name.startswith("point_")]
             points = tuple(Checkpoint(int(name.removeprefix("point_")), file[name]) for name in names)
-            state = SavedState(file["tokens"], file["state"], int(file["n_asked"]), points, grain)
+            n_exact = int(file.get("n_exact", 0))
+            state = SavedState(file["tokens"], file["state"], int(file["n_asked"]), points, grain, n_exact)
             return replace(state, checkpoints=None) if bool(file["cuts"]) else state
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise SettingsError(f"{path} is not a saved conversation, or it is damaged. Save it again.") from error

@@ -14,6 +14,7 @@ from functools import partial
 import psutil
 
 from runtime.core.backend import Flag, TargetBackend
+from runtime.core.draft import PassInput
 from runtime.core.errors import SlipstreamError, StoppedError
 from runtime.engine.output import Chunk, Output
 from runtime.engine.prefixes import Prefixes
@@ -179,7 +180,7 @@ class EngineCore:
                 each.stats.prompt_seconds += time.perf_counter() - began
 
     def _pass(self, batch: Batch) -> list[Result]:
-        prompts = [each.tokens[:end] for each, end in batch.reading]
+        prompts = [PassInput(each.tokens[:end], exact=each.drafting.is_exact) for each, end in batch.reading]
         n_sequences = len(self.scheduler.sequences)
         if not batch.decoding:
             self.decoder.read(prompts, n_sequences)

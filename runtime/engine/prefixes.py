@@ -21,7 +21,6 @@ from runtime.backends.prefix_store import PrefixStore
 from runtime.backends.saved_states import SavedState
 from runtime.core.draft import Tokens, common_prefix
 from runtime.engine.sequence import Sequence
-from runtime.speculative.step import Widths
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +53,19 @@ class Prefixes:
 
     def fetch(self, sequence: Sequence) -> None:
         """Load the stored state with the longest prefix of a new sequence's prompt, if that is faster than prefill."""
-        tokens, n_cached = sequence.tokens, self._backend.n_cached(sequence.tokens)
-        is_pure = not self._is_exact and sequence.request.widths is Widths.EXACT
+        tokens, exact = sequence.tokens, sequence.drafting.is_exact
+        is_pure = not self._is_exact and exact
         entry = self._store.find(tokens, is_pure)
-        if entry is None or len(entry.saved.tokens) >= self._backend.n_ctx or not self._pays(entry, tokens, n_cached):
+        if entry is None or len(entry.saved.tokens) >= self._backend.n_ctx:
+            return
+        if not self._pays(entry, entry.saved.n_shared(tokens, exact) - self._backend.n_cached(tokens, exact)):
             return
         if (state := self._store.read(entry)) is not None:
             del self._backend.saved.fetched[: 1 - FETCHED]
             self._backend.saved.fetched.append(state)
             self._read.append(entry.saved.tokens[: entry.n_pure])
 
-    def _pays(self, entry: Entry, tokens: Tokens, n_cached: int) -> bool:
-        n_new = entry.saved.n_shared(tokens) - n_cached
+    def _pays(self, entry: Entry, n_new: int) -> bool:
         cost = entry.n_bytes / self._store.bytes_per_second + entry.n_bytes / THRESHOLDS.copy_rate
         return n_new * (self._token_seconds or entry.token_seconds) > THRESHOLDS.gain * cost
 
@@ -111,7 +111,8 @@ class Prefixes:
         return n_new * seconds >= THRESHOLDS.seconds and n_new >= THRESHOLDS.new_share * n
 
     def _write(self, state: SavedState) -> None:
-        facts = self._n_pure(state.tokens), self._token_seconds, self._pause
+        n_pure = self._n_pure(state.tokens) if self._is_exact else min(self._n_pure(state.tokens), state.n_exact)
+        facts = n_pure, self._token_seconds, self._pause
 
         def write() -> None:
             if sys.platform == "linux":  # other systems have no priority per thread here

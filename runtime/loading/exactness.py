@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runtime.core.backend import Backend, SharedPasses, Tokenizer
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.draft import Draft, Logits, PassInput, Tokens
 
 if TYPE_CHECKING:  # it loads the model library, which not every importer needs
     from runtime.backends.llama import LlamaBackend
@@ -140,8 +140,8 @@ def is_exact_together(backend: SharedPasses, width: int, vocab: Tokenizer) -> bo
     for each in texts:
         backend.forward(each[: -n_steps - 1])
     for step in range(n_steps):
-        asked = [(each[: len(each) - n_steps + step], NO_DRAFT) for each in texts]
-        asked[step % n] = asked[step % n][0], draft
+        asked = [PassInput(each[: len(each) - n_steps + step]) for each in texts]
+        asked[step % n] = asked[step % n]._replace(draft=draft)
         together = backend.forward_all(asked)
         if not all(np.array_equal(rows[0], steps[step]) for rows, steps in zip(together, alone, strict=True)):
             break

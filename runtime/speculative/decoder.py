@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from runtime.core.draft import NO_DRAFT, Logits, Tokens
+from runtime.core.draft import Logits, PassInput, Tokens
 from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.controller import Controller
@@ -50,12 +50,12 @@ class Decoder:
         self._passes.threads = threads
         self.inexact = INEXACT  # reason for plain decode with Widths.EXACT, if wider passes round differently
 
-    def read(self, prompts: Sequence[Tokens], n_sequences: int = 1) -> None:
-        """Prefill the uncached tokens of `prompts`, each [n], in one pass. Raises the errors of the pass."""
+    def read(self, prompts: Sequence[PassInput], n_sequences: int = 1) -> None:
+        """Prefill the uncached tokens of `prompts` in one pass. Raises the errors of the pass."""
         self._passes.set_clock()
         self._watch_memory(None)
         n_rows = self.target.n_unread(prompts)
-        _, took = self._passes.time(lambda: self.target.read(prompts))
+        _, took = self._passes.time(lambda: self.target.forward(prompts))
         if n_sequences > 1 and self.target.shared:
             self._passes.joint.learn_read(n_rows, took.seconds)
         self.preparation.current = None
@@ -87,9 +87,9 @@ class Decoder:
         if self._passes.threads:
             self._passes.threads.pause()
 
-    def step(self, batch: Sequence[StepInput], prompts: Sequence[Tokens] = (), n_sequences: int = 1) -> list[Result]:
-        """Run one pass that decodes these sequences and prefills `prompts`, each [n]. `n_sequences` counts all active
-        sequences, in this pass or not.
+    def step(self, batch: Sequence[StepInput], prompts: Sequence[PassInput] = (), n_sequences: int = 1) -> list[Result]:
+        """Run one pass that decodes these sequences and prefills `prompts`. `n_sequences` counts all active sequences,
+        in this pass or not.
 
         Returns for each input its step or its own error. Raises the errors of the pass.
         """
@@ -99,8 +99,8 @@ class Decoder:
         results: dict[int, Result] = {**errors}
         if ready:
             n_read = self.target.n_unread(prompts) + sum(each.asked.n_unread for each in ready)
-            asked = [(each.asked.context, each.draft) for each in ready] + [(each, NO_DRAFT) for each in prompts]
-            all_logits, took = self._passes.time(lambda: self.target.forward(asked))
+            asked = [PassInput(each.asked.context, each.draft, each.asked.state.is_exact) for each in ready]
+            all_logits, took = self._passes.time(lambda: self.target.forward([*asked, *prompts]))
             shares, took = self._shares(ready, took, n_read, n_sequences)
             for each, logits, share in zip(ready, all_logits, shares, strict=False):
                 try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from runtime.core.backend import Backend, SharedPasses
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.draft import Logits, PassInput
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.step import StepInput, Widths
 
@@ -41,19 +41,15 @@ class TargetPasses:
         """Whether replies with a seed are limited to passes that round as plain decode does."""
         return self.exact_rows < sys.maxsize
 
-    def forward(self, asked: Sequence[tuple[Tokens, Draft]]) -> list[Logits]:
+    def forward(self, asked: Sequence[PassInput]) -> list[Logits]:
         """Return the logits for each of these contexts and drafts, from one pass."""
         if self.shared is None or len(asked) == 1:
             return [self.backend.forward(*each) for each in asked]
         return self.shared.passes.forward_all(asked)
 
-    def read(self, prompts: Sequence[Tokens]) -> None:
-        """Prefill the uncached tokens of prompts [n] in one pass."""
-        self.forward([(each, NO_DRAFT) for each in prompts])
-
-    def n_unread(self, prompts: Sequence[Tokens]) -> int:
-        """Return the number of uncached tokens of these prompts."""
-        return sum(len(each) - self.backend.n_cached(each) for each in prompts)
+    def n_unread(self, prompts: Sequence[PassInput]) -> int:
+        """Return the number of tokens of these prompts to prefill."""
+        return sum(len(each.context) - self.backend.n_cached(each.context, each.exact) for each in prompts)
 
     def exact_rows_at(self, n_context: int) -> int:
         """Return the number of rows up to which a pass at this context length rounds as plain decode does."""

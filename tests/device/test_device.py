@@ -21,7 +21,7 @@ from runtime.backends.devices import devices
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
-from runtime.core.draft import NO_DRAFT, Draft
+from runtime.core.draft import Draft, PassInput
 from runtime.core.errors import SettingsError
 from runtime.engine import Chunk, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -198,7 +198,7 @@ def test_conversations_share_passes(pair: Pair) -> None:
     texts = [np.arange(n, dtype=np.int32) for n in (9, 6)]
     for each in texts:
         shared.forward(each[:-1])
-    together = [rows.copy() for rows in shared.forward_all([(texts[0], NO_DRAFT), (texts[1], Draft((4, 5)))])]
+    together = [rows.copy() for rows in shared.forward_all([PassInput(texts[0]), PassInput(texts[1], Draft((4, 5)))])]
     assert np.abs(together[0] - alone.forward(texts[0])).max() < CLOSE
     assert np.abs(together[1] - alone.forward(texts[1], Draft((4, 5)))).max() < CLOSE
     for each in (shared, alone, model):

@@ -33,7 +33,7 @@ class Cache:
     def fits(self, lengths: Iterable[int]) -> bool:
         return sum(lengths) <= self.n_cells
 
-    def n_cached(self, context: Tokens) -> int:
+    def n_cached(self, context: Tokens, exact: bool = True) -> int:
         return min(self.held.get(int(context[0]), 0), len(context) - 1)
 
 
