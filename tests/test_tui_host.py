@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from io import StringIO
 from pathlib import Path
 
+import pytest
+from rich.console import Console
 from textual import on
 from textual.app import App, ComposeResult
 from textual.message import Message as Event
@@ -14,13 +17,14 @@ from app.chats.branch import ChatBranch
 from app.tui.background.active_reply import ReplyRequest
 from app.tui.background.engine_host import EngineHost
 from app.tui.background.events import ModelFailed, ModelReady, PromptRead, ReplyEnded, ReplyGrew
+from app.tui.background.unsent import Unsent
 from app.tui.pieces import marks_of, pieces_of, text_of
 from app.tui.session import Session
 from app.tui.typing_gap import TypingGap
 from runtime.core.errors import ModelError
 from runtime.engine import Sampling
 from tests.support.scripted import ScriptedEngine
-from tests.support.tui import PATIENCE, piloted, session_with
+from tests.support.tui import PATIENCE, chat_app, piloted, session_with
 
 
 class HostApp(App[None]):
@@ -113,3 +117,30 @@ async def test_without_a_model_the_host_stays_busy_until_another_is_open(tmp_pat
         await app.until(ModelReady)
         assert not app.host.is_busy
     session.store.close()
+
+
+@piloted
+async def test_what_fails_while_the_chat_closes_does_not_hide_why_it_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(self: object) -> None:
+        raise OSError("no space left")
+
+    def fail() -> None:
+        raise RuntimeError("the first error")
+
+    async def run() -> None:
+        async with app.run_test() as pilot:
+            app.call_later(fail)
+            await pilot.pause(0.5)
+
+    app, printed = chat_app(tmp_path / "chats.db", ScriptedEngine("fine")), StringIO()
+    monkeypatch.setattr(EngineHost, "save", full_disk)
+    monkeypatch.setattr(Unsent, "keep", full_disk)
+    monkeypatch.setattr(app, "error_console", Console(file=printed, width=200))
+    with pytest.raises(RuntimeError, match="the first error"):
+        await run()
+    app._print_error_renderables()
+    assert "the first error" in printed.getvalue()
+    assert "OSError: no space left" not in printed.getvalue()
+    app.session.store.close()

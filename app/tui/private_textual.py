@@ -8,11 +8,12 @@ Written for WRITTEN_FOR; tests/test_private_interfaces.py reports those that hav
 - `stays_at_end`: `is_anchored` alone stays true after the person has scrolled up.
 - `notifications`, `forget`: notifications would pile up until they time out.
 - `bound`: keys would overtake one another in a burst.
+- `run_reported`: an error in `on_unmount` would hide the error that closes the app.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from markdown_it.token import Token
@@ -41,11 +42,19 @@ __all__ = [
     "MarkdownBlock", "MarkdownBlockQuote", "MarkdownBullet", "MarkdownBulletList", "MarkdownFence", "MarkdownListItem",
     "MarkdownOrderedListItem", "MarkdownParagraph", "MarkdownTH", "MarkdownTable", "ReadParagraph", "RowedCells",
     "RowedTable", "blocks_of", "bound", "content_of", "forget", "growing", "keep_content", "notifications", "parsed",
-    "set_to", "stays_at_end", "token_of",
+    "run_reported", "set_to", "stays_at_end", "token_of",
 ]  # fmt: skip
 
 WRITTEN_FOR = "textual 8.2.8"
 W = TypeVar("W", bound=Widget)
+
+
+def run_reported(app: App[object], function: Callable[[], object]) -> None:
+    """Call a function and report its error as one of the app, which closes and prints the first of its errors."""
+    try:
+        function()
+    except Exception as error:
+        app._handle_exception(error)
 
 
 def growing(kind: type[W]) -> type[W]:

@@ -30,6 +30,7 @@ from app.tui.background.reply_worker import make_reply, open_pair, tend_engine
 from app.tui.background.titles import Titles
 from app.tui.numbers import ChatNumbers, kept, line, measured
 from app.tui.pieces import Piece, marks_of, text_of
+from app.tui.private_textual import run_reported
 from app.tui.session import Session
 from app.tui.typing_gap import TypingGap
 from runtime.core.errors import ContextError, SlipstreamError
@@ -71,7 +72,7 @@ class EngineHost(Widget):
 
     def on_unmount(self) -> None:
         """Save the reply and cancel everything; threads end within a step."""
-        self.save()
+        run_reported(self.app, self.save)
         self.cancel()
         self._left.set()
 
@@ -156,8 +157,7 @@ class EngineHost(Widget):
         self.reply = ActiveReply(self.session.engine, request)
         self.numbers.reply, self._pace = Stats(), Pace()
         work = partial(make_reply, self.reply, self.post_message)
-        # Drawing the question would slow down the first passes
-        self.call_after_refresh(self.run_worker, work, thread=True, group="engine")
+        self.call_after_refresh(self.run_worker, work, thread=True, group="engine")  # drawing slows down passes
 
     def cancel(self) -> None:
         """End the reply immediately, whatever its thread still does; ReplyEnded follows."""

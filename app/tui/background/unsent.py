@@ -14,6 +14,7 @@ import psutil
 from textual.widget import Widget
 
 from app.chats.store import Store, read_json
+from app.tui.private_textual import run_reported
 
 UNSENT = "unsent"  # preference name of the text
 SAVE = 1.0  # seconds between two checks of the text
@@ -38,7 +39,7 @@ class Unsent(Widget):
 
     def on_unmount(self) -> None:
         """Store the text a last time."""
-        self.keep()
+        run_reported(self.app, self.keep)
 
     def keep(self) -> None:
         """Store the text if it has changed."""
