@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from app.cli.trace import reasons
 from runtime.engine import Chunk, Message, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.pass_reasons import reasons
 from runtime.engine.trace import TracedPass, TraceFile, as_pass, read, text_of
 from runtime.models.registry import load_registry
 from runtime.speculative.control.explain import Pass, Why
@@ -127,7 +127,7 @@ def test_nothing_is_noted_of_a_reply_that_is_not_traced(open_demo: OpenEngine) -
 
 def test_reasons_are_counted_whatever_their_numbers() -> None:
     said = [plain("right 10% of the time"), plain("off"), plain("right 20.5% of the time"), DRAFTED]
-    assert reasons(said) == [("right 20.5% of the time", 2), ("off", 1)]
+    assert reasons([each.why for each in said]) == [("right 20.5% of the time", 2), ("off", 1)]
 
 
 def test_a_full_disk_ends_the_trace_with_a_whole_line_and_one_sentence(tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ async def test_why_shows_the_costs_the_choice_and_what_was_observed(path: Path) 
         await chat.until("Is it faster?", "Too early to say: the last reply had 4 tokens", gone="T(n)")
         await chat.press("t")
         await chat.until(
+            "Why passes had no guess",
+            "1 of the 3 passes",
+            "2 the model drafter helps where it is confident, but rarely had a",
             "T(n)",
             "10.00 1.00",
             "30.00 3.00",

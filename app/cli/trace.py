@@ -5,7 +5,6 @@ Knows rich; the numbers are those of `--stats`.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +17,12 @@ from rich.text import Text
 from app.cli.choices import read_file
 from app.cli.report import speed
 from app.terminal import inert
+from runtime.engine.pass_reasons import reasons, skipped
 from runtime.engine.stats import Stats
 from runtime.engine.trace import TracedPass, TraceError, read
 
 WIDTH = 120  # columns, if the output is not a terminal
 COLUMNS = "passes", "drafted", "accepted", "acceptance", "tokens per pass", "draft ms", "target ms", "rest ms"
-NUMBERS = re.compile(r"\d+(\.\d+)?")
 
 
 def show(path: Path) -> None:
@@ -84,15 +83,6 @@ def sentences(passes: Sequence[TracedPass]) -> list[str]:
     lines = [f"{n_replies} repl{'y' if n_replies == 1 else 'ies'}, {stats.predicted_n} tokens: {speed(stats)}"]
     if stats.replies_per_pass > 1:
         lines.append("A pass shared by several replies is counted, with its time, for each of them.")
-    lines += [f"{n:>6} plain: {reason}" for reason, n in reasons(passes)]
-    unasked = Counter((name, why) for each in passes for name, why in each.why.unasked.items())
-    return lines + [f"{n:>6} did not ask {name}: {why}" for (name, why), n in unasked.most_common()]
-
-
-def reasons(passes: Sequence[TracedPass]) -> list[tuple[str, int]]:
-    """Return why passes were plain and how often, most frequent first. Reasons that differ only in numbers count as
-    one.
-    """
-    reasons = [each.why.reason for each in passes if each.why.reason]
-    last = {NUMBERS.sub("#", reason): reason for reason in reasons}
-    return [(last[form], n) for form, n in Counter(NUMBERS.sub("#", reason) for reason in reasons).most_common()]
+    whys = [each.why for each in passes]
+    lines += [f"{n:>6} plain: {reason}" for reason, n in reasons(whys)]
+    return lines + [f"{n:>6} {text}" for text, n in skipped(whys)]

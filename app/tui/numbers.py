@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from app.tui.shared_engine import SharedEngine
 from runtime.drafters.registry import find
+from runtime.engine.pass_reasons import reasons, skipped
 from runtime.engine.stats import ELSEWHERE, Stats, Told
 from runtime.speculative.control.explain import Explanation, Pass
 from runtime.speculative.control.reasons import Code, Reason
@@ -146,8 +147,15 @@ def kept(stats: Stats) -> dict[str, Any]:
         "memory_bytes": stats.memory_bytes,
         "passes": [[len(list(run)), *key] for key, run in runs],
         "guess_seconds": guess_seconds(stats),
+        "unguessed": unguessed(stats),
         "told": [[each.n_tokens, each.n_drafted, each.n_accepted, each.own_seconds] for each in stats.told],
     }
+
+
+def unguessed(stats: Stats) -> list[tuple[str, int]]:
+    """Return why passes had no guess and how often, as far as they were traced."""
+    whys = [each.why for each in stats.steps if each.why]
+    return [*reasons(whys), *skipped(whys)]
 
 
 def guess_seconds(stats: Stats) -> dict[str, float]:
@@ -195,6 +203,11 @@ def stats_of(facts: Mapping[str, Any]) -> Stats:
         memory_bytes=told["memory_bytes"],
         told=tuple(Told(*each) for each in told.get("told", ())),
     )
+
+
+def reasons_of(facts: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return the stored reasons why passes of a reply had no guess, with counts."""
+    return [(str(text), int(n)) for text, n in (facts.get("numbers") or {}).get("unguessed", ())]
 
 
 def fitted(summary: Sequence[str], width: int) -> str:

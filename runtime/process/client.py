@@ -122,7 +122,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
     def add(self, ask: Ask) -> int:
         """See Engine. May be called on any thread."""
         number = next(self._numbers)
-        self._last = LiveReply(number, replace(ask, is_traced=self._trace is not None))
+        self._last = LiveReply(number, replace(ask, is_traced=ask.is_traced or self._trace is not None))
         self._replies.add(self._last)
         with suppress(ProcessLostError):  # the next step restarts it
             self._replies.submit(self._process)

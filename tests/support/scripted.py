@@ -12,12 +12,13 @@ from bench.instruments.facts import facts
 from runtime.conversation.window import PromptWindow
 from runtime.core.errors import ContextError, ModelError
 from runtime.engine import Chunk, Ids, Message, Sampling, Talk
+from runtime.engine.engine import Ask
 from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.explain import Explanation, Pass, explain
+from runtime.speculative.control.explain import Explanation, Pass, Why, explain
 from runtime.speculative.control.traits import Traits
 
 SECONDS = 0.01  # of a pass, by token
@@ -55,7 +56,7 @@ class ScriptedEngine:
         self.predictions: list[str] = []
         self.go, self.closed = threading.Event(), False
         self.memory_level, self.given_up = "OK", ""
-        self._stats = Stats()
+        self._stats, self._is_traced = Stats(), False
         costs = PassCosts()
         for width, seconds in enumerate((10e-3, 12e-3, 14e-3, 30e-3), start=1):
             costs.set(width, seconds)
@@ -80,6 +81,13 @@ class ScriptedEngine:
         text = self.replies[min(len(self.asked), len(self.replies)) - 1]
         self._stats = Stats(prompt_n=n, plain_per_second=100.0)
         return self._run(text, max_tokens, TextStream(stops), cancel, on_prefill)
+
+    def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
+        self._is_traced = ask.is_traced
+        return self.reply(
+            ask.prompt, ask.sampling, ask.max_tokens, ask.stops, cancel, on_prefill, when_full=ask.when_full,
+            prediction=ask.prediction,
+        )  # fmt: skip
 
     def _run(
         self, script: str, max_tokens: int | None, text: TextStream, cancel: Callable[[], bool],
@@ -126,7 +134,9 @@ class ScriptedEngine:
                 break
         n, seconds, drafters = len(pieces), SECONDS * len(pieces), (self.drafter,) if guessed else ()
         self._stats.decode_seconds += seconds
-        self._stats.steps.append(Pass(seconds, drafters, int(guessed), int(guessed), n, 0.0, seconds))
+        reason = "" if guessed else self.controller.reason().text
+        why = Why(self._stats.prompt_n + at, (), reason, 100.0) if self._is_traced else None
+        self._stats.steps.append(Pass(seconds, drafters, int(guessed), int(guessed), n, 0.0, seconds, why=why))
         return Chunk("".join(pieces), tuple(map(len, both[:n])), (guessed, False)[:n], tuple(pieces))
 
     def encode(self, prompt: str | Sequence[Message] | Talk | Ids) -> list[int]:

@@ -12,6 +12,7 @@ from app.tui.commands import COMMANDS as TABLE
 from app.tui.dialogs.basic import PageDialog
 from app.tui.dialogs.help_page import help_page
 from app.tui.dialogs.why_screen import WhyScreen
+from app.tui.dialogs.why_text import sections
 from app.tui.numbers import by_pass, sentence, speed, stats_of, usage
 from app.tui.pieces import clean
 from app.tui.shared_engine import SharedEngine
@@ -84,8 +85,9 @@ def why(screen: ChatScreen, argument: str) -> None:
     explanation = screen.host.numbers.explanation
     if explanation is None:
         raise SettingsError("Nothing is measured yet. Wait until the model is loaded.")
-    stats, passes = shown_numbers(screen), screen.transcript.passes(screen.session.signature())
-    screen.app.push_screen(WhyScreen(whose(screen), explanation, stats, passes, screen.session.engine))
+    signature = screen.session.signature()
+    tables = sections(explanation, screen.transcript.passes(signature), screen.transcript.reasons(signature))
+    screen.app.push_screen(WhyScreen(whose(screen), explanation, shown_numbers(screen), tables, screen.session.engine))
 
 
 def whose(screen: ChatScreen) -> str:

@@ -24,6 +24,7 @@ from app.tui.session import Session
 from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import NoMemoryError, SlipstreamError
 from runtime.engine import PLAIN_STOPS, Chunk, Message, Talk
+from runtime.engine.engine import Ask
 from runtime.models.registry import Pair
 
 
@@ -106,16 +107,16 @@ def chunks_of(reply: ActiveReply, post: Post) -> Iterator[Chunk]:
             post(PromptRead(done, total))
 
     engine = reply.engine
-    return engine.reply(
+    ask = Ask(
         talk_of(request.prompt),
         request.sampling,
         request.max_tokens,
         () if engine.facts.template else PLAIN_STOPS,
-        cancel=reply.is_cancelled,
-        on_prefill=on_prefill,
         when_full="drop-oldest" if request.leaves_out else "stop",
         prediction=request.expected,
+        is_traced=True,
     )
+    return engine.answer(ask, reply.is_cancelled, on_prefill)
 
 
 def talk_of(prompt: Sequence[Message]) -> Talk:

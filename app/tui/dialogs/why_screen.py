@@ -5,7 +5,6 @@ Knows the text of its pages; knows neither its computation nor a chat.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -16,10 +15,10 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from app.tui.dialogs.why_summary import picture, three_sentences
-from app.tui.dialogs.why_text import sections
+from app.tui.dialogs.why_text import Section
 from app.tui.shared_engine import SharedEngine
 from runtime.engine.stats import Stats
-from runtime.speculative.control.explain import Explanation, Pass
+from runtime.speculative.control.explain import Explanation
 
 HALF = 3  # sections in the left column
 
@@ -33,12 +32,12 @@ class WhyScreen(Screen[None]):
     ]
 
     def __init__(
-        self, whose: str, explanation: Explanation, stats: Stats, passes: Sequence[Pass], engine: SharedEngine | None
+        self, whose: str, explanation: Explanation, stats: Stats, tables: list[Section], engine: SharedEngine | None
     ) -> None:
         super().__init__()
         self.whose = whose
         self.sentences, self.picture = three_sentences(stats, explanation, engine), picture(stats)
-        self.sections = sections(explanation, passes)
+        self.sections = tables
 
     def compose(self) -> ComposeResult:
         """Yield both pages; one of them is visible."""

@@ -24,12 +24,17 @@ class Section:
     table: str = ""
 
 
-def sections(explanation: Explanation, passes: Sequence[Pass]) -> list[Section]:
-    """Return the decision first, then its evidence. `passes` are those of the replies on screen."""
+def sections(
+    explanation: Explanation, passes: Sequence[Pass], reasons: Sequence[tuple[str, int]] = ()
+) -> list[Section]:
+    """Return the decision first, then its evidence. `passes` are those of the replies on screen, and `reasons` say why
+    some of them had no guess, with counts.
+    """
     if not explanation.pass_seconds:  # another server runs the passes
         return [Section("Now", f"Nothing is decided here: {explanation.why_plain}.")]
     return [
         decision(explanation),
+        unguessed(passes, reasons),
         costs(explanation),
         promises(explanation),
         observed(explanation, passes),
@@ -53,6 +58,13 @@ def decision(explanation: Explanation) -> Section:
     if explanation.n_together > 1:
         text += f" {explanation.n_together} replies share each pass, so each is slower than it would be alone."
     return Section("Now", f"{text} It is decided again before every pass.")
+
+
+def unguessed(passes: Sequence[Pass], reasons: Sequence[tuple[str, int]]) -> Section:
+    """Return why passes had no guess, with counts."""
+    n_drafted = sum(each.n_drafted > 0 for each in passes)
+    text = f"{n_drafted} of the {len(passes)} passes of the replies on screen checked guesses."
+    return Section("Why passes had no guess", text, "\n".join(f"{n:>6}  {reason}" for reason, n in reasons))
 
 
 def costs(explanation: Explanation) -> Section:

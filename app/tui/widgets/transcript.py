@@ -12,12 +12,13 @@ from typing import Any
 from app.chats.authors import Facts, is_other, label_of
 from app.chats.branch import CONTINUE_HINT, ChatBranch
 from app.chats.store import StoredMessage
-from app.tui.numbers import stats_of
+from app.tui.numbers import reasons_of, stats_of
 from app.tui.pieces import Piece, text_of
 from app.tui.widgets.message_scroll import MessageScroll
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.offers import Offer, Welcome
 from app.tui.widgets.shown_part import ShownPart
+from runtime.engine.pass_reasons import merged
 from runtime.speculative.control.explain import Pass
 
 WELCOME = (
@@ -125,8 +126,14 @@ class Transcript(MessageScroll, can_focus=False):
 
     def passes(self, signature: Facts) -> list[Pass]:
         """Return the stored passes of the replies on screen by the model of this signature."""
-        views = [view for view in self.views("assistant") if not is_other(view.facts, signature)]
-        return [each for view in views for each in stats_of(view.facts).steps]
+        return [each for facts in self._facts_of(signature) for each in stats_of(facts).steps]
+
+    def reasons(self, signature: Facts) -> list[tuple[str, int]]:
+        """Return why passes of these replies had no guess, with counts."""
+        return merged(each for facts in self._facts_of(signature) for each in reasons_of(facts))
+
+    def _facts_of(self, signature: Facts) -> list[Facts]:
+        return [view.facts for view in self.views("assistant") if not is_other(view.facts, signature)]
 
     def _find(self, message_id: int) -> MessageView | None:
         return next((view for view in self.query(MessageView) if view.message_id == message_id), None)
