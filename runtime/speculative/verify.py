@@ -134,17 +134,24 @@ def shares_of(
 ) -> list[float]:
     """Return for each number of leading draft tokens, from 0 up, the probability that at least those are accepted.
 
-    Ends where no longer prefix can be, by the random `chances` from 0 to 1 of `tokens`: one with a chance above its
-    share is not, and a token drawn with probability q makes a share at most 1 / q times as large. `after(n)` is the
-    target's distribution after n tokens; it is asked for none that the target excludes.
+    Ends where no longer prefix can be, by the random `chances` from 0 to 1 of `tokens`. `after(n)` is the target's
+    distribution after n tokens; it is asked for none that the target excludes.
     """
     shares, drawn = [1.0], [each.of(token) for each, token in zip(given, tokens, strict=True)]
     for n, token in enumerate(tokens):
-        bounds = accumulate(drawn[n:], truediv, initial=shares[n])
-        if not any(chance < bound for chance, bound in zip(chances[n:], islice(bounds, 1, None), strict=True)):
+        if shares[n] < 1 and not can_accept_more(shares[n], drawn[n:], chances[n:]):
             break
         shares.append(min(1.0, shares[n] * after(n).of(token) / drawn[n]))
     return shares
+
+
+def can_accept_more(share: float, drawn: Sequence[float], chances: Sequence[float]) -> bool:
+    """Return whether a prefix longer than one with this share can be accepted, whatever the target says of the rest.
+
+    It needs a chance below its share, and a token of probability q makes the share at most 1 / q times as large.
+    """
+    bounds = accumulate(drawn, truediv, initial=share)
+    return any(chance < bound for chance, bound in zip(chances, islice(bounds, 1, None), strict=True))
 
 
 def chance_alone(share: float, target: Distribution, given: Distribution) -> float:
