@@ -14,7 +14,7 @@ REJECTED = "poor model", "ngram", "model as a tree", "model and ngram as one tre
 FALSE_ALARM = 1e-6  # per cell; the draws are seeded, so a test that passes once passes always
 
 
-@pytest.mark.parametrize("is_coupled", [True, False], ids=["coupled", "rejection"])
+@pytest.mark.parametrize("is_coupled", [True, False], ids=["coupled", "without a seed"])
 @pytest.mark.parametrize("k", others_slow((2, 5), (2,)))
 @pytest.mark.parametrize("name", others_slow(DRAFTERS, QUICK))
 def test_the_law_is_the_targets(name: str, k: int, is_coupled: bool) -> None:
@@ -23,18 +23,17 @@ def test_the_law_is_the_targets(name: str, k: int, is_coupled: bool) -> None:
 
 @pytest.mark.parametrize("name", others_slow(REJECTED, REJECTED[1:3]))
 def test_a_wrong_residual_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_module, "residual", lambda target, given: target)
+    monkeypatch.setattr(verify_module, "residual", lambda target, *_: target)
     assert p_value(count(name, 3, 3 * N_DRAWS, is_coupled=False), exact_law()) < FALSE_ALARM
 
 
 def test_dropping_a_drafted_token_for_its_value_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trap of confidence tests on the token that was drawn."""
-    right = verify_module.Rejection.follow
+    right = verify_module.Block.verify
 
-    def picky(self, draft, node, row, sampler, path):  # type: ignore[no-untyped-def]
-        first = next(draft.children(node), None)
-        is_zero = first is not None and draft.tokens[first] == 0
-        return right(self, verify_module.Draft() if is_zero else draft, node, row, sampler, path)
+    def picky(self, draft, logits, sampler):  # type: ignore[no-untyped-def]
+        is_zero = draft.tokens and draft.tokens[0] == 0
+        return right(self, verify_module.Draft() if is_zero else draft, logits, sampler)
 
-    monkeypatch.setattr(verify_module.Rejection, "follow", picky)
+    monkeypatch.setattr(verify_module.Block, "verify", picky)
     assert p_value(count("poor model", 1, 3 * N_DRAWS, is_coupled=False), exact_law()) < FALSE_ALARM

@@ -1,4 +1,4 @@
-"""Both rules keep the target's law: greedy and seeded text token for token, unseeded text in distribution."""
+"""Every rule keeps the target's law: greedy and seeded text token for token, unseeded text in distribution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative import verify as verify_module
-from runtime.speculative.verify import rule_of
+from runtime.speculative.verify import BLOCK, REJECTION, Rule, rule_of
 from tests.support.quick import others_slow
 
 
@@ -109,16 +109,17 @@ def test_what_is_left_is_what_the_target_has_more_of() -> None:
     assert left.probs == pytest.approx([0.5 / 0.6, 0.1 / 0.6])
 
 
+@pytest.mark.parametrize("rule", [REJECTION, BLOCK], ids=["rejection", "block"])
 @pytest.mark.parametrize(("chance", "said"), [(0.49, (1, 2)), (0.51, (0,))], ids=["accepted", "rejected"])
 def test_a_draft_token_is_accepted_by_its_ratio_and_else_replaced_from_the_residual(
-    chance: float, said: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    rule: Rule, chance: float, said: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The drafted token's p / q is 0.3 / 0.6, and the target has more than the draft of token 0 alone."""
     draft = Draft((1,), probs=(Distribution(np.arange(3), np.array([0.1, 0.6, 0.3])),))
     logits = np.log(np.array([[0.5, 0.3, 0.2], [1e-9, 1e-9, 1.0]], dtype=np.float32))
     sampler, chances = Sampler(Sampling(1.0, top_k=0, top_p=1.0, min_p=0.0)), iter([chance, 0.7])
     monkeypatch.setattr(sampler.rng, "random", lambda: next(chances))
-    assert rule_of(sampler).verify(draft, logits, sampler).tokens == said
+    assert rule.verify(draft, logits, sampler).tokens == said
 
 
 def test_an_empty_budget_drafts_nothing() -> None:
