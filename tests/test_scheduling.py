@@ -11,10 +11,13 @@ import os
 import sys
 from contextlib import ExitStack
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from runtime.process.model_process import ModelProcess, ProcessLostError
+from runtime.process.replies import LiveReplies
 from runtime.sampling.sampler import Sampling
 from tests.support.alone import Request, Said, alone, told
 from tests.support.scheduling import Reply, Scheduling, scheduling
@@ -225,3 +228,25 @@ def test_what_the_cache_lost_is_read_again_as_before_where_width_changes_roundin
                 if not reply.is_over:
                     made.read(reply)
         assert [reply.said for reply in replies] == [alone(reply.request) for reply in replies]
+
+
+def test_losses_between_replies_do_not_add_up_while_replies_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process is found to be lost only when a reply is sent to it, for each of many replies."""
+    submit, n_lost = LiveReplies.submit, 0
+
+    def lost(self: LiveReplies, process: ModelProcess) -> None:
+        nonlocal n_lost
+        if n_lost % 3 != 2 and any(each.process is None for each in self.all()):
+            n_lost += 1
+            raise ProcessLostError("it was ended by SIGKILL")
+        n_lost += n_lost % 3 == 2
+        submit(self, process)
+
+    monkeypatch.setattr(LiveReplies, "submit", lost)
+    with scheduling(Setup("shared", ("model",), fixed_k=3), n_ahead=math.inf) as made:
+        for n in range(5):
+            reply = made.add(Request((1, 2, 3, n + 1), GREEDY, 10))
+            while not reply.is_over:
+                made.read(reply)
+            assert reply.said == alone(reply.request)
+    assert n_lost == 15

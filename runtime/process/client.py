@@ -34,6 +34,7 @@ from runtime.speculative.control.explain import Pass
 WORKER_TIMEOUT = 15.0  # seconds that a worker may take to be reachable again
 HEED = 0.3  # seconds to wait for the end of a cancelled reply
 CLOSED = "The model is closed."
+IDLE = "idle"  # the place of a loss that no reply of the process can have caused
 Say = Callable[[str], object]
 
 
@@ -147,6 +148,8 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
                 f"Preparing the reply took more than {TEXT:g} s, so it was stopped. Simplify its grammar or schema."
             )
             return self._failed([each for each in self._replies.all() if each.number == overdue.number], slow)
+        if outputs:
+            self._losses.forgive(IDLE)
         return [each for each in outputs if self._noted(each)]
 
     def _after_loss(self, process: ModelProcess, lost: ProcessLostError) -> list[Output]:
@@ -154,7 +157,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, SteppedEngine):
         lost_there = self._replies.lost(process)
         blamed: list[tuple[list[LiveReply], Hashable]] = [([each], each.place) for each in lost_there]
         outputs = list[Output]()
-        for replies, place in blamed or [(self._replies.all(), "idle")]:
+        for replies, place in blamed or [(self._replies.all(), IDLE)]:
             try:
                 self.note_loss(lost, place)
             except ModelError as error:

@@ -44,7 +44,7 @@ class Losses:
 
     def forgive(self, place: Hashable) -> None:
         """Forget the losses at a place that was passed with the requested options, unless something is disabled."""
-        if not self._causes:
+        if self._seen and not self._causes:
             self._seen = [each for each in self._seen if each[1] != place]
 
     def _recent(self) -> Counter[Hashable]:
