@@ -16,6 +16,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import TensorInfo
 from runtime.models.library_limits import MAX_LAYERS
 from runtime.models.mtp import n_drafting, why_no_mtp
+from runtime.models.own_heads import is_own, own_differences, own_drafter, own_wanted_by
 from runtime.models.trimmed import trim_of
 
 EAGLE, DFLASH, ASSISTANT = "eagle3", "dflash", "gemma4-assistant"
@@ -61,7 +62,7 @@ class BlockShape:
 
 def drafter_of(facts: ModelFacts | None) -> str:
     """Return the drafter for a head's file; "" for a model."""
-    return DRAFTERS.get(facts.architecture, "") if facts else ""
+    return DRAFTERS.get(facts.architecture, "") or own_drafter(facts.architecture) if facts else ""
 
 
 def begins_for(path: Path) -> str:
@@ -74,13 +75,16 @@ def begins_for(path: Path) -> str:
     except OSError:
         return ""
     length = int.from_bytes(rest[4:12], "little")  # after the type of the value
-    return DRAFTERS.get(rest[12 : 12 + length].decode(errors="replace"), "")
+    architecture = rest[12 : 12 + length].decode(errors="replace")
+    return DRAFTERS.get(architecture, "") or own_drafter(architecture)
 
 
 def wanted_by(facts: ModelFacts) -> str:
     """Return a description of a head's target, of a copy, or of a model's MTP layers; "" for other files."""
     if facts.architecture == ASSISTANT:
         return f"not used: {UNUSED}"
+    if is_own(facts):
+        return own_wanted_by(facts)
     if drafter_of(facts):
         layers = ", ".join(map(str, layers_of(facts)))
         block = f", {facts.own('block_size')} tokens at once" if facts.architecture == DFLASH else ""
@@ -136,6 +140,9 @@ def unfit(head: ModelFacts, target: ModelFacts, path: Path) -> str:
 
 def differences(head: ModelFacts, target: ModelFacts, path: Path) -> Iterator[str]:
     """Yield the reasons why the head cannot draft for the target, the most informative first."""
+    if is_own(head):
+        yield from own_differences(head, target, path)
+        return
     tensors = {tensor.name: tensor for tensor in head.header.tensors}
     yield from unknown_kinds(head, tensors)
     width, read, layers = target.own("embedding_length"), width_read(head), layers_of(head)
