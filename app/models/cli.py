@@ -141,3 +141,19 @@ def distill(
     from app.models.distill import distill as train
 
     train(target, kind, source, tokens, int(disk * 1e9), epochs, device, threads)
+
+
+@app.command("convert-head")
+def convert_head(
+    folder: Annotated[
+        Path, typer.Argument(help="A checkpoint's folder, with config.json.", exists=True, file_okay=False)
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+) -> None:
+    """Convert published Medusa or Hydra heads to a file for `--draft`.
+
+    Needs the extra `train`, and `safetensors` for such files.
+    """
+    from app.models.convert import convert_head as convert
+
+    convert(folder, output)
