@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 CHATS = "chats"
 INTERRUPTED = 130
+WHAT = {HEAD: "a head", MODEL: "a draft model"}
 CONTEXT = 1024  # tokens of context during training
 TOO_SHORT = "Its replies are too short to learn from and to measure on. Name a file with other prompts with `--from`."
 STARTS_OVER = "Run the same command again: it resumes where it stopped."
@@ -62,7 +63,7 @@ def distill(
     if why := target.undraftable:
         raise TrainingError(f"Nothing can draft for {target.pair.target.name}: {why}.")
     chosen, lacking = kind, why_no_head(target.facts)
-    if lacking and kind != MODEL:
+    if lacking and kind in ("", HEAD):
         say(f"{lacking[0].upper()}{lacking[1:]}, so a draft model is trained instead of a head.")
         chosen = MODEL
     learn, apart = map(tuple, split(prompts(source)))
@@ -112,7 +113,7 @@ def told(job: Job, is_new: bool) -> str:
     """Return what is started or resumed, in words."""
     doing = "Training" if is_new else "Continuing to train"
     return (
-        f"{doing} a {'head' if job.kind == HEAD else 'draft model'} for {job.target.name} on {job.most_tokens:,} "
+        f"{doing} {WHAT.get(job.kind, f'{job.kind.title()} heads')} for {job.target.name} on {job.most_tokens:,} "
         f"tokens of its own replies to {len(job.prompts)} prompts; {len(job.apart)} are held out. At most "
         f"{gigabytes(job.n_bytes)} are kept in {job.folder} meanwhile."
     )
