@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 CHATS = "chats"
 INTERRUPTED = 130
-WHAT = {HEAD: "a head", MODEL: "a draft model"}
 CONTEXT = 1024  # tokens of context during training
 TOO_SHORT = "Its replies are too short to learn from and to measure on. Name a file with other prompts with `--from`."
 STARTS_OVER = "Run the same command again: it resumes where it stopped."
@@ -112,8 +111,9 @@ def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
 def told(job: Job, is_new: bool) -> str:
     """Return what is started or resumed, in words."""
     doing = "Training" if is_new else "Continuing to train"
+    what = {HEAD: "a head", MODEL: "a draft model"}.get(job.kind, f"{job.kind.title()} heads")
     return (
-        f"{doing} {WHAT.get(job.kind, f'{job.kind.title()} heads')} for {job.target.name} on {job.most_tokens:,} "
+        f"{doing} {what} for {job.target.name} on {job.most_tokens:,} "
         f"tokens of its own replies to {len(job.prompts)} prompts; {len(job.apart)} are held out. At most "
         f"{gigabytes(job.n_bytes)} are kept in {job.folder} meanwhile."
     )
