@@ -80,7 +80,10 @@ def test_a_head_that_does_not_fit(
 
 @pytest.mark.parametrize(
     ("extra", "clause"),
-    [("markov_w1.weight", "it is a DSpark head, a variant of DFlash"), ("blk.0.odd.weight", "could not be loaded")],
+    [
+        ("selector_hidden.weight", "it is a DFlash 2 head, a variant of DFlash"),
+        ("blk.0.odd.weight", "could not be loaded"),
+    ],
 )
 def test_a_head_of_an_unknown_variant(extra: str, clause: str, tmp_path: Path) -> None:
     file = write_head(tmp_path / "head.gguf", replace(block_head_for(TARGET), extra=extra))

@@ -19,7 +19,7 @@ from runtime.drafters.registry import networks
 from runtime.models.registry import Pair, load_registry
 
 FAMILIES = "qwen35mtp", "glm4moe"
-HEADS = "eagle", "dflash", *networks()
+HEADS = "eagle", "dflash", "dspark", *networks()
 WIDTH, LAYERS, VOCAB = 512, 12, 32_768  # of planted targets with a drafting layer
 
 
@@ -27,7 +27,8 @@ def random_head(path: Path, target: Path, drafter: str, words: int) -> Path:
     """Write a head for that drafter, right only by chance, which can propose `words` tokens."""
     if drafter in networks():
         return write_state_head(path, state_head_for(target, drafter, words=words))
-    return write_head(path, (block_head_for if drafter == "dflash" else head_for)(target, words))
+    block = {"dflash": {}, "dspark": {"rank": 8}}.get(drafter)
+    return write_head(path, head_for(target, words) if block is None else block_head_for(target, words, **block))
 
 
 def random_dflash(folder: Path) -> Pair:

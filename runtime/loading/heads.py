@@ -24,9 +24,10 @@ from runtime.core.errors import HeadError, ModelError
 from runtime.loading.opening import load
 from runtime.loading.options import Options
 from runtime.memory.fit import PairSpec
+from runtime.models.dspark import DFLASH
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import DFLASH, block_of, layers_of, unfit
+from runtime.models.heads import block_of, layers_of, unfit
 from runtime.models.own_heads import is_own
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ from runtime.models.cache_layout import (
     drafting_cache_bytes,
     shared_cells,
 )
+from runtime.models.dspark import DFLASH
 from runtime.models.facts import ModelFacts, is_repackable
 from runtime.models.heads import (
-    DFLASH,
     FEW_ROWS,
     HEAD_ROWS,
     SPARE,
@@ -120,7 +120,8 @@ def own_head_bytes(head: ModelFacts, target: ModelFacts, spec: ContextSpec) -> i
 def output_rows(head: ModelFacts, room: int, n_seats: int) -> int:
     """Return the rows that the library allocates for a head's results: those of a pass with the most logits."""
     if head.architecture == DFLASH:
-        return max(n_seats, 1 + min(block_of(head).n_tokens - 1, room, HEAD_ROWS - 1))
+        block = block_of(head)
+        return max(n_seats, block.n_blank + min(min(block.n_tokens, HEAD_ROWS) - block.n_blank, room))
     return HEAD_ROWS if drafter_of(head) else max(n_seats, FEW_ROWS)
 
 
