@@ -12,9 +12,9 @@ from bench.instruments.shapes import TINY, write_random
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.state_head import open_state_head
-from runtime.drafters.registry import networks
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+from runtime.training.job import OWN_KINDS
 from runtime.training.own_head_file import OwnHeadFile, write_own_head
 from runtime.training.samples import Sample, Text
 
@@ -25,7 +25,7 @@ from runtime.training.state_learner import StateHeadLearner, begin_heads  # noqa
 from runtime.training.target_words import TargetWords, floats  # noqa: E402
 from runtime.training.teacher import Teacher  # noqa: E402
 
-KINDS = pytest.mark.parametrize("kind", sorted(networks()))
+KINDS = pytest.mark.parametrize("kind", OWN_KINDS)
 TEXT = Text(np.random.default_rng(3).integers(0, TINY.vocab, 60).astype(np.int32), 20)
 
 

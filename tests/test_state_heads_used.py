@@ -94,7 +94,7 @@ def test_planted_heads_are_right_where_they_should_be(kind: str, tmp_path: Path)
         ({"vocab": 1000}, "it is for 1,000 tokens, and the target has 512"),
         ({"heads": 16}, "it has 16 heads, and a draft has at most 15 tokens"),
         ({"heads": 0}, "it does not state how many heads and layers it has"),
-        ({"kind": "octopus"}, "'octopus' is not a kind of head that this Slipstream knows (hydra, medusa)"),
+        ({"kind": "octopus"}, "'octopus' is not a kind of head that this Slipstream knows (eagle1, hydra, medusa)"),
         ({"words": 64, "unknown": 1000}, "it drafts tokens that its target does not have"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

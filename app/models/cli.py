@@ -153,7 +153,7 @@ def convert_head(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
 ) -> None:
-    """Convert published Medusa or Hydra heads to a file for `--draft`.
+    """Convert published Medusa, Hydra, EAGLE-1 or EAGLE-2 heads to a file for `--draft`.
 
     Needs the extra `train`, and `safetensors` for such files.
     """

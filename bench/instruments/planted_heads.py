@@ -34,7 +34,7 @@ from bench.instruments.planted import (
 )
 from bench.instruments.shapes import Shape, finish
 from bench.instruments.state_heads import state_head_for, write_state_head
-from runtime.drafters.network import NetworkShape, own_output
+from runtime.drafters.network import OUTPUT, own_output
 from runtime.drafters.registry import networks
 from runtime.models.registry import Pair
 
@@ -85,24 +85,29 @@ def plant_eagle(
 def plant_state_heads(
     pair: Pair, shape: Shape, kind: str, acceptance: float, words: int = MAX_WORDS, seed: int = 0, heads: int = 3
 ) -> Pair:
-    """Return the planted pair with Medusa or Hydra heads instead of the draft model, in a file in the target's folder.
+    """Return the planted pair with Medusa, Hydra or EAGLE-1 heads instead of the draft model, in a file in the target's
+    folder.
 
-    The target must have that shape. Each head is right in other places, with the same acceptance rate; they can propose
-    all of the walk's words. A Medusa head looks further from the state's word, a Hydra head from the last drafted one.
+    The target must have that shape. Each Medusa or Hydra head is right in other places, with the same acceptance rate.
+    They can propose all of the walk's words. A Medusa head looks further from the state's word, the others from the
+    last drafted one.
     """
     rng, order, places = walked(shape.vocab, shape.width, words, seed)
+    wanted = replace(state_head_for(pair.target, kind), heads=heads)
     found, drafted = dict[str, Floats](), np.sort(order)
-    for name, size in networks()[kind].tensors(NetworkShape(shape.width, heads, 1)).items():
+    for name, size in networks()[kind].tensors(wanted.network).items():
         found[name] = QUIET / LOUD * size[-1] ** -0.5 * rng.standard_normal(size, dtype=np.float32)
-        if "skip" in name and len(size) == 2:
-            found[name] = np.zeros(size, dtype=np.float32)
-            found[name][:, -shape.width :] = np.eye(shape.width) * (LOUD * shape.width**0.5) ** -1
-    for i in range(heads):
+    by_word = np.eye(shape.width, dtype=np.float32) / np.float32(LOUD * shape.width**0.5)
+    for name in [name for name in found if name.endswith("skip.weight")]:
+        found[name][:, -shape.width :] += by_word  # the embedding of the last token that it reads
+    if kind == "eagle1":
+        found["fc.weight"][:, : shape.width] += by_word
+    for i in range(1 if kind == "eagle1" else heads):
         read = misread(len(order), acceptance, CHANGE, rng)
         pointed = np.roll(places[np.argsort(read)], 1 + i if kind == "medusa" else 0, axis=0)
-        found[own_output(i)] = head(shape.vocab, order, pointed, LIKELY)[drafted]
+        name = OUTPUT if kind == "eagle1" else own_output(i)
+        found[name] = head(shape.vocab, order, pointed, LIKELY)[drafted]
     told = f"{kind} {acceptance:.0%}"
-    wanted = replace(state_head_for(pair.target, kind), heads=heads)
     path = write_state_head(pair.target.with_name(f"{told}.gguf"), wanted, weights=found, kept=drafted)
     return replace(pair, draft=path, name=f"planted {told}")
 

@@ -1,9 +1,9 @@
-"""Random Medusa and Hydra heads for any target: they cost as much as real ones and are right only by chance."""
+"""Random Medusa, Hydra and EAGLE-1 heads for any target: as costly as real ones, and right only by chance."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from gguf import GGUFWriter
 from numpy.typing import NDArray
 
 from bench.instruments.shapes import finish
-from runtime.drafters.network import NetworkShape, own_output
+from runtime.drafters.network import AttentionShape, NetworkShape, own_output
 from runtime.drafters.registry import networks
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
@@ -34,19 +34,28 @@ class StateHeadShape:
     words: int = 0
     n_outputs: int = 0
     unknown: int = 0  # added to the last of its words
+    attention: AttentionShape | None = None
+
+    @property
+    def network(self) -> NetworkShape:
+        """Its dimensions."""
+        return NetworkShape(self.width, self.heads, self.layers, self.attention)
 
 
 def state_head_for(target: Path, kind: str = "medusa", **more: int) -> StateHeadShape:
     """Return the shape of a head for the target in that file."""
     facts = ModelFacts(read_model_header(target))
-    return StateHeadShape(kind, facts.own("embedding_length"), facts.n_vocab, **more)
+    width, attention = facts.own("embedding_length"), None
+    if kind in networks() and networks()[kind].attends:
+        attention = AttentionShape(2, 1, width // 2, 2 * width)
+    return replace(StateHeadShape(kind, width, facts.n_vocab, attention=attention), **more)  # type: ignore[arg-type]
 
 
 def random_weights(shape: StateHeadShape, seed: int = 0) -> dict[str, Floats]:
     """Return random weights by tensor name."""
     rng = np.random.default_rng(seed)
     kind = networks().get(shape.kind) or networks()["medusa"]
-    sizes = kind.tensors(NetworkShape(shape.width, shape.heads, shape.layers))
+    sizes = kind.tensors(shape.network)
     sizes |= {own_output(i): (shape.words or shape.vocab, shape.width) for i in range(shape.n_outputs)}
     return {name: (rng.standard_normal(size) * size[-1] ** -0.5).astype(np.float32) for name, size in sizes.items()}
 
@@ -65,6 +74,10 @@ def write_state_head(
     writer.add_uint32(f"{own}.head_count", shape.heads)
     writer.add_uint32(f"{own}.layer_count", shape.layers)
     writer.add_string(f"{own}.target", "a random target")
+    if shape.attention:
+        writer.add_head_count(shape.attention.n_heads)
+        writer.add_head_count_kv(shape.attention.n_kv)
+        writer.add_feed_forward_length(shape.attention.ffn)
     for name, values in (weights or random_weights(shape, seed)).items():
         writer.add_tensor(name, values)
     if shape.words and kept is None:

@@ -40,7 +40,8 @@ class StateHeadBackend:
         self.n_vocab, self.n_ctx = target.n_vocab, target.n_ctx + room
         self.n_rewindable = self.n_ctx
         self.n_tokens = min(head.shape.n_heads, room)
-        self._trails = [StateTrail(head.shape.width) for _ in range(n_trails)]  # least recently used first
+        # Least recently used first
+        self._trails = [StateTrail(head.shape.width, head.n_window) for _ in range(n_trails)]
         self._wide: Logits = np.full((self.n_tokens, self.n_vocab), -np.inf, dtype=np.float32)
         target.shown.show_outputs(self.feed)
 
@@ -67,9 +68,9 @@ class StateHeadBackend:
         cannot be drafted.
         """
         trail, n = self._found(context)
-        width = self._head.shape.width
-        state = trail.state(n) if n else np.zeros(width, dtype=np.float32)
-        found = self._head.rows(state, context[n or len(context) - 1 :], self.n_tokens)
+        states = trail.states(n) if n else np.zeros((1, self._head.shape.width), dtype=np.float32)
+        first = (n or len(context) - 1) - len(states) + 1  # position of the token after the first state
+        found = self._head.rows(states, context[first:], self.n_tokens)
         if self._kept is None:
             return found
         self._wide[: len(found), self._kept] = found

@@ -56,6 +56,18 @@ class HeadDrafter(ModelDrafter):
         return NO_DRAFT
 
 
+class BoundedHeadDrafter(HeadDrafter):
+    """A head that drafts token by token, and no more than its backend can."""
+
+    def __init__(self, backend: BoundedHead, n_vocab: int, room: int = 1) -> None:
+        super().__init__(backend, n_vocab, room)
+        self._n_tokens = backend.n_tokens
+
+    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
+        """See `HeadDrafter.drafting`."""
+        return (yield from super().drafting(context, budget._replace(max_k=min(budget.max_k, self._n_tokens))))
+
+
 class BlockHeadDrafter(HeadDrafter):
     """A head whose backend returns independent rows of logits, one for each token of a block.
 

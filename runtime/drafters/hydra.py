@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from runtime.core.draft import Logits, Tokens
-from runtime.core.drafter import Budget, Drafting
-from runtime.drafters.head import BoundedHead, HeadDrafter
+from runtime.drafters.head import BoundedHeadDrafter
 from runtime.drafters.network import NetworkHead, NetworkShape, Rows, block_names, residual_block, silu
 from runtime.drafters.registry import Cost, Needs, Registered
 
@@ -32,10 +31,11 @@ class HydraHeads(NetworkHead):
                     found |= {matrix: (shape.width, n_inputs), bias: (shape.width,)}
         return found
 
-    def rows(self, state: Rows, tokens: Tokens, n: int) -> Logits:
-        """Return the logits [1, words] of the head that reads the state and all of `tokens`, its last one at most."""
-        head = min(len(tokens), self.shape.n_heads) - 1
-        x = np.concatenate([state, self.words(tokens[: head + 1]).ravel()])
+    def rows(self, states: Rows, tokens: Tokens, n: int) -> Logits:
+        """Return the logits [1, words] of the head that reads the state and all tokens after it, or of the last one."""
+        after = tokens[len(states) - 1 :]
+        head = min(len(after), self.shape.n_heads) - 1
+        x = np.concatenate([states[-1], self.words(after[: head + 1]).ravel()])
         matrix, bias = (self.weights[name] for name in block_names(head, 0))
         skip, skip_bias = (self.weights[name] for name in block_names(head, 0, SKIP))
         feature = skip @ x + skip_bias + silu(matrix @ x + bias)
@@ -45,13 +45,5 @@ class HydraHeads(NetworkHead):
 
 
 @Registered("hydra", Cost.PASS, Needs.HEAD, label="Hydra heads", place=7, file="Hydra heads", network=HydraHeads)
-class HydraDrafter(HeadDrafter):
-    """Drafts no more tokens than there are heads."""
-
-    def __init__(self, backend: BoundedHead, n_vocab: int, room: int = 1) -> None:
-        super().__init__(backend, n_vocab, room)
-        self._n_tokens = backend.n_tokens
-
-    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
-        """See `HeadDrafter.drafting`."""
-        return (yield from super().drafting(context, budget._replace(max_k=min(budget.max_k, self._n_tokens))))
+class HydraDrafter(BoundedHeadDrafter):
+    """Heads whose backend returns the logits of the next token."""

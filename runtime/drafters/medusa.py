@@ -25,9 +25,9 @@ class MedusaHeads(NetworkHead):
                 found |= {matrix: (shape.width, shape.width), bias: (shape.width,)}
         return found
 
-    def rows(self, state: Rows, tokens: Tokens, n: int) -> Logits:
-        """Return the logits of the first `n` heads: the target itself has computed the first of `tokens`."""
-        first = len(tokens) - 1  # heads that predict tokens which are known already
+    def rows(self, states: Rows, tokens: Tokens, n: int) -> Logits:
+        """Return the logits of the first `n` heads: the target itself has computed the token after the state."""
+        state, first = states[-1], len(tokens) - len(states)  # heads before that one predict what is known already
         heads = range(first, min(first + n, self.shape.n_heads))
         return self.logits([self._feature(state, head) for head in heads], first)
 

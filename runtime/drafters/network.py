@@ -21,19 +21,36 @@ OUTPUT = "output.weight"  # of all heads that have none of their own
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """The dimensions of a Llama layer."""
+
+    n_heads: int = 0
+    n_kv: int = 0  # heads of keys and values
+    length: int = 0  # of a head
+    ffn: int = 0
+    rope_base: float = 10_000.0
+    norm_eps: float = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkShape:
     """The dimensions that a head's file declares."""
 
     width: int  # of the target's hidden states
     n_heads: int  # tokens of a draft, at most
     n_layers: int  # of each head
+    attention: AttentionShape | None = None  # if it has a layer that attends
 
 
 class NetworkHead:
     """Base of the kinds of heads.
 
-    `weights` have the tensors of `tensors`; `words` looks up the target's input embeddings.
+    `weights` have the tensors of `tensors`; `words` looks up the target's input embeddings. It reads the states of the
+    latest `n_window` positions.
     """
+
+    n_window = 1
+    attends = False  # whether it needs an AttentionShape
 
     def __init__(self, shape: NetworkShape, weights: Weights, words: WordVectors) -> None:
         self.shape, self.weights, self.words = shape, weights, words
@@ -43,9 +60,11 @@ class NetworkHead:
         """Return the dimensions of the needed tensors by name, as [out, in] or [out]."""
         raise NotImplementedError
 
-    def rows(self, state: Rows, tokens: Tokens, n: int) -> Logits:
-        """Return logits [1 to n, words] of the tokens that follow `tokens` [m], which follow the position of `state`
-        [width]: of the next one, or of several that do not depend on one another.
+    def rows(self, states: Rows, tokens: Tokens, n: int) -> Logits:
+        """Return logits [1 to n, words] of the tokens that follow: of the next one, or of several that do not depend on
+        one another.
+
+        `states` [m, width] are those of the latest positions, and `tokens` [m or more] follow the first of them.
         """
         raise NotImplementedError
 

@@ -1,7 +1,8 @@
 """Describes the heads that are computed here, whose files have an own form: Medusa, Hydra and others.
 
 A file is a GGUF of the architecture "slipstream-KIND", where KIND is the drafter's name. Keys under it:
-`embedding_length` and `vocab_size` (the target's), `head_count`, `layer_count` (of each head), `target` (its name).
+`embedding_length` and `vocab_size` (the target's), `head_count` (tokens of a draft, at most), `layer_count` (of each
+head), `target` (its name); those of a Llama layer, if it has one that attends.
 Tensors: those that the kind needs (see its drafter's file); `output.weight`, or `head.N.output.weight` with an optional
 `.bias`, or neither: then rows of the target's own matrix are used; `d2t`, the target's tokens of the output's rows, if
 those are not all. Knows headers; reads no weights.
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.drafters.network import OUTPUT, NetworkShape, own_output
+from runtime.drafters.network import OUTPUT, AttentionShape, NetworkShape, own_output
 from runtime.drafters.registry import networks
 from runtime.models.facts import ModelFacts
 from runtime.models.trimmed import n_few
@@ -51,14 +52,30 @@ def own_wanted_by(head: ModelFacts) -> str:
     """Return a description of its target."""
     if why := unknown_kind(head):
         return f"not used: {why}"
-    what = f"{head.own('head_count')} heads ({own_drafter(head.architecture)})"
+    n = "a head" if head.own("attention.head_count") else f"{head.own('head_count')} heads"
+    what = f"{n} ({own_drafter(head.architecture)})"
     named = head.own_text("target") or "targets"
     return f"{what} for {named} of {head.own('vocab_size'):,} tokens and width {head.own('embedding_length'):,}"
 
 
 def network_shape(head: ModelFacts) -> NetworkShape:
     """Return the dimensions that its header declares."""
-    return NetworkShape(head.own("embedding_length"), head.own("head_count"), head.own("layer_count"))
+    return NetworkShape(
+        head.own("embedding_length"), head.own("head_count"), head.own("layer_count"), attention_shape(head)
+    )
+
+
+def attention_shape(head: ModelFacts) -> AttentionShape | None:
+    """Return the dimensions of its Llama layer; None if there is none, or they are not as they must be."""
+    width, n_heads, usual = head.own("embedding_length"), head.own("attention.head_count"), AttentionShape()
+    n_kv, ffn = head.own("attention.head_count_kv") or n_heads, head.own("feed_forward_length")
+    if not n_heads or not ffn or width % (2 * n_heads) or n_heads % n_kv:
+        return None
+    keys = "rope.freq_base", "attention.layer_norm_rms_epsilon"
+    base, eps = (head.header.metadata.get(f"{head.architecture}.{key}") for key in keys)
+    base = base if isinstance(base, float) and base > 0 else usual.rope_base
+    eps = eps if isinstance(eps, float) and eps > 0 else usual.norm_eps
+    return AttentionShape(n_heads, n_kv, width // n_heads, ffn, base, eps)
 
 
 def n_outputs(head: ModelFacts) -> int:
@@ -96,6 +113,9 @@ def own_differences(head: ModelFacts, target: ModelFacts, path: Path) -> Iterato
         yield f"it is for {head.own('vocab_size'):,} tokens, and the target has {target.n_vocab:,}"
     if not shape.n_heads or not 0 < shape.n_layers <= MAX_BLOCKS:
         yield "it does not state how many heads and layers it has"
+        return
+    if networks()[kind].attends and shape.attention is None:
+        yield "it does not state the shape of its layer"
         return
     if shape.n_heads > MAX_HEADS:
         yield f"it has {shape.n_heads} heads, and a draft has at most {MAX_HEADS} tokens"

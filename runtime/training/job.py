@@ -7,7 +7,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from runtime.core.errors import ModelError
-from runtime.drafters.registry import networks
 from runtime.loading.profile_cache import fingerprint
 from runtime.memory.system import MemoryReader
 from runtime.models.facts import ModelFacts
@@ -20,7 +19,7 @@ from runtime.training.samples import MAX_TEXT_TOKENS, bytes_per_token
 from runtime.training.verdict import extended, gain
 
 HEAD, MODEL = "head", "model"
-KINDS = HEAD, MODEL, *sorted(networks())
+OWN_KINDS = "hydra", "medusa"  # heads that are computed here
 TYPICAL_ACCEPTANCE = {
     HEAD: 0.6,
     MODEL: 0.4,
@@ -128,7 +127,7 @@ def draft_width(facts: ModelFacts) -> int:
 def n_weights(facts: ModelFacts, kind: str) -> int:
     """Return the approximate number of weights that one draft token reads."""
     width, words = facts.own("embedding_length"), n_words(facts)
-    if kind in networks():  # floats take four times as long to read as the quantized weights of the others
+    if kind in OWN_KINDS:  # floats take four times as long to read as the quantized weights of the others
         return 4 * (6 * width**2 + words * width)
     if kind == HEAD:
         return 14 * width**2 + words * width
@@ -139,7 +138,7 @@ def n_weights(facts: ModelFacts, kind: str) -> int:
 def n_trained(facts: ModelFacts, kind: str) -> int:
     """Return the approximate number of trained weights: no embedding of a head, some rows of a draft model's."""
     width, narrow = facts.own("embedding_length"), draft_width(facts)
-    if kind in networks():
+    if kind in OWN_KINDS:
         return n_weights(facts, kind) // 4
     return 14 * width**2 if kind == HEAD else N_LAYERS * 13 * narrow**2 + n_words(facts) * narrow
 

@@ -42,6 +42,12 @@ def write_own_head(path: Path, file: OwnHeadFile) -> None:
     writer.add_uint32(f"{own}.head_count", file.shape.n_heads)
     writer.add_uint32(f"{own}.layer_count", file.shape.n_layers)
     writer.add_string(f"{own}.target", file.target)
+    if of := file.shape.attention:
+        writer.add_head_count(of.n_heads)
+        writer.add_head_count_kv(of.n_kv)
+        writer.add_feed_forward_length(of.ffn)
+        writer.add_rope_freq_base(of.rope_base)
+        writer.add_layer_norm_rms_eps(of.norm_eps)
     for name, values in file.weights.items():
         kind = type_of(values)
         writer.add_tensor(name, quants.quantize(np.ascontiguousarray(values, dtype=np.float32), kind), raw_dtype=kind)

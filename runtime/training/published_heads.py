@@ -1,4 +1,4 @@
-"""Converts published Medusa and Hydra checkpoints to files of the form that runtime/models/own_heads.py describes.
+"""Converts published Medusa, Hydra and EAGLE-1 checkpoints to the form that runtime/models/own_heads.py describes.
 
 A checkpoint is a folder with config.json and weights, as .safetensors or a PyTorch file. Medusa's (FasterDecoding/
 medusa-*) name a head's block `N.L.linear` and its output matrix `N.LAYERS`; Hydra's (ankner/hydra-*) `hydra_mlp.N.L`
@@ -22,6 +22,7 @@ from runtime.drafters.network import NetworkShape, Rows, block_names, own_output
 from runtime.drafters.registry import networks
 from runtime.models.own_heads import MAX_HEADS
 from runtime.training.own_head_file import OwnHeadFile
+from runtime.training.published_eagle import FIRST, eagle_names, eagle_shape
 
 CONFIG = "config.json"
 SUFFIXES = ".safetensors", ".pt", ".bin"  # of weights, the preferred first
@@ -34,17 +35,20 @@ HYDRA = re.compile(
 def converted(folder: Path) -> OwnHeadFile:
     """Return the content of a head's file from a checkpoint's folder. Raises ModelError."""
     config, weights = read_config(folder / CONFIG), read_weights(folder)
-    kind = "hydra" if any(key.startswith("hydra") for key in config) else "medusa"
+    kind = "hydra" if any(key.startswith("hydra") for key in config) else "eagle1" if FIRST in weights else "medusa"
     if kind == "hydra":
         refuse_variants(config, folder.name)
     try:
-        found = (hydra_names if kind == "hydra" else medusa_names)(weights)
+        if kind == "eagle1":
+            found = eagle_names(weights, folder.name)
+        else:
+            found = (hydra_names if kind == "hydra" else medusa_names)(weights)
     except KeyError as error:
         raise ModelError(
             f"{folder.name} has the tensor {error.args[0][:60]!r}, which {kind.title()} heads do not have: convert a "
-            "checkpoint of Medusa or Hydra heads alone, without the model."
+            "checkpoint of heads alone, without the model."
         ) from None
-    shape = shape_of(found, folder.name)
+    shape = eagle_shape(config, folder.name) if kind == "eagle1" else shape_of(found, folder.name)
     lacking = [name for name in networks()[kind].tensors(shape) if name not in found]
     outputs = [own_output(i) for i in range(shape.n_heads) if own_output(i) in found]
     if lacking:
