@@ -50,9 +50,9 @@ MTP = "qwen35mtp", "glm4moe", "qwen35moemtp", "deepseek2mtp", "nemotron_h_moe_mt
 N_IDS, FIRST_ID, LAST_ID = 24, 300, 500  # number and range of the ids in their prompts
 CONCURRENT = (  # concurrent replies, their drafters, and K
     (2, "none", None), (2, "all", None), (3, "suffix", None), (3, "eagle", None), (3, "dflash", None), (3, "eagle", 3),
-    (3, "dflash", 3), (3, "dspark", 3), (3, "medusa", 3), (3, "hydra", 3), (3, "eagle1", 3), (4, "none", None), (4, "model", None),
-    (5, "ngram", None), (6, "lookahead", None), (7, "layerskip", None), (8, "none", None), (8, "all", None),
-    (8, "eagle", 3),
+    (3, "dflash", 3), (3, "dspark", 3), (3, "medusa", 3), (3, "hydra", 3), (3, "eagle1", 3), (4, "none", None),
+    (4, "model", None), (5, "ngram", None), (6, "lookahead", None), (7, "layerskip", None), (8, "none", None),
+    (8, "all", None), (8, "eagle", 3),
 )  # fmt: skip
 MTP_CONCURRENT = (3, None), (3, 3), (8, 3)  # concurrent replies and K for a target's own layers
 MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
