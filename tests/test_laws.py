@@ -9,7 +9,7 @@ from runtime.speculative import verify as verify_module
 from tests.support.quick import others_slow
 
 N_DRAWS = 1500
-QUICK = "good model", "poor model", "medusa", "hydra", "ngram", "lookahead", "model and ngram as one tree"
+QUICK = "good model", "poor model", "block of a head", "heads", "ngram", "lookahead", "model and ngram as one tree"
 REJECTED = (
     "poor model",
     "ngram",

@@ -27,8 +27,7 @@ INPUT = "token_embd.weight"
 class StateHeadBackend:
     """A head with its weights in memory, as floats.
 
-    `forward` returns logits of the tokens after a context, several if they do not depend on one another, and takes the
-    state to be zero where it is not known.
+    `forward` takes the state to be zero where it is not known.
     """
 
     can_branch = False
@@ -42,7 +41,7 @@ class StateHeadBackend:
         self.n_tokens = min(head.shape.n_heads, room)
         # Least recently used first
         self._trails = [StateTrail(head.shape.width, head.n_window) for _ in range(n_trails)]
-        self._wide: Logits = np.full((self.n_tokens, self.n_vocab), -np.inf, dtype=np.float32)
+        self._wide: Logits = np.full((1, self.n_vocab), -np.inf, dtype=np.float32)
         target.shown.show_outputs(self.feed)
 
     def feed(self, tokens: Tokens, start: int, states: Rows) -> None:
@@ -64,17 +63,15 @@ class StateHeadBackend:
         return max(found, key=lambda each: each[1])
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT) -> Logits:
-        """Return logits [1 to n_tokens, n_vocab] that follow `context`, valid until the next call; -inf for tokens that
-        cannot be drafted.
-        """
+        """Return logits [1, n_vocab] that follow `context`, valid until the next call; -inf for undraftable tokens."""
         trail, n = self._found(context)
         states = trail.states(n) if n else np.zeros((1, self._head.shape.width), dtype=np.float32)
         first = (n or len(context) - 1) - len(states) + 1  # position of the token after the first state
-        found = self._head.rows(states, context[first:], self.n_tokens)
+        found = self._head.logits(states, context[first:])
         if self._kept is None:
-            return found
-        self._wide[: len(found), self._kept] = found
-        return self._wide[: len(found)]
+            return found[None]
+        self._wide[0, self._kept] = found
+        return self._wide
 
     def rest(self, n_passes: int) -> None:
         """Ignore the states of the target's next `n_passes`."""

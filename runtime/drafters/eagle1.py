@@ -40,8 +40,8 @@ class EagleCells(NetworkHead):
         }  # fmt: skip
         return {f"{name}.weight": size for name, size in matrices.items()} | {"fc.bias": (n,)}
 
-    def rows(self, states: Rows, tokens: Tokens, n: int) -> Logits:
-        """Return the logits [1, words] after all of `tokens`; cells of the call before are used again."""
+    def logits(self, states: Rows, tokens: Tokens) -> Logits:
+        """Return the logits [words] after all of `tokens`; cells of the call before are used again."""
         is_continued = np.array_equal(self._states, states) and np.array_equal(
             self._tokens, tokens[: len(self._tokens)]
         )
@@ -56,7 +56,7 @@ class EagleCells(NetworkHead):
         for token in tokens[done:]:
             self._extend(np.array([token], dtype=np.int32), self._feature[None])
         self._tokens = tokens.copy()
-        return self.logits([self._feature], 0)
+        return self.outputs(self._feature, 0)
 
     def _extend(self, tokens: Tokens, states: Rows) -> None:
         """Add cells of tokens [n] and the states before them [n, width], and compute the state after the last one."""

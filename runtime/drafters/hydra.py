@@ -31,8 +31,8 @@ class HydraHeads(NetworkHead):
                     found |= {matrix: (shape.width, n_inputs), bias: (shape.width,)}
         return found
 
-    def rows(self, states: Rows, tokens: Tokens, n: int) -> Logits:
-        """Return the logits [1, words] of the head that reads the state and all tokens after it, or of the last one."""
+    def logits(self, states: Rows, tokens: Tokens) -> Logits:
+        """Return the logits [words] of the head that reads the state and all tokens after it, or of the last one."""
         after = tokens[len(states) - 1 :]
         head = min(len(after), self.shape.n_heads) - 1
         x = np.concatenate([states[-1], self.words(after[: head + 1]).ravel()])
@@ -41,7 +41,7 @@ class HydraHeads(NetworkHead):
         feature = skip @ x + skip_bias + silu(matrix @ x + bias)
         for layer in range(1, self.shape.n_layers):
             feature = residual_block(feature, *(self.weights[name] for name in block_names(head, layer)))
-        return self.logits([feature], head)
+        return self.outputs(feature, head)
 
 
 @Registered("hydra", Cost.PASS, Needs.HEAD, label="Hydra heads", place=7, file="Hydra heads", network=HydraHeads)

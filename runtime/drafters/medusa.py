@@ -7,7 +7,7 @@ chain of the likeliest ones: the paper's tree of combinations pays only where ma
 from __future__ import annotations
 
 from runtime.core.draft import Logits, Tokens
-from runtime.drafters.head import BlockHeadDrafter
+from runtime.drafters.head import BoundedHeadDrafter
 from runtime.drafters.network import NetworkHead, NetworkShape, Rows, block_names, residual_block
 from runtime.drafters.registry import Cost, Needs, Registered
 
@@ -25,11 +25,10 @@ class MedusaHeads(NetworkHead):
                 found |= {matrix: (shape.width, shape.width), bias: (shape.width,)}
         return found
 
-    def rows(self, states: Rows, tokens: Tokens, n: int) -> Logits:
-        """Return the logits of the first `n` heads: the target itself has computed the token after the state."""
-        state, first = states[-1], len(tokens) - len(states)  # heads before that one predict what is known already
-        heads = range(first, min(first + n, self.shape.n_heads))
-        return self.logits([self._feature(state, head) for head in heads], first)
+    def logits(self, states: Rows, tokens: Tokens) -> Logits:
+        """Return the logits [words] of the head for that place, whatever the tokens before it are."""
+        head = min(len(tokens) - len(states), self.shape.n_heads - 1)  # the target itself has computed the first token
+        return self.outputs(self._feature(states[-1], head), head)
 
     def _feature(self, state: Rows, head: int) -> Rows:
         for layer in range(self.shape.n_layers):
@@ -38,5 +37,5 @@ class MedusaHeads(NetworkHead):
 
 
 @Registered("medusa", Cost.PASS, Needs.HEAD, label="Medusa heads", place=7, file="Medusa heads", network=MedusaHeads)
-class MedusaDrafter(BlockHeadDrafter):
-    """Heads whose backend returns independent rows of logits."""
+class MedusaDrafter(BoundedHeadDrafter):
+    """Heads of which each is computed only if the draft reaches its place."""

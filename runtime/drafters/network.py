@@ -6,7 +6,7 @@ found through the registry: the drafter's name is also the kind in a file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,25 +60,18 @@ class NetworkHead:
         """Return the dimensions of the needed tensors by name, as [out, in] or [out]."""
         raise NotImplementedError
 
-    def rows(self, states: Rows, tokens: Tokens, n: int) -> Logits:
-        """Return logits [1 to n, words] of the tokens that follow: of the next one, or of several that do not depend on
-        one another.
-
-        `states` [m, width] are those of the latest positions, and `tokens` [m or more] follow the first of them.
+    def logits(self, states: Rows, tokens: Tokens) -> Logits:
+        """Return the logits [words] of the token that follows `tokens` [m or more], which follow the first position of
+        `states` [m, width], those of the latest positions.
         """
         raise NotImplementedError
 
-    def logits(self, features: Sequence[Rows], first: int) -> Logits:
-        """Return the logits [n, words] of the features [width] of heads `first` and following."""
-        names = [own_output(first + i) for i in range(len(features))]
-        shared = [i for i, name in enumerate(names) if name not in self.weights]
-        found: Logits = np.empty((len(features), self.n_words), dtype=np.float32)
-        if shared:  # one product reads the matrix once for all of them
-            found[shared] = np.stack([features[i] for i in shared]) @ self.weights[OUTPUT].T
-        for i in set(range(len(names))).difference(shared):
-            np.dot(self.weights[names[i]], features[i], out=found[i])
-            found[i] += self.weights.get(names[i].replace("weight", "bias"), np.float32(0))
-        return found
+    def outputs(self, feature: Rows, head: int) -> Logits:
+        """Return the logits [words] of a head's feature [width]."""
+        name = own_output(head)
+        if name not in self.weights:
+            return self.weights[OUTPUT] @ feature
+        return self.weights[name] @ feature + self.weights.get(name.replace("weight", "bias"), np.float32(0))
 
     @property
     def n_words(self) -> int:

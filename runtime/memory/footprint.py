@@ -111,9 +111,9 @@ def own_head_bytes(head: ModelFacts, target: ModelFacts, spec: ContextSpec) -> i
     """Return the bytes of a head that is computed here: its weights as floats, the rows of the target's output that it
     uses, its logits, and the states of each conversation's last pass and in the library.
     """
-    width, n_heads = head.own("embedding_length"), head.own("head_count")
+    width = head.own("embedding_length")
     borrowed = n_outputs(head) * width if borrows_output(head) else 0
-    rows = n_heads * (target.n_vocab + n_outputs(head)) + (spec.n_seats + 1) * spec.n_rows * width
+    rows = target.n_vocab + n_outputs(head) + (spec.n_seats + 1) * spec.n_rows * width
     return (head.n_parameters + borrowed + rows) * FLOAT + spec.n_seats * spec.n_ctx * FLOAT
 
 

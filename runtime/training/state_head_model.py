@@ -1,7 +1,8 @@
 """Medusa (arXiv 2401.10774) and Hydra heads (arXiv 2402.05109) in PyTorch, which read the target's last hidden state.
 
 Knows tensors; their drafters compute the same in numpy. Hydra heads use rows of the target's output matrix. Medusa
-heads only add to a state, which the target's matrix would read as the next token; so they train a matrix for all heads.
+heads only add to a state, which the target's matrix reads as the next token and not as a later one; so they train a
+matrix for all heads, which starts as a faint copy of the target's.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from runtime.drafters.medusa import MedusaDrafter
 from runtime.drafters.network import OUTPUT, NetworkShape, Rows, block_names
 
 MEDUSA, HYDRA = MedusaDrafter.name, HydraDrafter.name
+FAINT = 0.1  # with the target's own matrix, most of a training goes into forgetting the next token
 
 
 class StateHeads(nn.Module):
@@ -31,7 +33,8 @@ class StateHeads(nn.Module):
         self.more = nn.ModuleList(
             nn.ModuleList(nn.Linear(n, n) for _ in range(shape.n_layers - 1)) for _ in range(shape.n_heads)
         )
-        self.output = nn.Parameter(output, requires_grad=kind == MEDUSA)
+        is_trained = kind == MEDUSA
+        self.output = nn.Parameter(FAINT * output if is_trained else output, requires_grad=is_trained)
         for linear in (each for each in self.modules() if isinstance(each, nn.Linear)):
             nn.init.normal_(linear.weight, std=0.5 * linear.in_features**-0.5)
             nn.init.zeros_(linear.bias)
