@@ -200,7 +200,7 @@ def settings(folder: Path, args: argparse.Namespace) -> Iterator[Setting]:
 
 
 def head_settings(folder: Path, args: argparse.Namespace, asked: Sequence[Prompt]) -> Iterator[Setting]:
-    """Yield planted heads and drafting layers, and a random DFlash head."""
+    """Yield planted heads (EAGLE-3, Medusa, Hydra) and drafting layers, and a random DFlash head."""
     yield Setting(random_dflash(folder), asked, args.tokens, args.threads)
     places = range(0, WALKED, max(1, WALKED // args.questions))
     for pair, n_vocab in planted_heads(folder, SHAPES[args.shape], args.acceptance, WALKED):

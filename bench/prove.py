@@ -29,7 +29,7 @@ from rich.progress import track
 from bench.instruments.architectures.mtp import write_drafting
 from bench.instruments.concurrent_replies import Case, Collected, alone, concurrently, n_different
 from bench.instruments.forms import SCHEMA, follows_schema
-from bench.instruments.heads import block_head_for, head_for, write_head
+from bench.instruments.head_pairs import HEADS, random_head
 from bench.instruments.laws import DRAFTERS, count, exact_law, p_value
 from bench.instruments.timing import report
 from demo.conversations import QUESTIONS
@@ -42,17 +42,17 @@ from runtime.models.registry import Pair, load_registry
 TEMPERATURES, SEEDS = (0.0, 0.7, 1.2), (1, 2, 3, 4)
 KS = (1, 3, 7, None)  # None: adaptive
 NOT_HERE = "cannot be had here"
-ALONE = ("model", "eagle", "dflash", "ngram", "layerskip", "lookahead", "suffix", "prediction")
+ALONE = ("model", *HEADS, "ngram", "layerskip", "lookahead", "suffix", "prediction")
 KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {"all": Options(), "tree": Options(branches=2)}
 PLAIN = Options(drafters=())
-HEADS = {"eagle": head_for, "dflash": block_head_for}
 # Families of tiny models with a drafting layer; the first two also with concurrent replies
 MTP = "qwen35mtp", "glm4moe", "qwen35moemtp", "deepseek2mtp", "nemotron_h_moe_mtp", "step35", "mimo2", "bailingmoe3"
 N_IDS, FIRST_ID, LAST_ID = 24, 300, 500  # number and range of the ids in their prompts
 CONCURRENT = (  # concurrent replies, their drafters, and K
     (2, "none", None), (2, "all", None), (3, "suffix", None), (3, "eagle", None), (3, "dflash", None), (3, "eagle", 3),
-    (3, "dflash", 3), (4, "none", None), (4, "model", None), (5, "ngram", None), (6, "lookahead", None),
-    (7, "layerskip", None), (8, "none", None), (8, "all", None), (8, "eagle", 3),
+    (3, "dflash", 3), (3, "dspark", 3), (3, "medusa", 3), (3, "hydra", 3), (3, "eagle1", 3), (4, "none", None),
+    (4, "model", None), (5, "ngram", None), (6, "lookahead", None), (7, "layerskip", None), (8, "none", None),
+    (8, "all", None), (8, "eagle", 3),
 )  # fmt: skip
 MTP_CONCURRENT = (3, None), (3, 3), (8, 3)  # concurrent replies and K for a target's own layers
 MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
@@ -96,9 +96,8 @@ class Reply:
 def opened(options: Options) -> LoadedEngine:
     """Return an engine of the bundled pair, with a head instead of the draft model if a head is to draft."""
     pair = load_registry()["demo"]
-    if shape_for := next((HEADS[name] for name in options.drafters or () if name in HEADS), None):
-        file = Path(temporary().name) / "head.gguf"
-        pair = replace(pair, draft=write_head(file, shape_for(pair.target, words=1024)))
+    if named := [name for name in options.drafters or () if name in HEADS]:
+        pair = replace(pair, draft=random_head(Path(temporary().name) / "head.gguf", pair.target, named[0], 1024))
     return LoadedEngine(pair, replace(options, threads=THREADS))
 
 

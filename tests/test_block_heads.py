@@ -207,7 +207,6 @@ def test_a_target_that_goes_back_by_snapshots_says_the_same(tmp_path: Path) -> N
         ({"layers": (0, 4)}, "it reads layer 4 of a target that has 4"),
         ({"block": 1}, "it does not state how many tokens it drafts at once"),
         ({"mask": None}, "it does not state which token marks a token to be drafted"),
-        ({"extra": "markov_w1.weight"}, "it is a DSpark head, a variant of DFlash that Slipstream does not run"),
         (
             {"extra": "selector_hidden.weight"},
             "it is a DFlash 2 head, a variant of DFlash that Slipstream does not run",

@@ -13,12 +13,18 @@ import pytest
 from bench.instruments.architectures.families import FAMILIES
 from bench.instruments.architectures.writer import random_tensors, write, write_family
 from bench.instruments.heads import HeadShape, block_head_for, head_for, write_head
+from bench.instruments.state_heads import StateHeadShape, state_head_for, write_state_head
 from runtime.models.registry import load_registry
 from tests.support.cli import QUESTION, failing, slipstream
 
 pytestmark = pytest.mark.usefixtures("models_here")
 TARGET = load_registry()["demo"].target
-MAKERS = pytest.mark.parametrize("make", [head_for, block_head_for], ids=["eagle", "dflash"])
+MAKERS = pytest.mark.parametrize("make", [head_for, block_head_for, state_head_for], ids=["eagle", "dflash", "medusa"])
+
+
+def written(path: Path, shape: HeadShape | StateHeadShape) -> Path:
+    """The file of a head of that shape."""
+    return write_head(path, shape) if isinstance(shape, HeadShape) else write_state_head(path, shape)
 
 
 def answered(*args: str, **more: object) -> str:
@@ -35,8 +41,8 @@ def with_head(file: Path, **more: object) -> str:
 
 @MAKERS
 @pytest.mark.parametrize("share", [0.001, 0.5, 0.9999])
-def test_a_head_cut_short(make: Callable[[Path], HeadShape], share: float, tmp_path: Path) -> None:
-    whole = write_head(tmp_path / "whole.gguf", make(TARGET)).read_bytes()
+def test_a_head_cut_short(make: Callable[[Path], HeadShape | StateHeadShape], share: float, tmp_path: Path) -> None:
+    whole = written(tmp_path / "whole.gguf", make(TARGET)).read_bytes()
     (tmp_path / "cut.gguf").write_bytes(whole[: int(share * len(whole))])
     assert "the draft head was left out: cut.gguf is incomplete" in with_head(tmp_path / "cut.gguf")
 
@@ -66,15 +72,18 @@ def test_a_target_that_shows_no_layers(tmp_path: Path) -> None:
     ids=["another width", "another target"],
 )
 def test_a_head_that_does_not_fit(
-    make: Callable[[Path], HeadShape], change: dict[str, Any], clause: str, tmp_path: Path
+    make: Callable[[Path], HeadShape | StateHeadShape], change: dict[str, Any], clause: str, tmp_path: Path
 ) -> None:
-    file = write_head(tmp_path / "head.gguf", replace(make(TARGET), **change))
+    file = written(tmp_path / "head.gguf", replace(make(TARGET), **change))
     assert f"head.gguf is not a head for target.gguf: {clause}." in with_head(file)
 
 
 @pytest.mark.parametrize(
     ("extra", "clause"),
-    [("markov_w1.weight", "it is a DSpark head, a variant of DFlash"), ("blk.0.odd.weight", "could not be loaded")],
+    [
+        ("selector_hidden.weight", "it is a DFlash 2 head, a variant of DFlash"),
+        ("blk.0.odd.weight", "could not be loaded"),
+    ],
 )
 def test_a_head_of_an_unknown_variant(extra: str, clause: str, tmp_path: Path) -> None:
     file = write_head(tmp_path / "head.gguf", replace(block_head_for(TARGET), extra=extra))
@@ -99,11 +108,11 @@ def test_a_file_that_promises_a_drafting_layer_and_has_none(name: str, asked: tu
 
 
 @MAKERS
-def test_memory_for_the_target_alone(make: Callable[[Path], HeadShape], tmp_path: Path) -> None:
+def test_memory_for_the_target_alone(make: Callable[[Path], HeadShape | StateHeadShape], tmp_path: Path) -> None:
     """The settings want more of it left free beside a draft than there is."""
     (tmp_path / "slipstream").mkdir()
     wanted = "[memory]\ntight_bytes = 1_000_000_000_000_000\ntight_share = 1.0\n"
     (tmp_path / "slipstream" / "settings.toml").write_text(wanted)
-    file = write_head(tmp_path / "head.gguf", make(TARGET))
+    file = written(tmp_path / "head.gguf", make(TARGET))
     said = with_head(file, env=os.environ | {"XDG_CONFIG_HOME": str(tmp_path)})
     assert "memory is short: left out the head: all of it needs" in said

@@ -37,8 +37,9 @@ def assert_right(pair: Pair) -> None:
         (head_for, {"ffn": 4096, "own_table": True}),
         (block_head_for, {}),
         (block_head_for, {"words": 8192, "depth": 5, "block": 16}),
+        (block_head_for, {"rank": 64}),
     ],
-    ids=["eagle", "eagle of few words", "eagle with a table", "dflash", "dflash of few words"],
+    ids=["eagle", "eagle of few words", "eagle with a table", "dflash", "dflash of few words", "dspark"],
 )
 def test_a_heads_memory_is_estimated(
     target: Path, tmp_path: Path, make: Callable[[Path], HeadShape], change: dict[str, int], slots: int

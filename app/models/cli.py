@@ -120,7 +120,9 @@ def pair(
 @app.command()
 def distill(
     target: Annotated[str, typer.Argument(help="The model to train a draft for, as for `info`.")],
-    kind: Annotated[str, typer.Option(help="head or model; by default the more promising one here.")] = "",
+    kind: Annotated[
+        str, typer.Option(help="head, model, medusa or hydra; by default the more promising of the first two here.")
+    ] = "",
     source: Annotated[
         str, typer.Option("--from", help="'chats', a text file or a folder; by default a neutral set of prompts.")
     ] = "",
@@ -134,10 +136,27 @@ def distill(
 
     Needs the extra `train`. Ctrl+C keeps what was learned, and the same command goes on. What models say never changes.
     """
-    if kind not in ("", "head", "model"):
-        raise typer.BadParameter(f"'{kind}' is not a kind of draft. Write head or model.", param_hint="--kind")
+    if kind not in ("", "head", "model", "medusa", "hydra"):
+        what = "Write head, model, medusa or hydra."
+        raise typer.BadParameter(f"'{kind}' is not a kind of draft. {what}", param_hint="--kind")
     if device not in ("cpu", "cuda", "mps"):
         raise typer.BadParameter(f"'{device}' is not a device. Write cpu, cuda or mps.", param_hint="--device")
     from app.models.distill import distill as train
 
     train(target, kind, source, tokens, int(disk * 1e9), epochs, device, threads)
+
+
+@app.command("convert-head")
+def convert_head(
+    folder: Annotated[
+        Path, typer.Argument(help="A checkpoint's folder, with config.json.", exists=True, file_okay=False)
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+) -> None:
+    """Convert published Medusa, Hydra, EAGLE-1 or EAGLE-2 heads to a file for `--draft`.
+
+    Needs the extra `train`, and `safetensors` for such files.
+    """
+    from app.models.convert import convert_head as convert
+
+    convert(folder, output)

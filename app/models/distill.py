@@ -62,7 +62,7 @@ def distill(
     if why := target.undraftable:
         raise TrainingError(f"Nothing can draft for {target.pair.target.name}: {why}.")
     chosen, lacking = kind, why_no_head(target.facts)
-    if lacking and kind != MODEL:
+    if lacking and kind in ("", HEAD):
         say(f"{lacking[0].upper()}{lacking[1:]}, so a draft model is trained instead of a head.")
         chosen = MODEL
     learn, apart = map(tuple, split(prompts(source)))
@@ -111,8 +111,9 @@ def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
 def told(job: Job, is_new: bool) -> str:
     """Return what is started or resumed, in words."""
     doing = "Training" if is_new else "Continuing to train"
+    what = {HEAD: "a head", MODEL: "a draft model"}.get(job.kind, f"{job.kind.title()} heads")
     return (
-        f"{doing} a {'head' if job.kind == HEAD else 'draft model'} for {job.target.name} on {job.most_tokens:,} "
+        f"{doing} {what} for {job.target.name} on {job.most_tokens:,} "
         f"tokens of its own replies to {len(job.prompts)} prompts; {len(job.apart)} are held out. At most "
         f"{gigabytes(job.n_bytes)} are kept in {job.folder} meanwhile."
     )

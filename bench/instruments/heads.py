@@ -35,6 +35,8 @@ class HeadShape:
     window: int = 0  # sliding window of every other layer, in tokens; 0: no windows
     has_parts: bool = False  # whether positions have several sections, as in the target
     mask: int | None = 1
+    rank: int = 0  # of the Markov head of a DSpark head
+    from_known: bool = True  # whether its first row is that of the known token
     extra: str = ""  # the name of a tensor that makes it another kind of head
 
     @property
@@ -58,6 +60,11 @@ class HeadShape:
             found["token_embd.weight"] = self.vocab, n
         if self.words:
             found["output.weight"] = self.words, n
+        if self.rank:
+            found |= {
+                "markov_w1.weight": (self.vocab, self.rank),
+                "markov_w2.weight": (self.words or self.vocab, self.rank),
+            }
         return found | ({self.extra: (self.vocab, 4)} if self.extra else {})
 
     @property
@@ -127,6 +134,8 @@ def add_width(writer: GGUFWriter, shape: HeadShape) -> None:
 def add_block(writer: GGUFWriter, shape: HeadShape) -> None:
     """Add the metadata of a DFlash head."""
     writer.add_uint32("dflash.block_size", shape.block)
+    if not shape.from_known:
+        writer.add_bool("dflash.sample_from_anchor", False)
     writer.add_key_length(shape.length)
     writer.add_value_length(shape.length)
     if shape.mask is not None:

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from bench.instruments.steps import one_step
-from bench.instruments.toy import ToyBackend
+from bench.instruments.toy import ToyBackend, ToyBlocks, ToyHead
 from runtime.core.drafter import Drafter
+from runtime.drafters.dspark import DsparkDrafter
+from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
@@ -34,6 +36,8 @@ Make = Callable[[], list[Drafter]]
 DRAFTERS: dict[str, tuple[Make, int]] = {  # name -> (factory, side branches)
     "good model": (lambda: [ModelDrafter(ToyBackend(blur=0.2), N_VOCAB)], 0),
     "poor model": (lambda: [ModelDrafter(ToyBackend(blur=0.9), N_VOCAB)], 0),
+    "block of a head": (lambda: [DsparkDrafter(ToyBlocks(3), N_VOCAB)], 0),
+    "heads": (lambda: [HydraDrafter(ToyHead(3, blur=0.6), N_VOCAB)], 0),
     "ngram": (lambda: [NgramDrafter()], 0),
     "model and ngram": (lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), NgramDrafter()], 0),
     "lookahead": (lambda: [LookaheadDrafter(WindowShape(2, 3))], 0),

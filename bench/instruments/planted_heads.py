@@ -33,6 +33,9 @@ from bench.instruments.planted import (
     walk,
 )
 from bench.instruments.shapes import Shape, finish
+from bench.instruments.state_heads import state_head_for, write_state_head
+from runtime.drafters.network import OUTPUT, own_output
+from runtime.drafters.registry import networks
 from runtime.models.registry import Pair
 
 LIKELY, CHANGE = 0.7, 256  # the defaults of `plant`
@@ -77,6 +80,36 @@ def plant_eagle(
     }
     add_all(writer, tensors, n, ("blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm"))
     return replace(pair, draft=finish(writer, path), name=f"planted {name} {told}")
+
+
+def plant_state_heads(
+    pair: Pair, shape: Shape, kind: str, acceptance: float, words: int = MAX_WORDS, seed: int = 0, heads: int = 3
+) -> Pair:
+    """Return the planted pair with Medusa, Hydra or EAGLE-1 heads instead of the draft model, in a file in the target's
+    folder.
+
+    The target must have that shape. Each Medusa or Hydra head is right in other places, with the same acceptance rate.
+    They can propose all of the walk's words. A Medusa head looks further from the state's word, the others from the
+    last drafted one.
+    """
+    rng, order, places = walked(shape.vocab, shape.width, words, seed)
+    wanted = replace(state_head_for(pair.target, kind), heads=heads)
+    found, drafted = dict[str, Floats](), np.sort(order)
+    for name, size in networks()[kind].tensors(wanted.network).items():
+        found[name] = QUIET / LOUD * size[-1] ** -0.5 * rng.standard_normal(size, dtype=np.float32)
+    by_word = np.eye(shape.width, dtype=np.float32) / np.float32(LOUD * shape.width**0.5)
+    for name in [name for name in found if name.endswith("skip.weight")]:
+        found[name][:, -shape.width :] += by_word  # the embedding of the last token that it reads
+    if kind == "eagle1":
+        found["fc.weight"][:, : shape.width] += by_word
+    for i in range(1 if kind == "eagle1" else heads):
+        read = misread(len(order), acceptance, CHANGE, rng)
+        pointed = np.roll(places[np.argsort(read)], 1 + i if kind == "medusa" else 0, axis=0)
+        name = OUTPUT if kind == "eagle1" else own_output(i)
+        found[name] = head(shape.vocab, order, pointed, LIKELY)[drafted]
+    told = f"{kind} {acceptance:.0%}"
+    path = write_state_head(pair.target.with_name(f"{told}.gguf"), wanted, weights=found, kept=drafted)
+    return replace(pair, draft=path, name=f"planted {told}")
 
 
 def plant_mtp(

@@ -13,7 +13,7 @@ from typing import Any
 from bench.instruments.elsewhere import elsewhere
 from bench.instruments.processes import Peer
 from bench.instruments.timing import interleaved, ratios, spread
-from bench.instruments.ways import Job, Way, draft_lengths, examine_server, open_server, prepare
+from bench.instruments.ways import DRAFT_TYPES, Job, Way, draft_lengths, drafts_by, examine_server, open_server, prepare
 from runtime.engine import Message
 from runtime.models.registry import Pair
 
@@ -44,7 +44,9 @@ def of_server(
     """Return by configuration: tokens per second of decoding in each round, draft tokens proposed and accepted."""
     job, counted, prompts, _ = elsewhere(prepare, Job(pair, most, is_raw), asked)
     server = elsewhere(examine_server)
-    settings: dict[str, dict[str, Any]] = {"plain": {}} | draft_lengths(pair, server, LENGTHS, 0.0)
+    settings: dict[str, dict[str, Any]] = {"plain": {}}
+    if drafts_by(pair) in DRAFT_TYPES:
+        settings |= draft_lengths(pair, server, LENGTHS, 0.0)
     with ExitStack() as stack:
         peers = {
             f"server, {name}": stack.enter_context(

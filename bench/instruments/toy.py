@@ -55,3 +55,25 @@ class ToyBackend:
 
     def close(self) -> None:
         self.closed = True
+
+
+class ToyHead(ToyBackend):
+    """The backend of a head that drafts `n_tokens` tokens at most and knows the target's state everywhere."""
+
+    def __init__(self, n_tokens: int, blur: float = 0.0) -> None:
+        super().__init__(blur=blur)
+        self.n_tokens = n_tokens
+
+    def knows(self, context: Tokens) -> bool:
+        return True
+
+    def rest(self, n_passes: int) -> None:
+        pass
+
+
+class ToyBlocks(ToyHead):
+    """The backend of a head that drafts a block: rows depend on the context, and not on one another."""
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
+        path = context[-2:].tolist()
+        return np.stack([self.row([token, path[-1]]) for token in (path[0], *range(1, self.n_tokens))])

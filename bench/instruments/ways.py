@@ -225,7 +225,7 @@ def ours(threads: int | None) -> list[Way]:
 def server_basics(pair: Pair, server: Server, threads: int | None) -> list[Way]:
     """Return the server's configurations: plain, and with the draft model at its defaults."""
     plain = Way(f"server, plain{end(threads)}", open_server, f"ours, plain{end(threads)}", threads)
-    if not drafts_by(pair):
+    if drafts_by(pair) not in DRAFT_TYPES:
         return [plain]
     return [
         plain,
@@ -261,7 +261,7 @@ def draft_lengths(pair: Pair, server: Server, lengths: Iterable[int], p_min: flo
 def server_settings(pair: Pair, server: Server, threads: int) -> list[Way]:
     """Return all other settings that could make the server faster."""
     settings: dict[str, dict[str, Any]] = {"plain, Q8_0 cache": {"cache_type_k": Q8_0, "cache_type_v": Q8_0}}
-    for p_min in (0.0, 0.75) if drafts_by(pair) else ():
+    for p_min in (0.0, 0.75) if drafts_by(pair) in DRAFT_TYPES else ():
         lengths = [n for n in range(1, 9) if (n, p_min) != (server.n_max, server.p_min)]
         settings |= draft_lengths(pair, server, lengths, p_min)
     for kind in [kind for kind in server.types if kind.startswith("NGRAM")]:

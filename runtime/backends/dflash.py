@@ -1,4 +1,5 @@
-"""DFlash (Chen et al., arXiv 2602.06036): a head of a few layers in its own file, which drafts a block in one pass.
+"""DFlash (Chen et al., arXiv 2602.06036) and DSpark: heads of a few layers in their own files, which draft a block in
+one pass.
 
 The target's states become cells of its cache directly, without tokens. A block is the newest token followed by mask
 tokens, all of which attend to one another.
@@ -22,20 +23,21 @@ from runtime.models.heads import HEAD_ROWS, BlockShape
 
 
 class DflashBackend(HeadBackend):
-    """A DFlash head. `forward` returns a row of logits for each drafted token of a block, at most `room` of them."""
+    """A DFlash or DSpark head. `forward` returns a row of logits for each drafted token of a block, at most `room`."""
 
     lag = 0
 
     def __init__(self, weights: LlamaModel, target: LlamaBackend, shape: BlockShape, n_trails: int, room: int) -> None:
         super().__init__(weights, target, len(shape.layers) * target.model.n_embd, n_trails, room)
         lib.llama_set_causal_attn(self.handle, shape.is_causal)
-        n_guessed = min(shape.n_tokens - 1, room, HEAD_ROWS - 1)
-        self._block: Tokens = np.full(1 + n_guessed, shape.mask, dtype=np.int32)
+        self._n_blank, most = shape.n_blank, min(shape.n_tokens, HEAD_ROWS)
+        n_guessed = min(most - shape.n_blank, room)
+        self._block: Tokens = np.full(shape.n_blank + n_guessed, shape.mask, dtype=np.int32)
         self._has_parts = lib.llama_model_rope_type(weights.handle) == lib.LLAMA_ROPE_TYPE_MROPE
         target.shown.show(shape.layers, self.feed)
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
-        """Return logits [block, n_vocab]: row i predicts token i after `context`, independent of the tokens between.
+        """Return logits [block, n_vocab]: row i predicts token i after `context`, whatever tokens are chosen between.
 
         They are valid until the next call.
         """
@@ -51,7 +53,7 @@ class DflashBackend(HeadBackend):
         self._flag(self._flags)
         self._run(trail)
         lib.llama_memory_seq_rm(self.memory, trail.sequence, -1 if last == trail.begin else last, -1)
-        return self._logits()[1:]
+        return self._logits()[self._n_blank :]
 
     def _add_cells(self, trail: Trail, tokens: Tokens, waiting: Rows) -> list[HeadStep]:
         """Turn the target's states into cells; return no steps, because a block is not continued."""

@@ -220,6 +220,7 @@ class LlamaBackend(HeldConversations):
     def _decode(self, batch: lib.llama_batch) -> None:
         """Decode a batch. Raises StoppedError; ModelError and interrupts leave an empty cache."""
         self.n_decoded += batch.n_tokens
+        self.shown.prepare(batch, self.n_rows)
         try:
             code = lib.llama_decode(self.handle, batch)
         except BaseException:  # an interrupt: the content of the cache is unknown

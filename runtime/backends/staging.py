@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
 
+import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,6 +53,11 @@ def show_hidden(context: Any, masked: bool) -> None:
 def hidden_rows(context: Any, n: int, width: int) -> Rows:
     """Return the last hidden states [n, width] of the last pass or encoding: a view, valid until the next one."""
     return rows_at(functions()["hidden"](context), n, width)
+
+
+def output_rows(context: Any, n: int, width: int) -> Rows:
+    """Return what the output matrix has read in the last pass [n, width]: a view, valid until the next one."""
+    return rows_at(ctypes.addressof(lib.llama_get_embeddings(context).contents), n, width)
 
 
 @lru_cache(maxsize=N_VIEWS)

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.backends.file_rows import FileRows
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.narrowing import NEVER
 from runtime.backends.pointers import FLOAT_P, INT32_P
-from runtime.backends.private_llama import type_traits
 from runtime.backends.shared import SharedBackend
 from runtime.core.draft import Draft, Logits, Tokens
 from runtime.core.errors import DraftError
-from runtime.models.gguf_types import TYPES
 from runtime.models.header import read_header
 from runtime.models.trimmed import TABLE, Trim
 
@@ -45,29 +43,11 @@ class TrimmedWords:
         self.width, self.n_vocab, self.kept, self.scale = width, n, trim.kept, np.float32(1)
         self.places: Tokens = np.full(n, -1, dtype=np.int32)  # row of each word; -1: not kept
         self.places[trim.kept] = np.arange(len(trim.kept), dtype=np.int32)
-        shape = n, tensor.n_bytes // n
-        self._rows = np.memmap(trim.source, np.uint8, "r", header.data_start + tensor.offset, shape)
-        self._to_float = converter(tensor.kind)
+        self._rows = FileRows(trim.source, tensor, header.data_start)
 
     def vectors(self, tokens: Tokens) -> NDArray[np.float32]:
         """Return the vectors [n, width] that the library would look up for these tokens."""
-        raw = np.ascontiguousarray(self._rows[tokens])
-        if self._to_float is None:
-            found = raw.view(np.float32)
-        else:
-            found = np.empty((len(tokens), self.width), dtype=np.float32)
-            self._to_float(raw.ctypes.data, found.ctypes.data, found.size)
-        return found * self.scale
-
-
-def converter(kind: str) -> Any:
-    """Return the library's function that converts values of that type to floats; None for floats. Raises DraftError."""
-    number, block, size = next((number, *sizes) for number, (name, *sizes) in TYPES.items() if name == kind)
-    traits = type_traits(number)
-    if (traits.block, traits.size) != (block, size):
-        raise DraftError("this version of llama.cpp lays out its types differently")
-    address = traits.to_float
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address) if address else None
+        return self._rows.floats(tokens) * self.scale
 
 
 class Trimmed(LlamaBackend):

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from runtime.core.backend import Backend
 from runtime.core.draft import NO_DRAFT, Tokens
-from runtime.core.drafter import Budget, Drafting
-from runtime.drafters.model import ModelDrafter
+from runtime.core.drafter import Budget, Drafting, Pick
+from runtime.drafters.model import ModelDrafter, as_draft, take
 
 FRESH = 16  # the target's passes whose states a head reads before it proposes again after a rest
 
@@ -24,6 +24,12 @@ class DraftingHead(Backend, Protocol):
 
     def rest(self, n_passes: int) -> None:
         """Skip the hidden states of the target's next `n_passes` passes."""
+
+
+class BoundedHead(DraftingHead, Protocol):
+    """Backend of a head that drafts `n_tokens` tokens at most."""
+
+    n_tokens: int
 
 
 class HeadDrafter(ModelDrafter):
@@ -48,3 +54,34 @@ class HeadDrafter(ModelDrafter):
         if self._head.knows(context):
             return (yield from super().drafting(context, budget))
         return NO_DRAFT
+
+
+class BoundedHeadDrafter(HeadDrafter):
+    """A head that drafts token by token, and no more than its backend can."""
+
+    def __init__(self, backend: BoundedHead, n_vocab: int, room: int = 1) -> None:
+        super().__init__(backend, n_vocab, room)
+        self._n_tokens = backend.n_tokens
+
+    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
+        """See `HeadDrafter.drafting`."""
+        return (yield from super().drafting(context, budget._replace(max_k=min(budget.max_k, self._n_tokens))))
+
+
+class BlockHeadDrafter(HeadDrafter):
+    """A head whose backend returns independent rows of logits, one for each token of a block.
+
+    The whole block comes from one pass, so the stopping criterion only decides how many of its tokens to verify.
+    """
+
+    has_passes = False
+
+    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
+        """Draft a chain of the block's first tokens; empty where the target's hidden states are not known."""
+        if not self._head.knows(context):
+            return NO_DRAFT
+        picks: list[Pick] = []
+        for row in (yield context)[: budget.max_k]:
+            if not take(row[: self.n_vocab], budget, picks):
+                break
+        return as_draft(picks, budget.max_k)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
     from runtime.core.drafter import Drafter
+    from runtime.drafters.network import NetworkHead
 
     Kind = TypeVar("Kind", bound=type[Drafter])
 
@@ -55,6 +56,7 @@ class Registered:
     place: int = LAST  # position in lists shown to users
     file: str = ""  # description of the file to pass with `--draft`, if it needs one
     unmeasured: str = ""  # reason why benchmarks cannot measure it
+    network: type[NetworkHead] | None = None  # computation of its heads, whose files name it as their kind
     kind: type[Drafter] = field(init=False)
 
     def __call__(self, kind: Kind) -> Kind:
@@ -95,6 +97,12 @@ def known_names() -> list[str]:
 def usual() -> tuple[str, ...]:
     """Return the names of the drafters for a pair that names none."""
     return tuple(each.name for each in registered() if each.is_usual)
+
+
+def networks() -> dict[str, type[NetworkHead]]:
+    """Return the kinds of heads that are computed here, by the drafter's name."""
+    import_all()
+    return {each.name: each.network for each in KNOWN.values() if each.network}
 
 
 def needing(wanted: Iterable[str], *needs: Needs) -> list[str]:

@@ -18,14 +18,17 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel
 from runtime.backends.mtp import MtpBackend
 from runtime.backends.reloadable import Opener, ReloadableBackend
-from runtime.core.backend import OnProgress
+from runtime.backends.state_head import open_state_head
+from runtime.core.backend import Backend, OnProgress
 from runtime.core.errors import HeadError, ModelError
 from runtime.loading.opening import load
 from runtime.loading.options import Options
 from runtime.memory.fit import PairSpec
+from runtime.models.dspark import DFLASH
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import DFLASH, block_of, layers_of, unfit
+from runtime.models.heads import block_of, layers_of, unfit
+from runtime.models.own_heads import is_own
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +49,12 @@ def open_head(
     Raises HeadError.
     """
 
-    def opened(path: Path, stack: ExitStack, report: OnProgress) -> HeadBackend:
+    def opened(path: Path, stack: ExitStack, report: OnProgress) -> Backend:
         facts = head_facts(path, spec.target if spec else ModelFacts(read_model_header(target.model.path)), target)
+        if is_own(facts):
+            own = open_state_head(path, facts, target, max(1, options.slots), options.max_model_k)
+            stack.callback(own.close)
+            return own
         ids = IdsOnly(facts.architecture, facts.n_vocab) if facts.n_vocab else None
         head = load(path, "draft", report, exact=False, ids=ids, facts=facts, is_head=True)
         stack.callback(head.close)
@@ -55,7 +62,7 @@ def open_head(
         stack.callback(backend.close)
         return backend
 
-    def opener(stack: ExitStack, report: OnProgress) -> HeadBackend:
+    def opener(stack: ExitStack, report: OnProgress) -> Backend:
         if file.learned is not None:
             try:
                 with ExitStack() as own:

@@ -31,6 +31,7 @@ from runtime.memory.system import MemoryReader
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import TRIED_WITH, is_tried
+from runtime.models.own_heads import is_own
 
 REFUSED = 20  # exit code after printing what is wrong
 ELSEWHERE = 1, -9  # exit codes of an error in Python, and of a process that the system ended for lack of memory
@@ -40,7 +41,11 @@ TEXT: Tokens = np.arange(5, 21, dtype=np.int32)
 
 
 def must_try(target: ModelFacts, head: ModelFacts) -> bool:
-    """Return whether this combination was never tried; `head` is the target where its own layers draft."""
+    """Return whether this combination was never tried; `head` is the target where its own layers draft. Heads that are
+    computed here need no trial.
+    """
+    if is_own(head):
+        return False
     return library.release() != TRIED_WITH or (head is not target and not is_tried(head, target))
 
 

@@ -17,9 +17,9 @@ from runtime.models.cache_layout import (
     drafting_cache_bytes,
     shared_cells,
 )
+from runtime.models.dspark import DFLASH
 from runtime.models.facts import ModelFacts, is_repackable
 from runtime.models.heads import (
-    DFLASH,
     FEW_ROWS,
     HEAD_ROWS,
     SPARE,
@@ -30,6 +30,7 @@ from runtime.models.heads import (
     n_drafted,
     n_words,
 )
+from runtime.models.own_heads import borrows_output, is_own, n_outputs
 
 FLOAT, HALF = 4, 2  # bytes
 WORD, ID = 150, 40  # bytes of llama.cpp's tables for a token or a merge, and for a token without its word
@@ -94,20 +95,33 @@ def head_bytes(head: ModelFacts, target: ModelFacts, spec: ContextSpec) -> int:
 
     They are those of the weights, a context, and the states that it receives.
     """
-    is_own, room = head is target, spec.n_rows - 1
+    if is_own(head):
+        return own_head_bytes(head, target, spec)
+    is_own_layer, room = head is target, spec.n_rows - 1
     n_tokens = spec.cache_spec().n_tokens + spec.n_seats * room + HEAD_ROWS
     cache = replace(spec.cache_spec(), n_tokens=-(-n_tokens // STEP) * STEP)
-    weights = head.n_bytes - head.n_bytes_loaded if is_own else head.n_bytes_loaded
-    cells = drafting_cache_bytes(head, cache) if is_own else cache_bytes(head, cache)
+    weights = head.n_bytes - head.n_bytes_loaded if is_own_layer else head.n_bytes_loaded
+    cells = drafting_cache_bytes(head, cache) if is_own_layer else cache_bytes(head, cache)
     logits = output_rows(head, room, spec.n_seats) * (target.n_vocab + head.own("embedding_length")) * FLOAT
     graph = head_graph_bytes(head, target, cache.n_tokens, spec.n_seats)
     return weights + cells + graph + logits + shown_bytes(head, target, spec)
 
 
+def own_head_bytes(head: ModelFacts, target: ModelFacts, spec: ContextSpec) -> int:
+    """Return the bytes of a head that is computed here: its weights as floats, the rows of the target's output that it
+    uses, its logits, and the states of each conversation's last pass and in the library.
+    """
+    width = head.own("embedding_length")
+    borrowed = n_outputs(head) * width if borrows_output(head) else 0
+    rows = target.n_vocab + n_outputs(head) + (spec.n_seats + 1) * spec.n_rows * width
+    return (head.n_parameters + borrowed + rows) * FLOAT + spec.n_seats * spec.n_ctx * FLOAT
+
+
 def output_rows(head: ModelFacts, room: int, n_seats: int) -> int:
     """Return the rows that the library allocates for a head's results: those of a pass with the most logits."""
     if head.architecture == DFLASH:
-        return max(n_seats, 1 + min(block_of(head).n_tokens - 1, room, HEAD_ROWS - 1))
+        block = block_of(head)
+        return max(n_seats, block.n_blank + min(min(block.n_tokens, HEAD_ROWS) - block.n_blank, room))
     return HEAD_ROWS if drafter_of(head) else max(n_seats, FEW_ROWS)
 
 

@@ -198,3 +198,7 @@ class ModelFacts:
     def own(self, key: str) -> int:
         """Return a count under this architecture's keys; 0 if there is none."""
         return self.header.number(f"{self.architecture}.{key}")
+
+    def own_text(self, key: str) -> str:
+        """Return a string under this architecture's keys; "" if there is none."""
+        return self.header.text(f"{self.architecture}.{key}")

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
+from runtime.models.dspark import DFLASH, DSPARK, is_dspark, is_whole, n_blank
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TensorInfo
 from runtime.models.library_limits import MAX_LAYERS
 from runtime.models.mtp import n_drafting, why_no_mtp
+from runtime.models.own_heads import is_own, own_differences, own_drafter, own_wanted_by
 from runtime.models.trimmed import trim_of
 
-EAGLE, DFLASH, ASSISTANT = "eagle3", "dflash", "gemma4-assistant"
+EAGLE, ASSISTANT = "eagle3", "gemma4-assistant"
 # by architecture; there is no drafter for the last one yet
 DRAFTERS = {EAGLE: "eagle", DFLASH: "dflash", ASSISTANT: "assistant"}
 TRIED_WITH = "0.3.36"  # version of llama-cpp-python with which these tables were tested
@@ -32,7 +34,8 @@ KEYS = frozenset(
     "context_length embedding_length block_count feed_forward_length attention.head_count attention.head_count_kv "
     "attention.layer_norm_rms_epsilon attention.key_length attention.value_length attention.causal "
     "attention.sliding_window attention.sliding_window_pattern rope.dimension_count rope.freq_base "
-    "rope.dimension_sections vocab_size target_layers target_hidden_size norm_before_residual block_size".split()
+    "rope.dimension_sections vocab_size target_layers target_hidden_size norm_before_residual block_size "
+    "sample_from_anchor".split()
 )
 HEAD_ROWS = 32  # rows of a head's pass, at most; the library allocates the logits of each
 # The same for MTP layers in a target's own file, whose graph skips unneeded logits, which are most of the work
@@ -42,7 +45,7 @@ SPARE = 64  # extra rows of the buffer for pending states, so that it is seldom 
 N_LAYERS = 3  # layers of the target that an EAGLE-3 head reads
 TABLE = "d2t"  # the target's token for each row of a head with a reduced vocabulary
 # Heads that differ from DFlash by one tensor only, and draft in another way
-VARIANTS = {"markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash 2", "blk.0.hc_attn_fn.weight": "DSpark"}
+VARIANTS = {"selector_hidden.weight": "DFlash 2", "blk.0.hc_attn_fn.weight": "DeepSeek 4 DSpark"}
 UNUSED = "a Gemma 4 assistant reads its target's own cache, which Slipstream does not support"
 MASK = "tokenizer.ggml.mask_token_id"
 FIRST_KEY = b"general.architecture"  # the first key of a header
@@ -51,17 +54,20 @@ BEGINNING = 4096  # bytes at the start of a file that contain it
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """The parameters of a DFlash head."""
+    """The parameters of a DFlash or DSpark head."""
 
     layers: tuple[int, ...]  # target layers whose inputs it reads
     n_tokens: int  # tokens of a block, the known one included
+    n_blank: int  # rows at the start of a block that predict nothing: 1, or 0 if the known token's row does
     mask: int  # the token that stands for one to be predicted
     is_causal: bool  # whether a token of the block sees only earlier ones
 
 
 def drafter_of(facts: ModelFacts | None) -> str:
     """Return the drafter for a head's file; "" for a model."""
-    return DRAFTERS.get(facts.architecture, "") if facts else ""
+    if facts is None:
+        return ""
+    return DSPARK if is_dspark(facts) else DRAFTERS.get(facts.architecture, "") or own_drafter(facts.architecture)
 
 
 def begins_for(path: Path) -> str:
@@ -74,13 +80,16 @@ def begins_for(path: Path) -> str:
     except OSError:
         return ""
     length = int.from_bytes(rest[4:12], "little")  # after the type of the value
-    return DRAFTERS.get(rest[12 : 12 + length].decode(errors="replace"), "")
+    architecture = rest[12 : 12 + length].decode(errors="replace")
+    return DRAFTERS.get(architecture, "") or own_drafter(architecture)
 
 
 def wanted_by(facts: ModelFacts) -> str:
     """Return a description of a head's target, of a copy, or of a model's MTP layers; "" for other files."""
     if facts.architecture == ASSISTANT:
         return f"not used: {UNUSED}"
+    if is_own(facts):
+        return own_wanted_by(facts)
     if drafter_of(facts):
         layers = ", ".join(map(str, layers_of(facts)))
         block = f", {facts.own('block_size')} tokens at once" if facts.architecture == DFLASH else ""
@@ -102,9 +111,9 @@ def layers_of(head: ModelFacts) -> tuple[int, ...]:
 
 
 def block_of(head: ModelFacts) -> BlockShape:
-    """Return the parameters of a DFlash head."""
+    """Return the parameters of a DFlash or DSpark head."""
     is_causal = head.header.metadata.get(f"{DFLASH}.attention.causal") is True
-    return BlockShape(layers_of(head), head.own("block_size"), head.header.number(MASK), is_causal)
+    return BlockShape(layers_of(head), head.own("block_size"), n_blank(head), head.header.number(MASK), is_causal)
 
 
 def n_words(head: ModelFacts) -> int:
@@ -136,6 +145,9 @@ def unfit(head: ModelFacts, target: ModelFacts, path: Path) -> str:
 
 def differences(head: ModelFacts, target: ModelFacts, path: Path) -> Iterator[str]:
     """Yield the reasons why the head cannot draft for the target, the most informative first."""
+    if is_own(head):
+        yield from own_differences(head, target, path)
+        return
     tensors = {tensor.name: tensor for tensor in head.header.tensors}
     yield from unknown_kinds(head, tensors)
     width, read, layers = target.own("embedding_length"), width_read(head), layers_of(head)
@@ -178,6 +190,8 @@ def misshapen(head: ModelFacts, tensors: dict[str, TensorInfo], path: Path) -> I
     if borrowed and width != own:
         yield f"it has no {borrowed[0]} of its own, and the target's is {own} wide instead of {width}"
     n_rows = tensors["output.weight"].shape[-1] if "output.weight" in tensors else n_words(head)
+    if is_dspark(head) and not is_whole(tensors, n_rows):
+        yield "its Markov head is incomplete or has a wrong shape"
     if TABLE not in tensors:
         if n_rows != n_words(head):
             yield f"it drafts {n_rows:,} tokens and does not state which"

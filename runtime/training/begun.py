@@ -20,7 +20,7 @@ from runtime.learning.place import ABOUT, LOCK, Place
 from runtime.tools.made_drafts import TRAINED
 from runtime.tools.made_drafts import folder as made_here
 from runtime.training.extra import TrainingError
-from runtime.training.job import KINDS, Job
+from runtime.training.job import HEAD, MODEL, OWN_KINDS, Job
 from runtime.training.samples import not_written
 
 
@@ -56,7 +56,7 @@ def read(folder: Path) -> Begun | None:
         found = TypeAdapter(Begun).validate_python(Place(folder).read(ABOUT))
     except ValueError:
         return None
-    is_sound = found.number.isalnum() and found.kind in KINDS and found.prompts
+    is_sound = found.number.isalnum() and found.kind in (HEAD, MODEL, *OWN_KINDS) and found.prompts
     return found if is_sound and Place(folder).work.is_dir() else None
 
 

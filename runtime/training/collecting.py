@@ -17,7 +17,7 @@ from runtime.core.errors import StoppedError
 from runtime.engine import Engine, Message, Prompt, Sampling
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.training.job import HEAD, MAX_HELD_OUT, Job, layers_read, n_values
+from runtime.training.job import HEAD, MAX_HELD_OUT, OWN_KINDS, Job, layers_read, n_values
 from runtime.training.samples import MAX_TEXT_TOKENS, Samples, Text, Texts, not_written
 from runtime.training.teacher import Teacher
 
@@ -95,7 +95,8 @@ def read_all(job: Job, work: Path, report: Report, is_cancelled: Cancel) -> None
     texts, facts = texts_in(job, work), ModelFacts(read_model_header(job.target))
     names = texts.names()
     learned, apart = (samples_in(job, work, name) for name in (SAMPLES, APART))
-    with Teacher(job.target, layers_read(facts) if job.kind == HEAD else (), job.threads) as teacher:
+    layers = layers_read(facts) if job.kind == HEAD else ()
+    with Teacher(job.target, layers, job.threads, job.kind in OWN_KINDS) as teacher:
         for done, name in enumerate(names, 1):
             samples = apart if name.startswith(APART) else learned
             number, text = int(name.rpartition("-")[2]), texts.read(name)

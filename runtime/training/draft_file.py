@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runtime.training.draft_model import DraftModel
-from runtime.training.head_file import NAMES, add_shape, add_weight, finish
+from runtime.training.head_file import NAMES, add_shape, add_weight
 from runtime.training.layers import LayerShape
+from runtime.training.own_head_file import finish
 from runtime.training.target_words import TargetWords
 
 ROWS_PER_READ = 4096  # rows of a table read in one piece

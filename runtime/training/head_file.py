@@ -19,6 +19,7 @@ from runtime.models.header import read_header
 from runtime.models.heads import EAGLE, TABLE, layers_of, n_words, width_read
 from runtime.training.head_model import Head
 from runtime.training.layers import LayerShape
+from runtime.training.own_head_file import finish
 from runtime.training.target_words import OutputRows
 
 NAMES = {
@@ -87,18 +88,6 @@ def add_weight(writer: GGUFWriter, name: str, weight: Tensor) -> None:
     data = np.ascontiguousarray(weight.detach().float().cpu().numpy())
     kind = GGMLQuantizationType.Q8_0 if data.ndim == 2 else GGMLQuantizationType.F32
     writer.add_tensor(name, quants.quantize(data, kind), raw_dtype=kind)
-
-
-def finish(writer: GGUFWriter, new: Path, path: Path) -> None:
-    """Write the added content to `new`, and move it to `path`; on failure, no file remains."""
-    try:
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def read_head(path: Path) -> HeadFile:

@@ -18,7 +18,8 @@ from runtime.training.extra import TrainingError
 from runtime.training.samples import MAX_TEXT_TOKENS, bytes_per_token
 from runtime.training.verdict import extended, gain
 
-KINDS = HEAD, MODEL = "head", "model"
+HEAD, MODEL = "head", "model"
+OWN_KINDS = "hydra", "medusa"  # heads that are computed here
 TYPICAL_ACCEPTANCE = {
     HEAD: 0.6,
     MODEL: 0.4,
@@ -94,7 +95,8 @@ class Job:
 
 def n_values(facts: ModelFacts, kind: str) -> int:
     """Return the number of values of a token's states that a draft of that kind reads."""
-    return N_READ * facts.own("embedding_length") if kind == HEAD else 0
+    n_read = {HEAD: N_READ, MODEL: 0}.get(kind, 1)
+    return n_read * facts.own("embedding_length")
 
 
 def n_words(facts: ModelFacts) -> int:
@@ -125,6 +127,8 @@ def draft_width(facts: ModelFacts) -> int:
 def n_weights(facts: ModelFacts, kind: str) -> int:
     """Return the approximate number of weights that one draft token reads."""
     width, words = facts.own("embedding_length"), n_words(facts)
+    if kind in OWN_KINDS:  # floats take four times as long to read as the quantized weights of the others
+        return 4 * (6 * width**2 + words * width)
     if kind == HEAD:
         return 14 * width**2 + words * width
     narrow = draft_width(facts)
@@ -134,6 +138,8 @@ def n_weights(facts: ModelFacts, kind: str) -> int:
 def n_trained(facts: ModelFacts, kind: str) -> int:
     """Return the approximate number of trained weights: no embedding of a head, some rows of a draft model's."""
     width, narrow = facts.own("embedding_length"), draft_width(facts)
+    if kind in OWN_KINDS:
+        return n_weights(facts, kind) // 4
     return 14 * width**2 if kind == HEAD else N_LAYERS * 13 * narrow**2 + n_words(facts) * narrow
 
 

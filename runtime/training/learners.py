@@ -60,13 +60,14 @@ class TargetDistributions:
         self.weights = torch.from_numpy(chances).to(device).exp() * (self.places >= 0)
         self.is_reply = self.weights.new_tensor(chances[..., 0] > -np.inf, dtype=torch.bool)
 
-    def lesson(self, guesses: Tensor, first: int, outputs: Tensor, kept: Tensor) -> Lesson:
+    def lesson(self, guesses: Tensor, first: int, outputs: Tensor, kept: Tensor, known: Tensor | None = None) -> Lesson:
         """Return the lesson of predictions `guesses` [B, cells, width], the first of which is of token `first`.
 
-        `outputs` [words, width] are the output rows of the tokens `kept` [words].
+        `outputs` [words, width] are the output rows of the tokens `kept` [words]. Only predictions from `known` states
+        [B, cells] count.
         """
         span = slice(first, first + guesses.shape[1])
-        here = self.is_reply[:, span]
+        here = self.is_reply[:, span] if known is None else self.is_reply[:, span] & known
         places = self.places[:, span][here].clamp(min=0)
         weights = self.weights[:, span][here]
         loss, guessed = CrossEntropy.apply(guesses[here], outputs, places, weights)  # type: ignore[no-untyped-call]
@@ -80,6 +81,15 @@ def padded(batch: Sequence[Sample]) -> NDArray[np.int64]:
     for i, sample in enumerate(batch):
         ids[i, : len(sample.tokens)] = sample.tokens
     return ids
+
+
+def states_of(batch: Sequence[Sample], length: int, n_values: int, device: torch.device) -> Tensor:
+    """Return the target's states of a batch, padded with zeros [B, length, n_values]."""
+    states = np.zeros((len(batch), length, n_values), dtype=np.float16)
+    for i, sample in enumerate(batch):
+        assert sample.states is not None
+        states[i, : len(sample.states)] = sample.states
+    return torch.from_numpy(states).to(device)
 
 
 def places(kept: Tensor, n_vocab: int) -> Tensor:
@@ -104,15 +114,9 @@ class HeadLearner:
         """Return the lessons of N_STEPS steps of drafting, on the head's own states after the first."""
         ids = torch.from_numpy(padded(batch)).to(self.device)
         wanted = TargetDistributions(batch, ids.shape[1], self.row, self.device)
-        steps = unrolled(self.module, self.words.vectors, ids, self._states(batch, ids.shape[1]), N_STEPS)
+        states = states_of(batch, ids.shape[1], self.module.fc.in_features, self.device)
+        steps = unrolled(self.module, self.words.vectors, ids, states, N_STEPS)
         return [wanted.lesson(guesses, 2 + step, self.outputs, self.kept) for step, guesses in enumerate(steps)]
-
-    def _states(self, batch: Sequence[Sample], length: int) -> Tensor:
-        states = np.zeros((len(batch), length, self.module.fc.in_features), dtype=np.float16)
-        for i, sample in enumerate(batch):
-            assert sample.states is not None
-            states[i, : len(sample.states)] = sample.states
-        return torch.from_numpy(states).to(self.device)
 
 
 class DraftLearner:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from runtime.core.errors import StoppedError
 from runtime.models.facts import ModelFacts
@@ -20,14 +21,17 @@ from runtime.training.draft_file import begin_draft, write_draft
 from runtime.training.extra import TrainingError
 from runtime.training.head_file import HeadFile, write_head
 from runtime.training.head_model import Head
-from runtime.training.job import HEAD, HEAD_DIM, N_LAYERS, Job, draft_width, layers_read, n_words
+from runtime.training.job import HEAD, HEAD_DIM, MODEL, N_LAYERS, Job, draft_width, layers_read, n_words
 from runtime.training.layers import LayerShape
-from runtime.training.learners import DraftLearner, HeadLearner
+from runtime.training.learners import DraftLearner, HeadLearner, Learner
+from runtime.training.own_head_file import OwnHeadFile, write_own_head
 from runtime.training.samples import not_written
+from runtime.training.state_learner import StateHeadLearner, begin_heads
 from runtime.training.target_words import TargetWords
 from runtime.training.trainer import Schedule, Trainer
 
 CHECKPOINT, DRAFT = "checkpoint", "draft.gguf"
+Write = Callable[[Path], None]  # of the draft's file
 
 
 def require_device(name: str) -> None:
@@ -37,33 +41,51 @@ def require_device(name: str) -> None:
         raise TrainingError(f"PyTorch finds no device {name!r} here. Leave out `--device` to train on the processor.")
 
 
-def trainer_of(job: Job, work: Path) -> tuple[Trainer, Callable[[Path], None]]:
+def trainer_of(job: Job, work: Path) -> tuple[Trainer, Write]:
     """Return the trainer of the draft, and the function that writes the draft to a file."""
     torch.set_num_threads(job.threads)
     torch.manual_seed(job.seed)
-    facts, words, samples = (
-        ModelFacts(read_model_header(job.target)),
-        TargetWords(job.target),
-        samples_in(job, work, SAMPLES),
-    )
+    facts, samples = ModelFacts(read_model_header(job.target)), samples_in(job, work, SAMPLES)
     counts = np.zeros(facts.n_vocab, dtype=np.int64)
     for number in samples.numbers():
         sample = samples.read(number)
         counts += np.bincount(sample.tokens[sample.start :], minlength=facts.n_vocab)
     kept = choose(facts, counts, n_words(facts)).astype(np.int64)
-    name, n_context = f"{job.kind} for {facts.name or job.target.stem}", facts.n_context
-    device, schedule = torch.device(job.device), Schedule(job.epochs)
-    if job.kind == HEAD:
-        output = words.output(kept) if len(kept) < facts.n_vocab else None
-        file = HeadFile(
-            Head(shape(facts.own("embedding_length"))), layers_read(facts), facts.n_vocab, n_context, name, output
-        )
-        head = HeadLearner(file, words, device)
-        return Trainer(head, samples, samples.numbers(), schedule, job.seed), lambda path: write_head(path, file)
+    begin = begin_head if job.kind == HEAD else begin_model if job.kind == MODEL else begin_own_heads
+    learner, write = begin(job, facts, TargetWords(job.target), kept)
+    return Trainer(learner, samples, samples.numbers(), Schedule(job.epochs), job.seed), write
+
+
+def begin_head(job: Job, facts: ModelFacts, words: TargetWords, kept: NDArray[np.int64]) -> tuple[Learner, Write]:
+    """Return the learner of an EAGLE-3 head, and the function that writes it."""
+    output = words.output(kept) if len(kept) < facts.n_vocab else None
+    head = Head(shape(facts.own("embedding_length")))
+    file = HeadFile(head, layers_read(facts), facts.n_vocab, facts.n_context, named(job, facts), output)
+    return HeadLearner(file, words, torch.device(job.device)), lambda path: write_head(path, file)
+
+
+def begin_own_heads(job: Job, facts: ModelFacts, words: TargetWords, kept: NDArray[np.int64]) -> tuple[Learner, Write]:
+    """Return the learner of Medusa or Hydra heads, and the function that writes them."""
+    heads = begin_heads(job.kind, words, kept)
+    table = kept if len(kept) < facts.n_vocab else None
+
+    def write(path: Path) -> None:
+        name = facts.name or job.target.stem
+        write_own_head(path, OwnHeadFile(job.kind, heads.shape, facts.n_vocab, name, heads.weights(), table))
+
+    return StateHeadLearner(heads, words, kept, torch.device(job.device)), write
+
+
+def begin_model(job: Job, facts: ModelFacts, words: TargetWords, kept: NDArray[np.int64]) -> tuple[Learner, Write]:
+    """Return the learner of a small draft model, and the function that writes it."""
     model = begin_draft(shape(draft_width(facts)), N_LAYERS, words, kept)
-    learner = DraftLearner(model, kept, device)
-    write = lambda path: write_draft(path, model, job.target, n_context, name)  # noqa: E731
-    return Trainer(learner, samples, samples.numbers(), schedule, job.seed), write
+    learner = DraftLearner(model, kept, torch.device(job.device))
+    return learner, lambda path: write_draft(path, model, job.target, facts.n_context, named(job, facts))
+
+
+def named(job: Job, facts: ModelFacts) -> str:
+    """Return the name of a draft for its file."""
+    return f"{job.kind} for {facts.name or job.target.stem}"
 
 
 def shape(width: int) -> LayerShape:

@@ -26,10 +26,13 @@ ROWS = 32  # rows of logits per pass: they take megabytes with a large vocabular
 
 
 class Teacher:
-    """A target that exposes the inputs of `layers`; () for none. Raises ModelError; close it, or use it in `with`."""
+    """A target that exposes the inputs of `layers`, () for none, or instead what its output matrix reads.
 
-    def __init__(self, target: Path, layers: tuple[int, ...], threads: int = 1) -> None:
-        self._stack, self.layers = ExitStack(), layers
+    Raises ModelError; close it, or use it in `with`.
+    """
+
+    def __init__(self, target: Path, layers: tuple[int, ...], threads: int = 1, shows_outputs: bool = False) -> None:
+        self._stack, self.layers, self.shows_outputs = ExitStack(), layers, shows_outputs
         try:
             self.model = LlamaModel(target, exact=layout.prefers_exact(target))
             self._stack.callback(self.model.close)
@@ -37,8 +40,11 @@ class Teacher:
             self.backend = open_backend(self.model, n_ctx, ROWS, STATES, is_frugal=self.model.is_recurrent)
             self._stack.callback(self.backend.close)
             self.backend.set_threads(threads, threads)
-            self._states = np.zeros((n_ctx, len(layers) * self.model.n_embd), dtype=np.float16)
-            if layers:
+            n_values = (1 if shows_outputs else len(layers)) * self.model.n_embd
+            self._states = np.zeros((n_ctx, n_values), dtype=np.float16)
+            if shows_outputs:
+                self.backend.shown.show_outputs(self._store_states)
+            elif layers:
                 self.backend.shown.show(layers, self._store_states)
         except BaseException:
             self.close()
@@ -62,12 +68,15 @@ class Teacher:
         tokens = np.array(text.tokens[:MAX_TEXT_TOKENS], dtype=np.int32)
         self._forget(int(tokens[0]))
         pieces = []
+        if self.shows_outputs:  # known only in passes that read no prompt
+            self._states[: text.start] = 0
+            self.backend.forward(tokens[: text.start - 1])
         for at in range(text.start, len(tokens), ROWS):
             draft = Draft(tuple(tokens[at : min(at + ROWS, len(tokens)) - 1].tolist()))
             pieces.append(likely(self.backend.forward(tokens[:at], draft)))
         ids, chances = (np.concatenate(each) for each in zip(*pieces, strict=True))
         self._states[len(tokens) - 1] = 0  # no head reads this token's state
-        states = self._states[: len(tokens)].copy() if self.layers else None
+        states = self._states[: len(tokens)].copy() if self._states.size else None
         return Sample(tokens, text.start, ids, chances, states)
 
     def _forget(self, first: int) -> None:

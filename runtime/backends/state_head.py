@@ -1,0 +1,117 @@
+"""A head that is computed here, in numpy, from the target's last hidden states: StateHeadBackend implements Backend.
+
+Knows the files' weights and the states of passes; the drafter's file has the computation.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.backends.file_rows import FileRows, find_rows
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.staging import Rows
+from runtime.backends.state_trail import StateTrail
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.errors import HeadError
+from runtime.drafters.network import OUTPUT, NetworkHead
+from runtime.drafters.registry import networks
+from runtime.models.facts import ModelFacts
+from runtime.models.own_heads import OWN, TABLE, borrows_output, kept_words, network_shape
+
+INPUT = "token_embd.weight"
+
+
+class StateHeadBackend:
+    """A head with its weights in memory, as floats.
+
+    `forward` takes the state to be zero where it is not known.
+    """
+
+    can_branch = False
+
+    def __init__(
+        self, head: NetworkHead, kept: NDArray[np.int64] | None, target: LlamaBackend, n_trails: int, room: int
+    ) -> None:
+        self._head, self._kept, self.target = head, kept, target
+        self.n_vocab, self.n_ctx = target.n_vocab, target.n_ctx + room
+        self.n_rewindable = self.n_ctx
+        self.n_tokens = min(head.shape.n_heads, room)
+        # Least recently used first
+        self._trails = [StateTrail(head.shape.width, head.n_window) for _ in range(n_trails)]
+        self._wide: Logits = np.full((1, self.n_vocab), -np.inf, dtype=np.float32)
+        target.shown.show_outputs(self.feed)
+
+    def feed(self, tokens: Tokens, start: int, states: Rows) -> None:
+        """Record the states [n - start, width] of `tokens` [n] from `start` on, which the target decoded."""
+        trail = max(reversed(self._trails), key=lambda each: each.shared(tokens))
+        if trail.shared(tokens) < start:  # another conversation, or one that was not recorded so far
+            trail = self._trails[0]
+        self._trails.remove(trail)
+        self._trails.append(trail)
+        trail.feed(tokens, start, states)
+
+    def knows(self, context: Tokens) -> bool:
+        """Return whether the state before the last token of `context` is known."""
+        return self._found(context)[1] == len(context) - 1
+
+    def _found(self, context: Tokens) -> tuple[StateTrail, int]:
+        """Return the conversation with a state for most tokens of `context`, and their number, 0 for none."""
+        found = [(trail, trail.n_true(context)) for trail in reversed(self._trails)]
+        return max(found, key=lambda each: each[1])
+
+    def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
+        """Return logits [1, n_vocab] that follow `context`, valid until the next call; -inf for undraftable tokens."""
+        trail, n = self._found(context)
+        states = trail.states(n) if n else np.zeros((1, self._head.shape.width), dtype=np.float32)
+        first = (n or len(context) - 1) - len(states) + 1  # position of the token after the first state
+        found = self._head.logits(states, context[first:])
+        if self._kept is None:
+            return found[None]
+        self._wide[0, self._kept] = found
+        return self._wide
+
+    def rest(self, n_passes: int) -> None:
+        """Ignore the states of the target's next `n_passes`."""
+        self.target.shown.rest(n_passes)
+
+    def n_cached(self, context: Tokens, exact: bool = True) -> int:
+        """Return the number of tokens of `context` that need no decoding: all, as only the latest state is used."""
+        return len(context)
+
+    def set_slots(self, n: int) -> None:
+        """Do nothing: a head follows as many conversations as the target's passes can have."""
+
+    def set_threads(self, one: int, many: int) -> None:
+        """Do nothing: numpy decides."""
+
+    def resume(self, context: Tokens, exact: bool = True) -> None:
+        """Do nothing: a head needs no preparation."""
+
+    def close(self) -> None:
+        """Stop listening to the target."""
+        self.target.shown.hush()
+
+
+def open_state_head(path: Path, facts: ModelFacts, target: LlamaBackend, n_trails: int, room: int) -> StateHeadBackend:
+    """Return the head in a file with these facts, which fit the target. Raises HeadError, ModelError."""
+    start, weights = facts.header.data_start, dict[str, Rows]()
+    kept = kept_words(facts, path)
+    for tensor in facts.header.tensors:
+        if tensor.name != TABLE:
+            found = FileRows(path, tensor, start).floats(slice(None))
+            weights[tensor.name] = found[0] if len(tensor.shape) == 1 else found
+    if borrows_output(facts):
+        weights[OUTPUT] = of_target(target, "output.weight", INPUT).floats(slice(None) if kept is None else kept)
+    words = of_target(target, INPUT)
+    head = networks()[facts.architecture.removeprefix(OWN)](network_shape(facts), weights, words.floats)
+    return StateHeadBackend(head, kept, target, n_trails, room)
+
+
+def of_target(target: LlamaBackend, *names: str) -> FileRows:
+    """Return the first of these matrices that the target's file has. Raises HeadError, ModelError."""
+    if found := find_rows(target.model.path, *names):
+        return found
+    raise HeadError(f"{target.model.path.name} has no {names[-1]}, which the head would use")

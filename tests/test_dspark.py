@@ -1,0 +1,163 @@
+"""DSpark heads: DFlash blocks whose rows also depend on the token before, as the library computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGUFReader
+
+from bench.instruments.concurrent_replies import Case, alone, concurrently, n_different
+from bench.instruments.heads import PROMPT, HeadShape, block_head_for, replies_with_and_without, write_head
+from bench.instruments.shapes import TINY, write_random
+from runtime.backends.dflash import DflashBackend
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import LlamaModel
+from runtime.core.draft import Logits, Tokens
+from runtime.core.draft import Path as Tentative
+from runtime.core.drafter import CONTINUE, Budget, Pick
+from runtime.drafters.dspark import DsparkDrafter
+from runtime.engine import Ids, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
+from runtime.models import heads
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
+from runtime.models.registry import Pair
+
+N_CTX, ROOM, BLOCK = 256, 8, 6
+CONTEXT: Tokens = (np.arange(40, dtype=np.int32) * 7) % TINY.vocab
+SHAPES = pytest.mark.parametrize(
+    "change",
+    [{}, {"words": 64}, {"from_known": False}],
+    ids=["the target's words", "few words", "without the known token's row"],
+)
+
+
+@pytest.fixture(scope="module")
+def target_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_random(tmp_path_factory.mktemp("target") / "target.gguf", replace(TINY, layers=4))
+
+
+@pytest.fixture(scope="module")
+def target(target_file: Path) -> Iterator[LlamaModel]:
+    model = LlamaModel(target_file)
+    yield model
+    model.close()
+
+
+def shape_of(target_file: Path, change: dict[str, object]) -> HeadShape:
+    return replace(block_head_for(target_file, rank=8), **change)  # type: ignore[arg-type]
+
+
+def facts(path: Path) -> ModelFacts:
+    return ModelFacts(read_model_header(path))
+
+
+def rows(target: LlamaModel, file: Path) -> Logits:
+    """All rows of a block after CONTEXT."""
+    backend, head = LlamaBackend(target, N_CTX, 9), LlamaModel(file, is_head=True)
+    block = DflashBackend(head, backend, heads.block_of(facts(file)), 1, ROOM)
+    backend.forward(CONTEXT[:-1])
+    n = len(block.forward(CONTEXT))
+    found = block._logits().copy()
+    assert n == len(found) - heads.block_of(facts(file)).n_blank
+    for each in (block, head, backend):
+        each.close()
+    return found
+
+
+def with_zeros(file: Path, name: str) -> Path:
+    """The same file with one tensor of nothing but zeros."""
+    data, (tensor,) = bytearray(file.read_bytes()), [each for each in GGUFReader(file).tensors if each.name == name]
+    data[tensor.data_offset : tensor.data_offset + tensor.n_bytes] = bytes(tensor.n_bytes)
+    path = file.with_name("zeros.gguf")
+    path.write_bytes(data)
+    return path
+
+
+@SHAPES
+def test_each_row_adds_what_follows_the_likeliest_token_of_the_row_before(
+    change: dict[str, object], target: LlamaModel, target_file: Path, tmp_path: Path
+) -> None:
+    file = write_head(tmp_path / "head.gguf", shape_of(target_file, change))
+    found, plain = rows(target, file), rows(target, with_zeros(file, "markov_w2.weight"))
+    tensors = {tensor.name: tensor.data for tensor in GGUFReader(file).tensors}
+    drafted = tensors.get("d2t", np.arange(TINY.vocab))
+    first, before = heads.block_of(facts(file)).n_blank, int(CONTEXT[-1])
+    np.testing.assert_array_equal(found[:first], plain[:first])
+    for i in range(first, BLOCK):
+        bias = tensors["markov_w2.weight"] @ tensors["markov_w1.weight"][before]
+        np.testing.assert_allclose(found[i, drafted], plain[i, drafted] + bias, atol=1e-5)
+        assert np.isneginf(np.delete(found[i], drafted)).all()
+        before = int(found[i].argmax())
+    assert np.abs(found[first:, drafted] - plain[first:, drafted]).max() > 0.1
+
+
+def pick(row: Logits, path: Tentative, n_others: int) -> Pick:
+    return Pick(int(row.argmax()), 1.0, None)
+
+
+@SHAPES
+def test_the_whole_block_is_drafted(
+    change: dict[str, object], target: LlamaModel, target_file: Path, tmp_path: Path
+) -> None:
+    file = write_head(tmp_path / "head.gguf", shape_of(target_file, change))
+    backend, head = LlamaBackend(target, N_CTX, 9), LlamaModel(file, is_head=True)
+    block = DflashBackend(head, backend, heads.block_of(facts(file)), 1, ROOM)
+    backend.forward(CONTEXT[:-1])
+    draft = DsparkDrafter(block, backend.n_vocab, ROOM).propose(CONTEXT, Budget(8, lambda c, t=-1: CONTINUE, pick))
+    n_blank = 0 if change.get("from_known", True) else 1
+    assert draft.tokens == tuple(rows(target, file)[n_blank:].argmax(axis=1).tolist())
+    assert len(draft.tokens) == BLOCK - n_blank
+    for each in (block, head, backend):
+        each.close()
+
+
+@SHAPES
+@pytest.mark.parametrize("sampling", [Sampling(temperature=0.0), Sampling(temperature=0.8, seed=5)])
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_random_head_never_changes_a_token(
+    change: dict[str, object], target_file: Path, tmp_path: Path, sampling: Sampling, slots: int
+) -> None:
+    file = write_head(tmp_path / "head.gguf", shape_of(target_file, change))
+    (plain, drafting), n_drafted = replies_with_and_without(Pair("any", target_file, file), "dspark", sampling, slots)
+    assert plain == drafting
+    assert n_drafted > 0
+
+
+def test_replies_that_share_passes_say_what_each_says_alone(target_file: Path, tmp_path: Path) -> None:
+    pair = Pair("any", target_file, write_head(tmp_path / "head.gguf", shape_of(target_file, {})))
+    cases: list[Case] = [(Ids(PROMPT[: 20 + 4 * i]), Sampling(0.9, seed=i), None) for i in range(4)]
+    options = Options(512, (), threads=1, slots=4, fast=True)
+    plain = LoadedEngine(pair, options)
+    whole = alone(plain, cases, 24)
+    plain.close()
+    engine = LoadedEngine(pair, replace(options, drafters=("dspark",), fixed_k=3))
+    together = concurrently(engine, cases, 24, 3, seed=1)
+    engine.close()
+    assert not n_different(together, whole)
+
+
+def test_what_a_head_is_for_is_said(target_file: Path, tmp_path: Path) -> None:
+    file = write_head(tmp_path / "head.gguf", shape_of(target_file, {}))
+    said = heads.wanted_by(facts(file))
+    assert said == "a head (dspark) for targets of 512 tokens and width 64; reads layers 1, 2, 3, 6 tokens at once"
+
+
+@pytest.mark.parametrize(
+    ("change", "clause"),
+    [
+        ({"rank": 0, "extra": "markov_w1.weight"}, "its Markov head is incomplete"),
+        ({"extra": "blk.0.hc_attn_fn.weight"}, "it is a DeepSeek 4 DSpark head, a variant of DFlash that Slipstream"),
+        ({"words": 64, "unknown": 1000}, "it drafts tokens that its target does not have"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_head_that_cannot_draft_is_refused(
+    change: dict[str, object], clause: str, target_file: Path, tmp_path: Path
+) -> None:
+    file = write_head(tmp_path / "head.gguf", shape_of(target_file, change))
+    assert clause in heads.unfit(facts(file), facts(target_file), file)
