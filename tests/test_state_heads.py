@@ -20,7 +20,7 @@ from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
 from runtime.backends.staging import Rows
 from runtime.backends.state_head import StateHeadBackend, open_state_head
-from runtime.core.draft import Draft, Logits, Tokens
+from runtime.core.draft import Draft, Logits, PassInput, Tokens
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick
 from runtime.drafters.eagle1 import EagleOneDrafter
@@ -217,7 +217,7 @@ def test_each_of_several_conversations_has_its_own_state(
     for n_drafted in (2, 0, 3):
         drafts = [drafter.propose(text, BUDGET).tokens for text in texts]
         assert drafts == [anew(target, file, text, 40 + seed) for seed, text in enumerate(texts)]
-        asked = [(text, Draft(draft[:n_drafted])) for text, draft in zip(texts, drafts, strict=True)]
+        asked = [PassInput(text, Draft(draft[:n_drafted])) for text, draft in zip(texts, drafts, strict=True)]
         rows = backend.forward_all(asked)
         texts = [longer(text, int(row[0].argmin())) for text, row in zip(texts, rows, strict=True)]  # never drafted
     head.close()

@@ -67,11 +67,8 @@ class LlamaBackend(HeldConversations):
         On a CPU, flash attention with such a cache rounds alike for every batch width; GPUs have no such setting.
         """
         params = lib.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch = (
-            n_ctx + GARBAGE_CELLS * self.can_branch,
-            self.n_batch,
-            self.n_batch,
-        )
+        params.n_ctx = n_ctx + GARBAGE_CELLS * self.can_branch
+        params.n_batch = params.n_ubatch = self.n_batch
         params.n_seq_max, params.kv_unified = self.n_spare + bool(self.model.window), True
         params.n_outputs_max, params.n_outputs_max_per_seq = max(self.n_rows, params.n_seq_max), self.n_rows
         params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
