@@ -19,7 +19,7 @@ FENCE = "```"
 OPENERS = (FENCE, "<tools>", "<tool_call>", "[")
 LANGUAGES = ("", "json", "tool_call", "tool_code", "xml")
 FIRST_KEYS = ("name", "function", "type", "id", "tool_name", "arguments", "parameters")
-OBJECT = re.compile(r'\{\s*(?:"([a-z_]*)(".*)?)?', re.DOTALL)
+OBJECT = re.compile(r'\{{1,2}\s*(?:"([a-z_]*)(".*)?)?', re.DOTALL)
 FENCED = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
 TAG = re.compile(r"</?(?:tools|tool_call)>")
 NAMED = re.compile(r'"(?:name|tool_name)"\s*:\s*"([^"]*)"')
@@ -83,8 +83,12 @@ class BareCalls:
         arguments = next((value[key] for key in ("arguments", "parameters") if key in value), None)
         if isinstance(arguments, str):
             arguments = next(iter(values_in(arguments)), None)
-        if function is None or not isinstance(arguments, dict) or not fits(arguments, function):
+        if function is None or not isinstance(arguments, dict):
             return None
+        if not fits(arguments, function):
+            arguments = without_nulls(arguments)
+            if not fits(arguments, function):
+                return None
         try:
             return BareCall((function.name, json.dumps(arguments, ensure_ascii=False, allow_nan=False)))
         except ValueError:  # an infinite float, from a number too large for one
@@ -121,11 +125,16 @@ def values_in(text: str) -> list[Any]:
 
 
 def decoded(text: str) -> Iterator[Any]:
-    """Yield consecutive JSON values; of a list, its elements. Raises ValueError."""
+    """Yield consecutive JSON values; of a list, its elements. Raises ValueError.
+
+    An object may have its outer braces twice, as the template of Qwen2.5-Coder shows calls.
+    """
     while text:
-        value, end = json.JSONDecoder(parse_constant=refuse).raw_decode(text)
+        is_doubled = text.startswith("{{")
+        value, end = json.JSONDecoder(parse_constant=refuse).raw_decode(text.removeprefix("{") if is_doubled else text)
         yield from value if isinstance(value, list) else [value]
-        text = text[end:].lstrip(" \t\r\n,;")
+        rest = text[end + is_doubled :]
+        text = (rest.lstrip().removeprefix("}") if is_doubled else rest).lstrip(" \t\r\n,;")
 
 
 def fits(arguments: dict[str, Any], function: Function) -> bool:
@@ -134,6 +143,11 @@ def fits(arguments: dict[str, Any], function: Function) -> bool:
         return jsonschema_rs.validator_for(dict(function.parameters or {}), retriever=refuse).is_valid(arguments)
     except (ValueError, jsonschema_rs.ReferencingError):
         return True
+
+
+def without_nulls(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that are not null: models write null for what they leave out."""
+    return {key: value for key, value in arguments.items() if value is not None}
 
 
 def refuse(uri: str) -> NoReturn:
