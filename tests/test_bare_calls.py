@@ -27,6 +27,8 @@ BARE = json.dumps({"name": "get_weather", "arguments": ARGUMENTS})
         f"{{{BARE}}}",
         f"```json\n{{{BARE}}}\n```",
         f"{{{BARE}",
+        f"{{{BARE}}}}}\nIt is sunny in Oslo.",
+        f"{BARE}\n\nIt is {{sunny}} in Oslo.",
         "{" + json.dumps({"name": "get_weather", "arguments": ARGUMENTS}, indent=2) + "\n}",
     ],
 )
@@ -49,6 +51,8 @@ def test_several_bare_calls_are_calls_where_several_are_allowed(form: str) -> No
     [
         f"Here is how a call looks:\n```json\n{BARE}\n```",
         f"```json\n{BARE}\n```\nThis calls the function.",
+        f"{BARE} is how a call looks.",
+        f"{BARE}\n{{",
         '{"name": "other", "arguments": {}}',
         '{"name": "get_weather", "arguments": {"days": 3}}',
         '{"name": "get_weather", "arguments": {"city": 1}}',
@@ -68,6 +72,14 @@ def test_several_bare_calls_are_calls_where_several_are_allowed(form: str) -> No
 @pytest.mark.parametrize("size", [1, 5, 1000])
 def test_examples_and_other_json_stay_text(reply: str, size: int) -> None:
     assert bare(reply, size) == ([], reply)
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_a_call_in_the_tag_of_tools_may_follow_text(size: int) -> None:
+    said = "I look it up, with <tool and <tools> as tags.\n\n"
+    assert bare(f"{said}<tools>\n{BARE}\n</tools>", size) == ([("get_weather", ARGUMENTS)], said)
+    for reply in (f"{said}{BARE}", f"{said}<tools>\n[1, 2]\n</tools>", f"{said}<tools>\n{BARE} is one."):
+        assert bare(reply, size) == ([], reply)
 
 
 def test_text_that_cannot_be_calls_comes_at_once() -> None:
