@@ -110,7 +110,7 @@ def test_a_schema_that_refers_elsewhere_is_not_fetched() -> None:
 
 def bare(reply: str, size: int, parallel: bool = True) -> tuple[list[tuple[str, Any]], str]:
     """The calls that a reply is, or its text."""
-    calls, text = BareCalls(FUNCTIONS, parallel), ""
+    calls, text = BareCalls(FUNCTIONS, parallel, "<tool_call>\n<"), ""
     for at in range(0, len(reply), size):
         text += calls.feed(reply[at : at + size])
     found, rest = calls.finish(is_cut=False)

@@ -39,8 +39,6 @@ class ToolCallParser:
         """Yield the deltas that are certain after `text`: {"content": ...}, {"reasoning_content": ...} or
         {"tool_calls": [...]}.
         """
-        if self._bare and self.n_calls:  # the model writes calls in their own form
-            text, self._bare = self._bare.finish(is_cut=True)[1] + text, None
         yield from self._deltas(self._parser.feed(self._bare.feed(text) if self._bare else text))
 
     def finish(self, is_cut: bool) -> Iterator[Delta]:

@@ -14,7 +14,7 @@ from typing import Any
 import jsonschema_rs
 
 from runtime.conversation.calls.grammar import Function
-from runtime.conversation.calls.json_values import TOOLS, before_tag, leading_values, refuse, starts_alike, values_in
+from runtime.conversation.calls.json_values import TOOLS, before_tags, begins, leading_values, refuse, values_in
 
 FENCE = "```"
 OPENERS = (FENCE, TOOLS, "<tool_call>", "[")
@@ -38,26 +38,28 @@ class BareCalls:
     def __init__(self, functions: Sequence[Function], parallel: bool, trigger: str = "") -> None:
         """Create the reader; calls that start with `trigger` are left to their own parser."""
         self._functions = {function.name: function for function in functions}
-        self._trigger, self._is_named = trigger, False
-        self._parallel, self._held, self._has_text, self._is_announced = parallel, "", False, False
+        self._trigger, self._tags = trigger, (TOOLS, trigger) if trigger else ()
+        self._is_named = self._has_text = self._is_announced = False
+        self._parallel, self._held = parallel, ""
 
     def feed(self, text: str) -> str:
         """Return the text that is certainly not such a call."""
         self._held, certain = self._held + text, ""
         while self._held and not self._may_be_calls():
-            certain += self._released(len(self._held) if self._is_announced else before_tag(self._held))
+            certain += self._released(len(self._held) if self._is_announced else before_tags(self._held, self._tags))
         return certain
 
     def _may_be_calls(self) -> bool:
-        """Whether the buffered text may be the beginning of calls alone."""
+        """Whether the buffered text may be the beginning of calls alone, or a part of a tag."""
         self._is_announced |= bool(self._trigger) and self._held.lstrip().startswith(self._trigger)
-        if self._is_announced or (self._has_text and not starts_alike(self._held, TOOLS)):
+        if self._is_announced or (self._has_text and not begins(self._held, self._tags)):
             return False
         name = NAMED.search(self._held)
         self._is_named = name is not None and name[1] in self._functions
         if len(self._held) > DECIDED:
             return self._is_named and len(self._held) < MAX_BUFFER
-        return may_be_calls(self._held) and (name is None or self._is_named)
+        is_tag = self._has_text and self._trigger.startswith(self._held)
+        return is_tag or (may_be_calls(self._held) and (name is None or self._is_named))
 
     def finish(self, is_cut: bool) -> tuple[list[BareCall], str]:
         """Return the calls if the buffered text consists of them alone, else the text."""

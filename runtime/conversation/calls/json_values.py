@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from runtime.conversation.calls.matching import before_overlap
@@ -45,15 +46,15 @@ def leading_values(text: str) -> tuple[list[Any], str]:
     return values, ""
 
 
-def before_tag(text: str) -> int:
-    """Return the length of the text before the next `<tools>`, or before what may become one; at least 1."""
-    at = text.find(TOOLS, 1)
-    return at if at > 0 else max(1, before_overlap(text, TOOLS))
+def before_tags(text: str, tags: Sequence[str]) -> int:
+    """Return the length of the text before the next tag, or before what may become one; at least 1."""
+    found = [at for tag in tags if (at := text.find(tag, 1)) > 0]
+    return max(1, min([len(text), *found, *(before_overlap(text, tag) for tag in tags)]))
 
 
-def starts_alike(text: str, tag: str) -> bool:
-    """Whether the text begins with the tag, or is the beginning of one."""
-    return text.startswith(tag) or tag.startswith(text)
+def begins(text: str, tags: Sequence[str]) -> bool:
+    """Whether the text begins with one of the tags, or is the beginning of one."""
+    return any(text.startswith(tag) or tag.startswith(text) for tag in tags)
 
 
 def refuse(uri: str) -> NoReturn:
