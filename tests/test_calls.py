@@ -16,7 +16,6 @@ from runtime.conversation.calls import (
     MAY_THINK,
     NO_THOUGHT,
     OPEN_THOUGHT,
-    BareCalls,
     CallForm,
     CallParser,
     Function,
@@ -308,91 +307,6 @@ def test_a_template_that_cannot_be_probed_has_no_form() -> None:
     deep = '{{ tools }}{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name }}{"{{ c.function.arguments'
     assert form_of(deep + " | first }}\": {{ '[' * 90000 }}{% endfor %}{{ m.content }}{% endfor %}") is None
     assert form_of("{{ tools }}{% for m in messages %}{{ m.content }}{{ 'x' * 200000 }}{% endfor %}") is None
-
-
-ARGUMENTS = {"city": "Oslo", "days": 3}
-BARE = json.dumps({"name": "get_weather", "arguments": ARGUMENTS})
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        BARE,
-        f"```json\n{BARE}\n```",
-        f"\n```\n{BARE}\n```\n",
-        f"<tools>\n{BARE}\n</tools>",
-        json.dumps({"type": "function", "function": {"name": "get_weather", "arguments": json.dumps(ARGUMENTS)}}),
-        json.dumps({"name": "get_weather", "parameters": ARGUMENTS}, indent=2),
-    ],
-)
-@pytest.mark.parametrize("size", [1, 1000])
-def test_a_reply_of_nothing_but_a_calls_json_is_a_call(reply: str, size: int) -> None:
-    assert bare(reply, size) == ([("get_weather", ARGUMENTS)], "")
-
-
-@pytest.mark.parametrize("form", ["[{0}, {0}]", "{0}\n{0}", "```json\n{0}\n```\n```json\n{0}\n```", "{0};{0}"])
-def test_several_bare_calls_are_calls_where_several_are_allowed(form: str) -> None:
-    reply = form.format(BARE)
-    assert bare(reply, 3)[0] == [("get_weather", ARGUMENTS)] * 2
-    assert bare(reply, 3, parallel=False) == ([], reply)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        f"Here is how a call looks:\n```json\n{BARE}\n```",
-        f"```json\n{BARE}\n```\nThis calls the function.",
-        '{"name": "other", "arguments": {}}',
-        '{"name": "get_weather", "arguments": {"days": 3}}',
-        '{"name": "get_weather", "arguments": {"city": 1}}',
-        '{"name": "get_weather"}',
-        '{"name": "Ada", "born": 1815}',
-        '{"city": "Oslo"}',
-        "```python\nprint(1)\n```",
-        "[1, 2, 3]",
-        "{",
-        "",
-        "```json\n{\n```",
-    ],
-)
-@pytest.mark.parametrize("size", [1, 5, 1000])
-def test_examples_and_other_json_stay_text(reply: str, size: int) -> None:
-    assert bare(reply, size) == ([], reply)
-
-
-def test_text_that_cannot_be_calls_comes_at_once() -> None:
-    calls = BareCalls(FUNCTIONS, parallel=True)
-    assert calls.feed("The weather") == "The weather"
-    calls = BareCalls(FUNCTIONS, parallel=True)
-    assert calls.feed("```py") == "```py"
-    calls = BareCalls(FUNCTIONS, parallel=True)
-    assert [calls.feed('{"'), calls.feed("city"), calls.feed('": 1')] == ["", '{"city', '": 1']
-    calls = BareCalls(FUNCTIONS, parallel=True)
-    assert [calls.feed('{"name": "Ada'), calls.feed('", '), calls.feed('"born')] == ["", '{"name": "Ada", ', '"born']
-
-
-def test_calls_in_their_own_form_and_long_json_are_not_held_back() -> None:
-    calls = BareCalls(FUNCTIONS, parallel=True, trigger="<tool_call>")
-    assert [calls.feed("<tool"), calls.feed('_call>\n{"na'), calls.feed("me")] == ["", '<tool_call>\n{"na', "me"]
-    calls = BareCalls(FUNCTIONS, parallel=True)
-    long = '[{"id": 1, "title": "' + "x" * 2000
-    assert calls.feed(long) == long
-
-
-def test_a_schema_that_refers_elsewhere_is_not_fetched() -> None:
-    far = Function("get_weather", {"properties": {"city": {"$ref": "http://127.0.0.1:9/schema"}}})
-    calls = BareCalls([far], parallel=True)
-    assert calls.feed(BARE) == ""
-    assert calls.finish(is_cut=False)[0] == [("get_weather", json.dumps(ARGUMENTS))]
-
-
-def bare(reply: str, size: int, parallel: bool = True) -> tuple[list[tuple[str, Any]], str]:
-    """The calls that a reply is, or its text."""
-    calls, text = BareCalls(FUNCTIONS, parallel), ""
-    for at in range(0, len(reply), size):
-        text += calls.feed(reply[at : at + size])
-    found, rest = calls.finish(is_cut=False)
-    return [(name, json.loads(arguments)) for name, arguments in found], text + rest
 
 
 CHANNELS = (

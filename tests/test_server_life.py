@@ -14,7 +14,10 @@ import httpx2
 import pytest
 
 from app.cli.main import main
+from app.models import seeking
+from app.server import command
 from runtime.engine import Engine
+from runtime.models.registry import Pair
 from tests.conftest import OpenEngine
 from tests.support.serving import endless_request, open_plain, running
 from tests.support.waiting import PATIENCE
@@ -62,6 +65,7 @@ def test_while_it_loads_it_says_so() -> None:
         (["--host", "no.such.host.invalid", "--api-key", "k"], "--host"),
         (["/no/such.gguf", "--port", "0"], "There is no file"),
         (["nonsense"], "There is no model"),
+        (["--temperature", "200"], "from 0 to 100"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,6 +75,18 @@ def test_what_cannot_be_served_is_one_line(args: list[str], words: str, capsys: 
     errors = capsys.readouterr().err
     assert words in errors
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(("args", "temperature"), [([], 0), (["--temperature", "0.3"], 0.3)])
+def test_requests_that_name_no_temperature_have_the_servers(
+    monkeypatch: pytest.MonkeyPatch, args: list[str], temperature: float
+) -> None:
+    pairs: list[Pair] = []
+    monkeypatch.setattr(seeking, "opener", lambda *_: lambda pair, *_: pairs.append(pair))
+    monkeypatch.setattr(command, "serve", lambda open_engine, _: open_engine(None))
+    with pytest.raises(SystemExit):
+        main(["serve", "demo", *args])
+    assert pairs[0].sampling_defaults["temperature"] == temperature
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

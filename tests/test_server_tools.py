@@ -12,12 +12,14 @@ import pytest
 
 from app.server.openai.tool_call_parser import ToolCallParser, merge_tool_calls
 from app.server.openai.tools import FunctionDefinition, ToolSet
-from runtime.conversation.calls import Function
+from runtime.conversation.calls import BareCalls, Function, form_of
 from runtime.conversation.calls.known import BEGIN, END
+from runtime.conversation.calls.past import written_calls
 from runtime.engine import Grammar, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import find_pair, load_registry
 from tests.conftest import OpenEngine
+from tests.support.call_templates import FORMS, template
 from tests.support.coder import write_coder
 from tests.support.serving import (
     READ_FILE,
@@ -123,6 +125,20 @@ def test_a_tool_call_is_the_same_however_its_text_is_cut() -> None:
     assert all(
         read(text[:i], text[i:]) == read(text) == [{"name": "f", "arguments": '{"a": 1}'}] for i in range(len(text))
     )
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_tags_of_tools_count_in_text_and_not_in_arguments(size: int) -> None:
+    form, bare = form_of(template(FORMS["tags"])), '<tools>\n{"name": "g", "arguments": {}}\n</tools>'
+    assert form is not None
+    own = written_calls(form, [{"function": {"name": "f", "arguments": {"a": f"{bare}\nmore"}}}])
+    functions = [Function("f", {"properties": {"a": {"type": "string"}}}), Function("g")]
+    for text, names in ((f"So: {own}", ["f"]), (f"So: {bare}", ["g"])):
+        calls = ToolCallParser(functions, form, BareCalls(functions, True, form.trigger))
+        deltas = [delta for at in range(0, len(text), size) for delta in calls.feed(text[at : at + size])]
+        deltas += calls.finish(is_cut=False)
+        assert "".join(delta.get("content", "") for delta in deltas).strip() == "So:"
+        assert [call["function"]["name"] for call in merge_tool_calls(deltas)] == names
 
 
 def test_a_reply_that_is_cut_shows_no_markup() -> None:

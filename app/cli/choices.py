@@ -126,6 +126,14 @@ def sampling(pair: Pair, **given: Any) -> Sampling:
     return Sampling(**pair.sampling_defaults | {name: value for name, value in given.items() if value is not None})
 
 
+def tempered(pair: Pair, temperature: float | None) -> Pair:
+    """Return the pair with this temperature for requests that name none. Raises SettingsError."""
+    if temperature is None:
+        return pair
+    settled = sampling(pair, temperature=temperature).temperature
+    return replace(pair, temperature=settled, named=(*pair.named, "temperature"))
+
+
 def grammar(json_object: bool, json_schema: Path | None, regex: str | None, lark: Path | None) -> Grammar | None:
     """Return the grammar that the reply must follow, if any. Raises BadParameter for more than one."""
     wishes = [Grammar("json_object")] if json_object else []

@@ -237,14 +237,13 @@ def serve(
 
     chosen, options = choices.choose(model or pair, how)
     tcp = command.PORT if port is None and socket is None else port
-    origins = tuple(allow_origin or ())
     addresses = Addresses(host, tcp, socket, work.ollama)
     names = served_names(chosen.name, tuple(filter(None, map(str.strip, alias.split(",")))))
-    key = chosen_key(api_key, api_key_file)
     settings = command.ServerSettings(
-        addresses, key, work.max_waiting, work.parallel, origins, quiet, work.policy(names), work.drain,
-        choices.folder_of(work.slot_save_path), verbose,
+        addresses, chosen_key(api_key, api_key_file), work.max_waiting, work.parallel, tuple(allow_origin or ()), quiet,
+        work.policy(names), work.drain, choices.folder_of(work.slot_save_path), verbose,
     )  # fmt: skip
+    chosen = choices.tempered(chosen, work.temperature)
     chosen = replace(chosen, name=names[0], thinking=chosen.thinking and reasoning is opt.Thoughts.AUTO)
     several = replace(options, slots=work.parallel + 1)  # chats, and one short completion
     with trace_to(trace, chosen) as file:

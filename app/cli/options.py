@@ -98,6 +98,10 @@ Fast = Annotated[
 Exact = Annotated[bool, models("--exact", help="Bit-identical kernels for K-quants too (CPU).")]
 
 Temperature = Annotated[float | None, sampling("--temperature", "-t", help="0 takes the most likely token.")]
+UsualTemperature = Annotated[
+    float | None,
+    sampling("--temperature", help="For requests that name none; 0 takes the most likely token.", show_default=False),
+]
 TopK = Annotated[int | None, sampling(help="Keep the k most likely; 0 = off.")]
 TopP = Annotated[float | None, sampling(help="Keep the most likely up to this total probability; 1 = off.")]
 MinP = Annotated[float | None, sampling(help="Keep tokens with this share of the highest probability; 0 = off.")]
@@ -226,6 +230,7 @@ class WorkOptions:
     ollama: Ollama = False
     max_tokens: ReplyLimit = None
     drain: Drain = 10.0
+    temperature: UsualTemperature = None
 
     def policy(self, names: tuple[str, ...]) -> ServerPolicy:
         """Return the policy for all requests, given the model's names."""

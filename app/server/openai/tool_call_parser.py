@@ -23,7 +23,7 @@ Delta = dict[str, Any]
 
 
 class ToolCallParser:
-    """Reads a reply piece by piece. With `bare`, a reply that is only JSON of calls is read as calls."""
+    """Reads a reply piece by piece. With `bare`, JSON of calls is read as calls."""
 
     def __init__(
         self,
