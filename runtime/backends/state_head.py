@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from runtime.backends.file_rows import FileRows, find_rows
 from runtime.backends.llama import LlamaBackend
@@ -42,6 +43,8 @@ class StateHeadBackend:
         # Least recently used first
         self._trails = [StateTrail(head.shape.width, head.n_window) for _ in range(n_trails)]
         self._wide: Logits = np.full((1, self.n_vocab), -np.inf, dtype=np.float32)
+        # A thread per core of NumPy's own would wait busily beside the target's: passes took three times as long
+        self._threads = threadpool_limits(1, user_api="blas")
         target.shown.show_outputs(self.feed)
 
     def feed(self, tokens: Tokens, start: int, states: Rows) -> None:
@@ -93,6 +96,7 @@ class StateHeadBackend:
     def close(self) -> None:
         """Stop listening to the target."""
         self.target.shown.hush()
+        self._threads.restore_original_limits()
 
 
 def open_state_head(path: Path, facts: ModelFacts, target: LlamaBackend, n_trails: int, room: int) -> StateHeadBackend:
