@@ -5,6 +5,7 @@ Knows tokens and states; the backends run the passes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,15 +13,46 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.backends.checkpoints import Checkpoint, message_ends
 from runtime.backends.model import LlamaModel
-from runtime.backends.reuse import Reuse
 from runtime.backends.saved_states import NEGLIGIBLE, HeldConversation, SavedState, SavedStates, copied
 from runtime.backends.tree import MAIN, TreeCache
-from runtime.core.draft import Tokens
+from runtime.core.draft import Tokens, common_prefix, usable
 
 # Tokens. Kernels process rows in tiles and the remainder separately. Where the two round differently, a prompt that
 # shares only its beginning with a cached one is read from a multiple of this on, so its rows fall into the usual tiles
 TILE = 32
 POINTS = 4  # checkpoints in a copy of a conversation with sliding windows
+
+
+@dataclass(slots=True)
+class Reuse:
+    """Numbers of leading tokens of a cached conversation.
+
+    `n_asked` were part of a request, later ones are drafts that may have been rejected. `n_exact` were computed as for
+    a reply with a seed: read in whole tiles, and decoded in passes that round as plain decode does. `n_whole` were
+    restored together, so the conversation cannot be truncated to fewer.
+    """
+
+    n_asked: int = 0
+    n_exact: int = 0
+    n_whole: int = 0
+
+    def set(self, n_asked: int, n_exact: int, n_whole: int = 0) -> None:
+        """Set all three."""
+        self.n_asked, self.n_exact, self.n_whole = n_asked, n_exact, n_whole
+
+    def cut(self, n: int) -> None:
+        """Note that the conversation was truncated to `n` tokens."""
+        self.n_exact, self.n_whole = min(self.n_exact, n), min(self.n_whole, n)
+
+    def extend(self, start: int, n_asked: int, n: int, is_exact: bool) -> None:
+        """Note that the tokens from `start` to `n` were decoded, `n_asked` of them for a request."""
+        self.n_exact = n if is_exact and start <= self.n_exact else min(self.n_exact, start)
+        self.n_asked = n_asked
+
+    def shared(self, held: Tokens, context: Tokens, grain: int) -> int:
+        """Return the number of leading tokens of `context[:-1]` that can be reused of the cached ones."""
+        n = usable(common_prefix(held, context[:-1]), self.n_asked, self.n_exact, grain)
+        return n if n >= self.n_whole else 0
 
 
 class HeldConversations:

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends import library
-from runtime.backends.held import HeldConversations
+from runtime.backends.held import HeldConversations, Reuse
 from runtime.backends.model import LlamaModel
 from runtime.backends.pointers import INT8_P, INT32_P
-from runtime.backends.reuse import Reuse
 from runtime.backends.saved_states import SavedStates
 from runtime.backends.shown_states import ShownStates
 from runtime.backends.stopping import StopFlag
@@ -217,7 +216,8 @@ class LlamaBackend(HeldConversations):
     def _decode(self, batch: lib.llama_batch) -> None:
         """Decode a batch. Raises StoppedError; ModelError and interrupts leave an empty cache."""
         self.n_decoded += batch.n_tokens
-        self.shown.prepare(batch, self.n_rows)
+        if self.shown.shows_outputs:
+            self.shown.prepare(batch, self.n_rows)
         try:
             code = lib.llama_decode(self.handle, batch)
         except BaseException:  # an interrupt: the content of the cache is unknown

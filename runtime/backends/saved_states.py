@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from runtime.backends.checkpoints import MAX_BYTES, PARTIAL, Checkpoint, longest
 from runtime.backends.pointers import UINT8_P
-from runtime.backends.reuse import Reuse
 from runtime.backends.tree import MAIN
-from runtime.core.draft import Tokens, common_prefix
+from runtime.core.draft import Tokens, common_prefix, usable
+
+if TYPE_CHECKING:
+    from runtime.backends.held import Reuse
 
 # Tokens: a difference this small, such as a rejected draft leaves, is decoded again instead of switching conversations
 NEGLIGIBLE = 16
@@ -48,10 +50,8 @@ class SavedState:
     def n_shared(self, context: Tokens, exact: bool = True) -> int:
         """Return the number of leading tokens of `context[:-1]` that can be reused of this state."""
         shared = common_prefix(self.tokens, context[:-1])
-        usable = Reuse(self.n_asked, self.n_exact).usable(shared, self.grain if exact else 1)
-        if self.checkpoints is None or usable == len(self.tokens):
-            return usable
-        return longest(self.checkpoints, usable)
+        n = usable(shared, self.n_asked, self.n_exact, self.grain if exact else 1)
+        return n if self.checkpoints is None or n == len(self.tokens) else longest(self.checkpoints, n)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.reuse import Reuse
+from runtime.backends.held import Reuse
 from runtime.backends.saved_states import NEGLIGIBLE
 from runtime.core.draft import Tokens, common_prefix
 

@@ -24,7 +24,7 @@ class ShownStates:
         self._layers: tuple[int, ...] | None = None  # whose inputs are passed on
         self.listener: Listener | None = None
         self._n_unheard = 0  # next passes whose states are not passed on
-        self._shows_outputs = False  # passes on what the output matrix reads, of passes with logits for all rows
+        self.shows_outputs = False  # passes on what the output matrix reads, of passes with logits for all rows
         self._keeps_outputs = False  # the library does so in the next pass
 
     def show(self, layers: tuple[int, ...], listener: Listener) -> None:
@@ -47,15 +47,13 @@ class ShownStates:
         The library can keep them only in passes with logits for all rows, which are those over the last token and a
         draft. Others, such as prefill, are not passed on.
         """
-        self._shows_outputs, self.listener, self._n_unheard = True, listener, 0
+        self.shows_outputs, self.listener, self._n_unheard = True, listener, 0
 
     def prepare(self, batch: lib.llama_batch, n_rows: int) -> None:
         """Tell the library whether to keep the last hidden states of this batch, of at most `n_rows` rows with logits.
 
-        It ends the process if it is to keep them and a row has no logits.
+        To be called where `shows_outputs`. The library ends the process if it is to keep them and a row has no logits.
         """
-        if not self._shows_outputs:
-            return
         n = batch.n_tokens
         keeps = self.listener is not None and not self._n_unheard and n <= n_rows and all(batch.logits[:n])
         if keeps != self._keeps_outputs:
@@ -73,7 +71,7 @@ class ShownStates:
     def tell(self, tokens: Tokens, start: int, at: int) -> None:
         """Pass on the last batch's rows from `at` on: those of `tokens` from position `start` on."""
         listener, layers = self.listener, self._layers
-        if listener is None or (layers is None and not self._shows_outputs):
+        if listener is None or (layers is None and not self.shows_outputs):
             return
         if self._n_unheard:
             self._n_unheard -= 1

@@ -128,6 +128,18 @@ def merge(drafts: Sequence[Draft]) -> Draft:
     return Draft(tuple(tokens), tuple(parents), tuple(probs))
 
 
+def usable(n_shared: int, n_asked: int, n_exact: int, grain: int) -> int:
+    """Return how many of `n_shared` cached tokens can be reused: with a `grain` of 1 all.
+
+    Otherwise only those that were computed exactly, the first `n_exact`: all of them if the new text continues the
+    cached one, of which a request had `n_asked` tokens, else a multiple of `grain`.
+    """
+    if grain == 1:
+        return n_shared
+    n = min(n_shared, n_exact)
+    return n if n >= n_asked - 1 else n - n % grain
+
+
 class PassInput(NamedTuple):
     """Tokens to decode: a context and its draft. With `exact`, only cells that were computed exactly are reused."""
 
