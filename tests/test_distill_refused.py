@@ -74,7 +74,7 @@ def test_a_machine_with_2_gb_of_memory_trains_for_small_models_and_refuses_large
     large = times_as_wide(small, 12)
     for free, facts, is_refused in ((1400, small, False), (1400, large, True), (500, small, True)):
         monkeypatch.setattr(job, "MemoryReader", lambda free=free: lambda: reading(free))
-        for kind in job.KINDS:
+        for kind in (job.HEAD, job.MODEL, *job.OWN_KINDS):
             if not is_refused:
                 job.require_memory(facts, kind)
                 continue

@@ -13,8 +13,8 @@ QUICK = "good model", "poor model", "block of a head", "heads", "ngram", "lookah
 REJECTED = (
     "poor model",
     "ngram",
-    "medusa",
-    "hydra",
+    "block of a head",
+    "heads",
     "model as a tree",
     "model and ngram as one tree",
 )  # drafters of which tokens are

@@ -17,7 +17,7 @@ from runtime.models.cache_layout import (
     drafting_cache_bytes,
     shared_cells,
 )
-from runtime.models.dspark import DFLASH
+from runtime.models.dspark import DFLASH, is_dspark
 from runtime.models.facts import ModelFacts, is_repackable
 from runtime.models.heads import (
     FEW_ROWS,
@@ -133,6 +133,8 @@ def head_graph_bytes(head: ModelFacts, target: ModelFacts, n_cells: int, n_seats
     n_all, n_few = -(-HEAD_ROWS // n_seats) * n_seats, n_drafted(head)
     layers = compute_bytes(head, ContextSpec(n_cells, n_rows=0, n_batch=n_all), n_cells)
     n_rows = n_all if drafter_of(head) else max(FEW_ROWS, n_seats)
+    if is_dspark(head) and n_all <= n_seats * block_of(head).n_tokens:
+        n_rows += 2 * n_all - n_seats  # of its Markov head, where a pass has less than a block of each (measured)
     logits = n_rows * (target.n_vocab + n_few + 3 * head.own("embedding_length")) * FLOAT
     return max(layers, logits + (n_rows * n_cells * HALF if n_few else 0))
 

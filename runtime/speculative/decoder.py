@@ -99,7 +99,9 @@ class Decoder:
         results: dict[int, Result] = {**errors}
         if ready:
             n_read = self.target.n_unread(prompts) + sum(each.asked.n_unread for each in ready)
-            asked = [PassInput(each.asked.context, each.draft, each.asked.state.is_exact) for each in ready]
+            asked = [
+                PassInput(each.asked.context, each.draft, each.asked.state.widths is Widths.EXACT) for each in ready
+            ]
             all_logits, took = self._passes.time(lambda: self.target.forward([*asked, *prompts]))
             shares, took = self._shares(ready, took, n_read, n_sequences)
             for each, logits, share in zip(ready, all_logits, shares, strict=False):

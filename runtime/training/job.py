@@ -161,7 +161,7 @@ def most_promising(facts: ModelFacts, passes: list[float]) -> str:
 
 def require_memory(facts: ModelFacts, kind: str) -> None:
     """Raise TrainingError if there is not enough free memory."""
-    needed = OWN_MEMORY + 20 * n_weights(facts, kind)
+    needed = OWN_MEMORY + 20 * (n_trained if kind in OWN_KINDS else n_weights)(facts, kind)
     free = min((pool.free for pool in MemoryReader()().pools), default=needed)
     if free < needed:
         raise TrainingError(
