@@ -121,7 +121,8 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} cannot be read ({error}). Name the folder of a whole checkpoint.") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"{path} cannot be read ({why}). Name the folder of a whole checkpoint.") from error
     if not isinstance(found, dict):
         raise ModelError(f"{path} is not a checkpoint's configuration. Name the folder of a whole checkpoint.")
     return found
