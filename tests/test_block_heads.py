@@ -12,7 +12,6 @@ from gguf import GGUFWriter
 
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.heads import PROMPT, HeadShape, block_head_for, head_for, replies_with_and_without, write_head
-from bench.instruments.shapes import TINY, write_random
 from runtime.backends.contexts import open_backend
 from runtime.backends.dflash import DflashBackend
 from runtime.backends.llama import LlamaBackend
@@ -30,28 +29,18 @@ from runtime.models import heads
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
+from tests.support import tiny_target
+
+target_file, target = tiny_target.target_file, tiny_target.target
 
 N_CTX, N_ROWS, ROOM = 256, 9, 8
 N_GUESSED = 5  # by a block of six
-TARGET = replace(TINY, layers=4)
 KINDS: dict[str, dict[str, object]] = {
     "few words": {"words": 64},
     "the target's words": {},
     "a table of its own": {"own_table": True},
     "a window": {"window": 8},
 }
-
-
-@pytest.fixture(scope="module")
-def target_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random(tmp_path_factory.mktemp("target") / "target.gguf", TARGET)
-
-
-@pytest.fixture(scope="module")
-def target(target_file: Path) -> Iterator[LlamaModel]:
-    model = LlamaModel(target_file)
-    yield model
-    model.close()
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -69,7 +58,7 @@ def facts(path: Path) -> ModelFacts:
 
 
 def tokens(seed: int, n: int) -> Tokens:
-    return np.random.default_rng(seed).integers(0, TARGET.vocab, n).astype(np.int32)
+    return np.random.default_rng(seed).integers(0, tiny_target.TARGET.vocab, n).astype(np.int32)
 
 
 def beside(backend: LlamaBackend, head: LlamaModel, n: int = 1) -> DflashBackend:
@@ -99,7 +88,7 @@ def test_a_block_is_the_one_from_scratch_whatever_was_rejected_before(target: Ll
         assert block.knows(text)
         np.testing.assert_array_equal(rows := block.forward(text).copy(), guessed_anew(target, head, text))
         np.testing.assert_array_equal(rows, block.forward(text))
-        wrong = (want[len(text) + n_right] + 1) % TARGET.vocab
+        wrong = (want[len(text) + n_right] + 1) % tiny_target.TARGET.vocab
         picks = backend.forward(text, Draft((*want[len(text) :][:n_right].tolist(), int(wrong)))).argmax(axis=1)
         text = np.append(want[: len(text) + n_right], picks[n_right]).astype(np.int32)
         np.testing.assert_array_equal(text, want[: len(text)])

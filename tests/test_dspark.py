@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from gguf import GGUFReader
 
 from bench.instruments.concurrent_replies import Case, alone, concurrently, n_different
 from bench.instruments.heads import PROMPT, HeadShape, block_head_for, replies_with_and_without, write_head
-from bench.instruments.shapes import TINY, write_random
+from bench.instruments.shapes import TINY
 from runtime.backends.dflash import DflashBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
@@ -26,6 +25,9 @@ from runtime.models import heads
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
+from tests.support import tiny_target
+
+target_file, target = tiny_target.target_file, tiny_target.target
 
 N_CTX, ROOM, BLOCK = 256, 8, 6
 CONTEXT: Tokens = (np.arange(40, dtype=np.int32) * 7) % TINY.vocab
@@ -34,18 +36,6 @@ SHAPES = pytest.mark.parametrize(
     [{}, {"words": 64}, {"from_known": False}],
     ids=["the target's words", "few words", "without the known token's row"],
 )
-
-
-@pytest.fixture(scope="module")
-def target_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random(tmp_path_factory.mktemp("target") / "target.gguf", replace(TINY, layers=4))
-
-
-@pytest.fixture(scope="module")
-def target(target_file: Path) -> Iterator[LlamaModel]:
-    model = LlamaModel(target_file)
-    yield model
-    model.close()
 
 
 def shape_of(target_file: Path, change: dict[str, object]) -> HeadShape:

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench.instruments.heads import PROMPT
-from bench.instruments.shapes import TINY, write_random
+from bench.instruments.shapes import TINY
 from bench.instruments.state_heads import random_weights, state_head_for, write_state_head
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.staging import Rows
 from runtime.core.errors import ModelError
-from runtime.engine import Ids, Options, Sampling
-from runtime.engine.loaded import LoadedEngine
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import unfit, wanted_by
-from runtime.models.registry import Pair
 from runtime.training.own_head_file import write_own_head
 from runtime.training.published_heads import converted
+from tests.support import tiny_target
 from tests.test_published_heads import checkpoint, values
 from tests.test_state_heads import N_CTX, N_ROWS, head_in, matrix, tokens
 
-
-@pytest.fixture(scope="module")
-def target_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random(tmp_path_factory.mktemp("target") / "target.gguf", replace(TINY, layers=4))
-
-
-@pytest.fixture(scope="module")
-def target(target_file: Path) -> Iterator[LlamaModel]:
-    model = LlamaModel(target_file)
-    yield model
-    model.close()
+target_file, target = tiny_target.target_file, tiny_target.target
 
 
 def test_an_eagle_head_computes_what_its_paper_says(target: LlamaModel, target_file: Path, tmp_path: Path) -> None:
@@ -111,18 +97,7 @@ def test_a_checkpoint_becomes_a_file_that_drafts_and_changes_no_text(target_file
     facts = ModelFacts(read_model_header(file))
     assert wanted_by(facts) == "a head (eagle1) for targets of 512 tokens and width 64"
     assert unfit(facts, ModelFacts(read_model_header(target_file)), file) == ""
-    texts, n_drafted = [], 0
-    for drafters in ((), None):
-        engine = LoadedEngine(
-            Pair("any", target_file, file), Options(512, drafters, threads=1, fixed_k=None if drafters == () else 3)
-        )
-        chunks = list(engine.reply(Ids(PROMPT), Sampling(temperature=0.8, seed=3), 24))
-        texts.append([token for chunk in chunks for token in chunk.tokens])
-        assert chunks[-1].stats is not None
-        n_drafted = chunks[-1].stats.draft_n
-        engine.close()
-    assert texts[0] == texts[1]
-    assert n_drafted > 0
+    tiny_target.assert_drafts_the_same_text(target_file, file)
 
 
 def test_a_head_without_a_bias_has_none_added(tmp_path: Path) -> None:

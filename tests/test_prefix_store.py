@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ PAUSE = EMPTY.sum
 def state(tokens: Tokens, n_bytes: int = 1000, checkpoints: tuple[int, ...] | None = None) -> SavedState:
     rng = np.random.default_rng(len(tokens))
     parts = checkpoints and tuple(Checkpoint(n, rng.integers(0, 256, 10 + n, np.uint8)) for n in checkpoints)
-    return SavedState(tokens, rng.integers(0, 256, n_bytes, np.uint8), len(tokens), parts)
+    return SavedState(tokens, rng.integers(0, 256, n_bytes, np.uint8), len(tokens), parts, n_exact=len(tokens))
 
 
 def opened(place: Path, max_bytes: int = 10**9, model: str = "m") -> PrefixStore:
@@ -33,12 +34,12 @@ def opened(place: Path, max_bytes: int = 10**9, model: str = "m") -> PrefixStore
 
 
 def put(store: PrefixStore, saved: SavedState) -> bool:
-    return store.write(saved, len(saved.tokens), 1e-3, PAUSE)
+    return store.write(saved, 1e-3, PAUSE)
 
 
 def n_found(store: PrefixStore, context: Tokens) -> int:
     entry = store.find(context)
-    return entry.saved.n_shared(context) if entry else 0
+    return entry.saved.n_shared(context, exact=False) if entry else 0
 
 
 def test_the_longest_prefix_is_found_and_its_bytes_are_what_was_written(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_the_longest_prefix_is_found_and_its_bytes_are_what_was_written(tmp_path
     assert put(store, short)
     entry = opened(tmp_path).find(TEXT)
     assert entry is not None
-    assert entry.saved.n_shared(TEXT) == 7 * BLOCK
+    assert entry.saved.n_shared(TEXT, exact=False) == 7 * BLOCK
     found = store.read(entry)
     assert found is not None
     assert np.array_equal(found.state, long.state)
@@ -80,10 +81,10 @@ def test_what_cannot_be_cut_is_found_up_to_its_checkpoints(tmp_path: Path) -> No
 
 def test_only_what_was_read_is_given_to_who_must_have_that(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    store.write(state(TEXT[:1000]), 400, 1e-3, PAUSE)
+    store.write(replace(state(TEXT[:1000]), n_exact=400), 1e-3, PAUSE)
     entry = store.find(TEXT, is_pure=True)
     assert entry is not None
-    assert entry.saved.n_shared(TEXT) == 400
+    assert entry.saved.n_shared(TEXT, exact=True) == 400
     assert n_found(store, TEXT) == 1000
 
 

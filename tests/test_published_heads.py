@@ -6,25 +6,23 @@ import json
 import struct
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench.instruments.heads import PROMPT
-from bench.instruments.shapes import TINY, write_random
+from bench.instruments.shapes import TINY
 from runtime.core.errors import ModelError
 from runtime.drafters.network import Rows
-from runtime.engine import Ids, Options, Sampling
-from runtime.engine.loaded import LoadedEngine
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import unfit, wanted_by
-from runtime.models.registry import Pair
 from runtime.training.own_head_file import write_own_head
 from runtime.training.published_heads import converted
+from tests.support import tiny_target
 from tests.support.cli import failing, slipstream
+
+target_file = tiny_target.target_file
 
 WIDTH, VOCAB = TINY.width, TINY.vocab
 NAMED = {"base_model_name_or_path": "lmsys/vicuna-7b-v1.3"}
@@ -89,11 +87,6 @@ def checkpoint(folder: Path, config: Mapping[str, object], tensors: Mapping[str,
     return folder
 
 
-@pytest.fixture(scope="module")
-def target_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random(tmp_path_factory.mktemp("target") / "target.gguf", replace(TINY, layers=4))
-
-
 CHECKPOINTS = pytest.mark.parametrize(
     ("config", "tensors", "said"),
     [
@@ -116,18 +109,7 @@ def test_a_checkpoint_becomes_a_file_that_drafts_and_changes_no_text(
     facts = ModelFacts(read_model_header(file))
     assert wanted_by(facts) == f"{said} for lmsys/vicuna-7b-v1.3 of 512 tokens and width 64"
     assert unfit(facts, ModelFacts(read_model_header(target_file)), file) == ""
-    texts, n_drafted = [], 0
-    for drafters in ((), None):
-        engine = LoadedEngine(
-            Pair("any", target_file, file), Options(512, drafters, threads=1, fixed_k=None if drafters == () else 3)
-        )
-        chunks = list(engine.reply(Ids(PROMPT), Sampling(temperature=0.8, seed=3), 24))
-        texts.append([token for chunk in chunks for token in chunk.tokens])
-        assert chunks[-1].stats is not None
-        n_drafted = chunks[-1].stats.draft_n
-        engine.close()
-    assert texts[0] == texts[1]
-    assert n_drafted > 0
+    tiny_target.assert_drafts_the_same_text(target_file, file)
 
 
 @CHECKPOINTS

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,23 +31,14 @@ from runtime.drafters.registry import networks
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import drafter_of
+from tests.support import tiny_target
+
+target_file, target = tiny_target.target_file, tiny_target.target
 
 N_CTX, N_ROWS, ROOM = 256, 9, 8
 KINDS = pytest.mark.parametrize("kind", sorted(networks()))
 DRAFTERS = {"medusa": MedusaDrafter, "hydra": HydraDrafter, "eagle1": EagleOneDrafter}
 Sizes = dict[str, int]
-
-
-@pytest.fixture(scope="module")
-def target_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random(tmp_path_factory.mktemp("target") / "target.gguf", replace(TINY, layers=4))
-
-
-@pytest.fixture(scope="module")
-def target(target_file: Path) -> Iterator[LlamaModel]:
-    model = LlamaModel(target_file)
-    yield model
-    model.close()
 
 
 def tokens(seed: int, n: int) -> Tokens:

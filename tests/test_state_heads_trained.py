@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench.instruments.shapes import TINY, write_random
+from bench.instruments.shapes import TINY
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.state_head import open_state_head
@@ -24,14 +23,12 @@ from runtime.training.learners import N_STEPS  # noqa: E402
 from runtime.training.state_learner import StateHeadLearner, begin_heads  # noqa: E402
 from runtime.training.target_words import TargetWords, floats  # noqa: E402
 from runtime.training.teacher import Teacher  # noqa: E402
+from tests.support import tiny_target  # noqa: E402
+
+target_file = tiny_target.target_file
 
 KINDS = pytest.mark.parametrize("kind", OWN_KINDS)
 TEXT = Text(np.random.default_rng(3).integers(0, TINY.vocab, 60).astype(np.int32), 20)
-
-
-@pytest.fixture(scope="module")
-def target_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random(tmp_path_factory.mktemp("target") / "target.gguf", replace(TINY, layers=4))
 
 
 @pytest.fixture(scope="module")

@@ -22,13 +22,11 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import begins_for, unfit, wanted_by
 from runtime.models.registry import Pair
+from tests.support import tiny_target
+
+target_file = tiny_target.target_file
 
 KINDS = pytest.mark.parametrize("kind", sorted(networks()))
-
-
-@pytest.fixture(scope="module")
-def target_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random(tmp_path_factory.mktemp("target") / "target.gguf", replace(TINY, layers=4))
 
 
 @KINDS

@@ -182,7 +182,7 @@ class EarlyExitBackend(LlamaBackend):
         self.nodes.rest()
         super()._run(batch, start, n_held)
 
-    def _rewind(self, context: Tokens, exact: bool = True) -> int:
+    def _rewind(self, context: Tokens, exact: bool) -> int:
         self._drop_low(0)
         return super()._rewind(context, exact)
 

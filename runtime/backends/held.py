@@ -80,7 +80,7 @@ class HeldConversations:
         """Sequence id of the current conversation."""
         return MAIN
 
-    def _n_shared(self, context: Tokens, exact: bool = True) -> int:
+    def _n_shared(self, context: Tokens, exact: bool) -> int:
         """Return the number of leading tokens of `context[:-1]` that the main sequence has cached and may keep."""
         return self._reuse.shared(self._held[: self._n_held], context, self._grain(exact))
 
@@ -93,7 +93,7 @@ class HeldConversations:
         has_tree = bool(self.tree.draft.tokens)
         return self.tree.taken(context[:-1]) if has_tree and n_shared == self._n_held else []
 
-    def _n_kept(self, context: Tokens, exact: bool = True) -> int:
+    def _n_kept(self, context: Tokens, exact: bool) -> int:
         """Return the number of leading tokens of `context[:-1]` in the cache, those of the last tree included."""
         n = self._n_shared(context, exact)
         return min(n + len(self._taken(context, n)), len(context) - 1)

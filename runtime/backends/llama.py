@@ -171,7 +171,7 @@ class LlamaBackend(HeldConversations):
         self._clear()
         return 0
 
-    def _rewind(self, context: Tokens, exact: bool = True) -> int:
+    def _rewind(self, context: Tokens, exact: bool) -> int:
         """Truncate the cache to its common prefix with context[:-1]; return that prefix's length."""
         self.resume(context, exact)
         start = self._n_shared(context, exact)

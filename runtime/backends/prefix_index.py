@@ -41,8 +41,7 @@ CREATE INDEX IF NOT EXISTS blocks_of_state ON blocks(state);
 class Entry:
     """A stored state: `saved` has its tokens and the lengths of its checkpoints, but no bytes."""
 
-    saved: SavedState
-    n_pure: int  # leading tokens whose cells were computed by prefill, in chunks of prompts
+    saved: SavedState  # its `n_exact` are the leading tokens whose cells were computed by prefill, in chunks of prompts
     sizes: tuple[int, ...]  # bytes of the state and of each checkpoint
     crc: int  # of all its bytes
     token_seconds: float  # prefill time per token when it was stored
@@ -57,7 +56,7 @@ class Entry:
     def pure(self) -> Entry:
         """The same entry for a reply that may use only prefilled cells: the other tokens match no prompt."""
         tokens = self.saved.tokens.copy()
-        tokens[self.n_pure :] = -1
+        tokens[self.saved.n_exact :] = -1
         return replace(self, saved=replace(self.saved, tokens=tokens))
 
 
@@ -106,7 +105,7 @@ class PrefixIndex:
         checkpoints = tuple(Checkpoint(n, EMPTY) for n, _ in each) if kind == "whole" else None
         ids = np.frombuffer(tokens, ON_DISK).astype(np.int32)
         saved = SavedState(ids, EMPTY, n_asked, checkpoints, self._grain, n_pure)
-        return Entry(saved, n_pure, tuple(n_bytes for _, n_bytes in (whole, *each)), crc, token_seconds, number)
+        return Entry(saved, tuple(n_bytes for _, n_bytes in (whole, *each)), crc, token_seconds, number)
 
     def add(self, entry: Entry, put: Callable[[int], object], replaced: list[int]) -> None:
         """Add a state and remove those that it replaces; `put` stores its bytes under the state's new number."""
@@ -114,7 +113,7 @@ class PrefixIndex:
         ends = [n_tokens, *(each.n for each in saved.checkpoints or ())]
         kind = "any" if saved.checkpoints is None else "whole"
         sizes = ",".join([kind, *(f"{n}:{n_bytes}" for n, n_bytes in zip(ends, entry.sizes, strict=True))])
-        facts = saved.n_asked, entry.n_pure, sizes, entry.crc, entry.token_seconds, entry.n_bytes
+        facts = saved.n_asked, saved.n_exact, sizes, entry.crc, entry.token_seconds, entry.n_bytes
         blocks = [((i + 1) * BLOCK, known) for i, known in enumerate(self.hashes(saved.tokens))]
         if saved.checkpoints is not None:  # it can be restored only at these points
             blocks = [(n, known) for n, known in blocks if n in {end // BLOCK * BLOCK for end in ends}]

@@ -135,7 +135,7 @@ class PrefixStore:
         checkpoints = known and tuple(Checkpoint(each.n, part) for each, part in zip(known, parts, strict=True))
         return replace(entry.saved, state=state, checkpoints=checkpoints)
 
-    def write(self, saved: SavedState, n_pure: int, token_seconds: float, pause: Callable[[], object]) -> bool:
+    def write(self, saved: SavedState, token_seconds: float, pause: Callable[[], object]) -> bool:
         """Store a state, whole or not at all, with a `pause` between chunks. Return whether it is stored.
 
         States that it extends are removed, and others where there is no room. Raises nothing: once the disk cannot be
@@ -145,14 +145,14 @@ class PrefixStore:
             return False
         part = self.place / f"{os.getpid()}-{id(self)}-{next(self._parts)}.part"
         try:
-            return self._tried(partial(self._write, part, saved, (n_pure, token_seconds), pause), False)
+            return self._tried(partial(self._write, part, saved, token_seconds, pause), False)
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
 
-    def _write(self, part: Path, saved: SavedState, facts: tuple[int, float], pause: Callable[[], object]) -> bool:
+    def _write(self, part: Path, saved: SavedState, token_seconds: float, pause: Callable[[], object]) -> bool:
         parts = [saved.state, *(each.state for each in saved.checkpoints or ())]
-        sizes, (n_pure, token_seconds) = tuple(map(len, parts)), facts
+        sizes = tuple(map(len, parts))
         try:
             make_private_folder(self.place)
             if not self._makes_room(sum(sizes)):
@@ -162,8 +162,8 @@ class PrefixStore:
             self.is_writable = False
             log.warning("Prompts are no longer kept on disk: %s cannot be written (%s).", self.place, error.strerror)
             return False
-        replaced = [each for each in self._alike(saved.tokens) if continues(saved, each) and each.n_pure <= n_pure]
-        entry = Entry(saved, n_pure, sizes, crc, token_seconds)
+        replaced = [each for each in self._alike(saved.tokens) if continues(saved, each)]
+        entry = Entry(saved, sizes, crc, token_seconds)
         self._index.add(entry, lambda number: part.replace(self._path(number)), [each.number for each in replaced])
         for each in replaced:
             self._path(each.number).unlink(missing_ok=True)
@@ -186,10 +186,10 @@ class PrefixStore:
 
 
 def continues(saved: SavedState, older: Entry) -> bool:
-    """Return whether a state can restore everything that an older one can."""
-    known = older.saved.tokens
+    """Return whether a state can restore everything that an older one can, for any reply."""
+    known, n_exact = older.saved.tokens, older.saved.n_exact
     can_be_cut = saved.checkpoints is None and older.saved.checkpoints is None
-    return can_be_cut and common_prefix(saved.tokens, known) == len(known)
+    return can_be_cut and common_prefix(saved.tokens, known) == len(known) and n_exact <= saved.n_exact
 
 
 def written(path: Path, parts: list[NDArray[np.uint8]], pause: Callable[[], object]) -> int:

@@ -50,7 +50,7 @@ class RecurrentBackend(LlamaBackend):
         params.n_rs_seq = self.n_snapshots
         return params
 
-    def _n_kept(self, context: Tokens, exact: bool = True) -> int:
+    def _n_kept(self, context: Tokens, exact: bool) -> int:
         start = super()._n_kept(context, exact)
         if self._n_held - start <= self._n_droppable:
             return start

@@ -47,7 +47,7 @@ class SavedState:
         """Bytes of memory used."""
         return len(self.state) + sum(len(each.state) for each in self.checkpoints or ())
 
-    def n_shared(self, context: Tokens, exact: bool = True) -> int:
+    def n_shared(self, context: Tokens, exact: bool) -> int:
         """Return the number of leading tokens of `context[:-1]` that can be reused of this state."""
         shared = common_prefix(self.tokens, context[:-1])
         n = usable(shared, self.n_asked, self.n_exact, self.grain if exact else 1)
@@ -97,11 +97,11 @@ class SavedStates:
                 del self._states[: at + 1]
                 break
 
-    def n_shared(self, context: Tokens, exact: bool = True) -> int:
+    def n_shared(self, context: Tokens, exact: bool) -> int:
         """Return the largest number of leading tokens of `context[:-1]` that can be reused of a saved state."""
         return max((each.n_shared(context, exact) for each in (*self._states, *self.fetched)), default=0)
 
-    def pop(self, context: Tokens, more_than: int, exact: bool = True) -> SavedState | None:
+    def pop(self, context: Tokens, more_than: int, exact: bool) -> SavedState | None:
         """Remove and return the state that shares most with `context[:-1]`; None unless `more_than` is exceeded."""
         best = max((*self._states, *self.fetched), key=lambda each: each.n_shared(context, exact), default=None)
         if best is None or best.n_shared(context, exact) <= more_than:

@@ -37,7 +37,7 @@ class WindowedBackend(LlamaBackend):
         """Whether every token is still in the cell of its position."""
         return bool(self._n_held <= self.n_rewindable)
 
-    def _n_kept(self, context: Tokens, exact: bool = True) -> int:
+    def _n_kept(self, context: Tokens, exact: bool) -> int:
         start = super()._n_kept(context, exact)
         return start if self._is_ordered or start == self._n_held else 0
 

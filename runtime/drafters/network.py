@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,13 @@ class AttentionShape:
     ffn: int = 0
     rope_base: float = 10_000.0
     norm_eps: float = 1e-5
+
+    @classmethod
+    def of(cls, width: int, n_heads: int, n_kv: int, ffn: int, rope_base: float, norm_eps: float) -> Self | None:
+        """Return the dimensions of a layer of that width; None if they do not fit together."""
+        if not (width and n_heads and n_kv and ffn) or width % (2 * n_heads) or n_heads % n_kv:
+            return None
+        return cls(n_heads, n_kv, width // n_heads, ffn, rope_base, norm_eps)
 
 
 @dataclass(frozen=True, slots=True)

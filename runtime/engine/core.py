@@ -180,7 +180,7 @@ class EngineCore:
                 each.stats.prompt_seconds += time.perf_counter() - began
 
     def _pass(self, batch: Batch) -> list[Result]:
-        prompts = [PassInput(each.tokens[:end], exact=each.drafting.is_exact) for each, end in batch.reading]
+        prompts = [PassInput(each.tokens[:end], exact=each.needs_exact_widths) for each, end in batch.reading]
         n_sequences = len(self.scheduler.sequences)
         if not batch.decoding:
             self.decoder.read(prompts, n_sequences)

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from runtime.backends.llama import LlamaBackend
@@ -53,7 +53,7 @@ class Prefixes:
 
     def fetch(self, sequence: Sequence) -> None:
         """Load the stored state with the longest prefix of a new sequence's prompt, if that is faster than prefill."""
-        tokens, exact = sequence.tokens, sequence.drafting.is_exact
+        tokens, exact = sequence.tokens, sequence.needs_exact_widths
         is_pure = not self._is_exact and exact
         entry = self._store.find(tokens, is_pure)
         if entry is None or len(entry.saved.tokens) >= self._backend.n_ctx:
@@ -63,7 +63,7 @@ class Prefixes:
         if (state := self._store.read(entry)) is not None:
             del self._backend.saved.fetched[: 1 - FETCHED]
             self._backend.saved.fetched.append(state)
-            self._read.append(entry.saved.tokens[: entry.n_pure])
+            self._read.append(entry.saved.tokens[: entry.saved.n_exact])
 
     def _pays(self, entry: Entry, n_new: int) -> bool:
         cost = entry.n_bytes / self._store.bytes_per_second + entry.n_bytes / THRESHOLDS.copy_rate
@@ -111,14 +111,14 @@ class Prefixes:
         return n_new * seconds >= THRESHOLDS.seconds and n_new >= THRESHOLDS.new_share * n
 
     def _write(self, state: SavedState) -> None:
-        n_pure = self._n_pure(state.tokens) if self._is_exact else min(self._n_pure(state.tokens), state.n_exact)
-        facts = n_pure, self._token_seconds, self._pause
+        n_exact = len(state.tokens) if self._is_exact else min(self._point(state.tokens), state.n_exact)
+        facts = replace(state, n_exact=n_exact), self._token_seconds, self._pause
 
         def write() -> None:
             if sys.platform == "linux":  # other systems have no priority per thread here
                 with suppress(OSError):
                     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
-            self._store.write(state, *facts)
+            self._store.write(*facts)
 
         self._writer = threading.Thread(target=write, name="prompt writer", daemon=True)
         self._writer.start()

@@ -116,11 +116,11 @@ class Scheduler:
         """
         if not sequence.is_reading and (not self._decoder.target.is_exact_only or sequence.request.is_exact):
             return 0
-        return max(0, sequence.buffer.n - 1 - self._backend.n_cached(sequence.tokens, sequence.drafting.is_exact))
+        return max(0, sequence.buffer.n - 1 - self._backend.n_cached(sequence.tokens, sequence.needs_exact_widths))
 
     def n_cached(self, sequence: Sequence) -> int:
         """Return the number of cached prompt tokens."""
-        return min(self._backend.n_cached(sequence.tokens, sequence.drafting.is_exact), sequence.buffer.n_prompt - 1)
+        return min(self._backend.n_cached(sequence.tokens, sequence.needs_exact_widths), sequence.buffer.n_prompt - 1)
 
     def _single(self, sequence: Sequence) -> Batch:
         """Return a batch of one sequence: the next piece of its prompt, or its next tokens. The last piece is part of

@@ -113,6 +113,11 @@ class Sequence:
         return self.buffer.tokens
 
     @property
+    def needs_exact_widths(self) -> bool:
+        """Whether all its passes must round as plain decode does."""
+        return self.request.widths is Widths.EXACT
+
+    @property
     def is_reading(self) -> bool:
         """Whether tokens must be read before the next one can be decoded."""
         return self.n_read < self.buffer.n - 1

@@ -10,20 +10,19 @@ from dataclasses import replace
 from runtime.backends import library
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.mtp import MtpDrafter
-from runtime.drafters.registry import networks
+from runtime.drafters.registry import Needs, known_names, needing
 from runtime.loading.options import Options
 from runtime.memory.fit import DEFAULT_CONTEXT, FLOOR, LoadPlan, PairSpec, fit, headroom_of, spec_of
 from runtime.memory.footprint import ContextSpec
 from runtime.memory.offload import fit_devices, fit_workers
 from runtime.memory.pressure import Reading, is_sane
-from runtime.models.dspark import DSPARK
-from runtime.models.heads import DRAFTERS, begins_for, drafter_of
+from runtime.models.heads import ASSISTANT, DRAFTERS, begins_for, drafter_of
 from runtime.models.mtp import has_mtp
 from runtime.models.own_heads import UNKNOWN
 from runtime.models.registry import Pair
 
 MODEL, MTP = ModelDrafter.name, MtpDrafter.name  # drafters with weights, besides those of heads
-HEADS = frozenset((*DRAFTERS.values(), *networks(), DSPARK, UNKNOWN, MTP))
+HEADS = frozenset(needing(known_names(), Needs.HEAD)) | {DRAFTERS[ASSISTANT], UNKNOWN}
 MAX_CONTEXT = 2**31 - 1  # most tokens of a context
 TARGET_BATCH = 512  # rows of the target's prefill
 # Draft tokens of a recurrent target on a processor. Each snapshot that can be restored slows every pass down (3% for

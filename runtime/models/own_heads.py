@@ -69,13 +69,11 @@ def attention_shape(head: ModelFacts) -> AttentionShape | None:
     """Return the dimensions of its Llama layer; None if there is none, or they are not as they must be."""
     width, n_heads, usual = head.own("embedding_length"), head.own("attention.head_count"), AttentionShape()
     n_kv, ffn = head.own("attention.head_count_kv") or n_heads, head.own("feed_forward_length")
-    if not n_heads or not ffn or width % (2 * n_heads) or n_heads % n_kv:
-        return None
     keys = "rope.freq_base", "attention.layer_norm_rms_epsilon"
     base, eps = (head.header.metadata.get(f"{head.architecture}.{key}") for key in keys)
     base = base if isinstance(base, float) and base > 0 else usual.rope_base
     eps = eps if isinstance(eps, float) and eps > 0 else usual.norm_eps
-    return AttentionShape(n_heads, n_kv, width // n_heads, ffn, base, eps)
+    return AttentionShape.of(width, n_heads, n_kv, ffn, base, eps)
 
 
 def n_outputs(head: ModelFacts) -> int:

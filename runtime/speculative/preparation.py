@@ -90,7 +90,7 @@ class Preparation:
             return
         began, self.current = time.perf_counter(), state
         if n_together == 1:
-            self._target.backend.resume(context, state.is_exact)
+            self._target.backend.resume(context, state.widths is Widths.EXACT)
         self._lineup.resume(state, context)
         self.switch_seconds = time.perf_counter() - began
 

@@ -44,11 +44,6 @@ class DraftingState:
     n_idle: int = 0  # number of next steps that skip all drafters
     left_out: Reason | None = None  # why a drafter does not take part, if it costs too much or there is no room
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether all its passes must round as plain decode does."""
-        return self.widths is Widths.EXACT
-
 
 class StepInput(NamedTuple):
     """A sequence whose next tokens are decoded: one to `most` tokens after `context` [n].

@@ -128,7 +128,7 @@ def n_weights(facts: ModelFacts, kind: str) -> int:
     """Return the approximate number of weights that one draft token reads."""
     width, words = facts.own("embedding_length"), n_words(facts)
     if kind in OWN_KINDS:  # floats take four times as long to read as the quantized weights of the others
-        return 4 * (6 * width**2 + words * width)
+        return 4 * n_trained(facts, kind)
     if kind == HEAD:
         return 14 * width**2 + words * width
     narrow = draft_width(facts)
@@ -139,7 +139,7 @@ def n_trained(facts: ModelFacts, kind: str) -> int:
     """Return the approximate number of trained weights: no embedding of a head, some rows of a draft model's."""
     width, narrow = facts.own("embedding_length"), draft_width(facts)
     if kind in OWN_KINDS:
-        return n_weights(facts, kind) // 4
+        return 6 * width**2 + n_words(facts) * width
     return 14 * width**2 if kind == HEAD else N_LAYERS * 13 * narrow**2 + n_words(facts) * narrow
 
 

@@ -30,16 +30,22 @@ def eagle_names(weights: Mapping[str, Rows], name: str) -> dict[str, Rows]:
     return {"fc.bias": np.zeros(len(found[FIRST]), dtype=np.float32)} | found
 
 
-def eagle_shape(config: Mapping[str, Any], name: str) -> NetworkShape:
+def eagle_shape(_: Mapping[str, Rows], config: Mapping[str, Any], name: str) -> NetworkShape:
     """Return the dimensions that a configuration states. Raises ModelError."""
     if (n_layers := config.get("num_hidden_layers", 1)) != 1:
         raise ModelError(f"{name} has {n_layers} layers, and an EAGLE-1 head has one. Use another checkpoint.")
     width, n_heads = (whole(config, key) for key in ("hidden_size", "num_attention_heads"))
     n_kv, ffn = whole(config, "num_key_value_heads") or n_heads, whole(config, "intermediate_size")
-    if not (width and n_heads and ffn) or width % (2 * n_heads) or n_heads % n_kv:
+    base, eps = positive(config, "rope_theta", 1e4), positive(config, "rms_norm_eps", 1e-6)
+    if (attention := AttentionShape.of(width, n_heads, n_kv, ffn, base, eps)) is None:
         raise ModelError(f"{name} does not state the shape of its layer in config.json. Download it again.")
-    base, eps = (float(config.get(key, usual)) for key, usual in (("rope_theta", 1e4), ("rms_norm_eps", 1e-6)))
-    return NetworkShape(width, MAX_HEADS, 1, AttentionShape(n_heads, n_kv, width // n_heads, ffn, base, eps))
+    return NetworkShape(width, MAX_HEADS, 1, attention)
+
+
+def positive(config: Mapping[str, Any], key: str, usual: float) -> float:
+    """Return a positive number; the `usual` one if there is none."""
+    value = config.get(key)
+    return float(value) if isinstance(value, int | float) and value > 0 else usual
 
 
 def whole(config: Mapping[str, Any], key: str) -> int:

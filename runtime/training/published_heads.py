@@ -30,6 +30,8 @@ MEDUSA = re.compile(r"(?:medusa_heads?\.)?(\d+)\.(\d+)\.(linear\.)?(weight|bias)
 HYDRA = re.compile(
     r"(?:hydra_head\.)?hydra_(mlp|lm_head)\.(\d+)\.(?:(\d+)\.)?(linear\.|res_connection\.)?(weight|bias)"
 )
+ReadNames = Callable[[Mapping[str, Rows], str], dict[str, Rows]]
+ReadShape = Callable[[Mapping[str, Rows], Mapping[str, Any], str], NetworkShape]
 
 
 def converted(folder: Path) -> OwnHeadFile:
@@ -38,17 +40,15 @@ def converted(folder: Path) -> OwnHeadFile:
     kind = "hydra" if any(key.startswith("hydra") for key in config) else "eagle1" if FIRST in weights else "medusa"
     if kind == "hydra":
         refuse_variants(config, folder.name)
+    names_of, shape_of = READERS[kind]
     try:
-        if kind == "eagle1":
-            found = eagle_names(weights, folder.name)
-        else:
-            found = (hydra_names if kind == "hydra" else medusa_names)(weights)
+        found = names_of(weights, folder.name)
     except KeyError as error:
         raise ModelError(
             f"{folder.name} has the tensor {error.args[0][:60]!r}, which {kind.title()} heads do not have: convert a "
             "checkpoint of heads alone, without the model."
         ) from None
-    shape = eagle_shape(config, folder.name) if kind == "eagle1" else shape_of(found, folder.name)
+    shape = shape_of(found, config, folder.name)
     lacking = [name for name in networks()[kind].tensors(shape) if name not in found]
     outputs = [own_output(i) for i in range(shape.n_heads) if own_output(i) in found]
     if lacking:
@@ -69,7 +69,7 @@ def refuse_variants(config: Mapping[str, Any], name: str) -> None:
         raise ModelError(f"{name} has Hydra heads {what}, which Slipstream does not run. Use plain Hydra heads.")
 
 
-def medusa_names(weights: Mapping[str, Rows]) -> dict[str, Rows]:
+def medusa_names(weights: Mapping[str, Rows], _: str) -> dict[str, Rows]:
     """Return the tensors by our names. Raises KeyError for an unknown one."""
     found = {}
     for name, values in weights.items():
@@ -84,7 +84,7 @@ def medusa_names(weights: Mapping[str, Rows]) -> dict[str, Rows]:
     return found
 
 
-def hydra_names(weights: Mapping[str, Rows]) -> dict[str, Rows]:
+def hydra_names(weights: Mapping[str, Rows], _: str) -> dict[str, Rows]:
     """Return the tensors by our names; dropout layers between blocks leave gaps in their numbers. Raises KeyError for
     an unknown one.
     """
@@ -104,7 +104,7 @@ def hydra_names(weights: Mapping[str, Rows]) -> dict[str, Rows]:
     return found
 
 
-def shape_of(weights: Mapping[str, Rows], name: str) -> NetworkShape:
+def heads_shape(weights: Mapping[str, Rows], _: Mapping[str, Any], name: str) -> NetworkShape:
     """Return the number of heads and layers by the names of tensors. Raises ModelError."""
     blocks = [match for each in weights if (match := re.fullmatch(r"head\.(\d+)\.(\d+)\.weight", each))]
     width = next((len(weights[each]) for each in weights if each == block_names(0, 0)[0]), 0)
@@ -114,6 +114,14 @@ def shape_of(weights: Mapping[str, Rows], name: str) -> NetworkShape:
     if n_heads > MAX_HEADS:
         raise ModelError(f"{name} has {n_heads} heads, and a draft has at most {MAX_HEADS} tokens. Use one with fewer.")
     return NetworkShape(width, n_heads, 1 + max(int(match[2]) for match in blocks))
+
+
+# Of each kind: the tensors by our names, and the dimensions by these and config.json; both are given the folder's name
+READERS: dict[str, tuple[ReadNames, ReadShape]] = {
+    "medusa": (medusa_names, heads_shape),
+    "hydra": (hydra_names, heads_shape),
+    "eagle1": (eagle_names, eagle_shape),
+}
 
 
 def read_config(path: Path) -> dict[str, Any]:
