@@ -32,6 +32,7 @@ from runtime.training.further import train_further  # noqa: E402
 from runtime.training.measuring import measure  # noqa: E402
 from runtime.training.trainer import Schedule  # noqa: E402
 
+pytestmark = pytest.mark.slow
 DEMO = load_registry()["demo"]
 NAMES = "os.path.join", "textwrap.wrap"
 ASKED = [text.format(name) for text in QUESTIONS[:8] for name in NAMES]
@@ -41,7 +42,6 @@ SHORT = """
 import sys
 from runtime.training import adapting, further
 
-pytestmark = pytest.mark.slow
 adapting.give_way, further.STEPS = lambda: None, 4
 sys.exit(adapting.main(sys.argv[1:]))
 """
