@@ -160,7 +160,7 @@ def read_safetensors(path: Path) -> dict[str, Rows]:
     from safetensors import SafetensorError, deserialize
 
     try:
-        parts = deserialize(path.read_bytes())
+        parts = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
     except SafetensorError as error:
         raise ValueError(str(error)) from error
     return {name: floats(part["data"], part["dtype"]).reshape(part["shape"]) for name, part in parts}

@@ -51,7 +51,7 @@ def trainer_of(job: Job, work: Path) -> tuple[Trainer, Write]:
         sample = samples.read(number)
         counts += np.bincount(sample.tokens[sample.start :], minlength=facts.n_vocab)
     kept = choose(facts, counts, n_words(facts)).astype(np.int64)
-    begin = begin_head if job.kind == HEAD else begin_model if job.kind == MODEL else begin_own_heads
+    begin = {HEAD: begin_head, MODEL: begin_model}.get(job.kind, begin_own_heads)
     learner, write = begin(job, facts, TargetWords(job.target), kept)
     return Trainer(learner, samples, samples.numbers(), Schedule(job.epochs), job.seed), write
 
