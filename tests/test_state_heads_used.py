@@ -17,6 +17,8 @@ from bench.instruments.state_heads import random_weights, state_head_for, write_
 from runtime.drafters.registry import networks
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.memory.fit import FLOOR, Headroom, fit, spec_of
+from runtime.memory.footprint import ContextSpec
 from runtime.models import own_heads
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
@@ -157,3 +159,26 @@ def test_a_large_vocabulary_is_drafted_in_part_where_the_file_has_no_output(tmp_
     file = write_state_head(tmp_path / "head.gguf", state_head_for(tmp_path / "target.gguf"))
     assert own_heads.n_outputs(ModelFacts(read_model_header(file))) == 12_288
     assert unfit(ModelFacts(read_model_header(file)), target, file) == ""
+
+
+@KINDS
+def test_memory_for_the_target_alone_leaves_the_heads_out(kind: str, target_file: Path, tmp_path: Path) -> None:
+    file = write_state_head(tmp_path / "head.gguf", state_head_for(target_file, kind))
+    spec = spec_of(target_file, file, ContextSpec(512), FLOOR)
+    assert spec is not None
+    both, alone = spec.needs(512, True), spec.needs(512, False)
+    assert both > alone + file.stat().st_size
+    assert fit(spec, Headroom(both, 0, 0), "target.gguf").with_draft
+    plan = fit(spec, Headroom(both - 1, 0, 0), "target.gguf")
+    assert (plan.with_draft, plan.n_bytes) == (False, alone)
+    assert plan.text.startswith("left out the head: all of it needs ")
+
+
+@KINDS
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+def test_a_file_that_is_cut_short_is_a_sentence(kind: str, share: float, target_file: Path, tmp_path: Path) -> None:
+    file = write_state_head(tmp_path / "cut.gguf", state_head_for(target_file, kind))
+    file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
+    said = left_out(Pair("any", target_file, file), Options(512, threads=1))
+    assert said.startswith("the draft head was left out: cut.gguf is ")
+    assert "damaged" in said or "incomplete" in said
