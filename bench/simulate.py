@@ -114,7 +114,7 @@ def record(pair: Pair, prompts: Sequence[str], most: int = 100) -> Trace:
             agrees.append(pick.token == token)
     passes = controller.passes.costs.up_to(MAX_K + 1, 0)
     engine.close()
-    return Trace(pair.name, confidences, [], agrees, passes, known.first_seconds, known.rest_seconds)
+    return Trace(pair.name, confidences, [], agrees, passes, known.times.first, known.times.rest)
 
 
 def compare(worlds: Sequence[World]) -> dict[str, float]:

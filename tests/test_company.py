@@ -37,26 +37,24 @@ def costs(*seconds: float) -> PassCosts:
 
 def test_a_reply_pays_its_part_of_a_plain_pass_and_all_of_its_draft() -> None:
     controller = Controller(costs(1.0, 1.2, 1.4, 1.6, 1.8), {}, max_k=2)
-    controller.begin(0, n_together=2)
-    assert [controller.passes.shares[k] for k in range(3)] == pytest.approx([0.6, 0.8, 1.0])
-    assert controller.plain_rate == pytest.approx(1 / 0.6)
-    assert controller.plain_alone == pytest.approx(1.0)
-    controller.begin(0)
-    assert controller.passes.shares[0] == pytest.approx(1.0)
+    terms = controller.begin(0, n_together=2)
+    assert terms.shares == pytest.approx([0.6, 0.8, 1.0])
+    assert terms.plain_rate == pytest.approx(1 / 0.6)
+    assert controller.plain_alone(0) == pytest.approx(1.0)
+    assert controller.begin(0).shares[0] == pytest.approx(1.0)
 
 
 def test_what_drafts_add_to_shared_passes_is_learned_from_few_of_them() -> None:
     controller = Controller(costs(1.0, 1.2, 1.4, 1.6, 1.8), {}, max_k=2)
-    controller.begin(0, n_together=2)
     for _ in range(50):
-        controller.passes.learn((), 2, 0, 2.4)  # twice what was believed, and so all others
-    controller.begin(0, n_together=2)
-    assert controller.passes.shares[2] - controller.passes.shares[0] < 0.8
+        controller.passes.learn((), 2, 0, 2.4, n_together=2)  # twice what was believed, and so all others
+    shares = controller.begin(0, n_together=2).shares
+    assert shares[2] - shares[0] < 0.8
     for _ in range(4):
-        controller.passes.learn((), 4, 0, 6.0)
-    controller.begin(0, n_together=2)
-    assert controller.passes.shares[0] == pytest.approx(1.2, rel=0.02)
-    assert controller.passes.shares[2] - controller.passes.shares[0] > 2.4  # of 3.6
+        controller.passes.learn((), 4, 0, 6.0, n_together=2)
+    shares = controller.begin(0, n_together=2).shares
+    assert shares[0] == pytest.approx(1.2, rel=0.02)
+    assert shares[2] - shares[0] > 2.4  # of 3.6
 
 
 def test_drafters_are_valued_anew_where_clearly_more_or_fewer_share_a_pass() -> None:
@@ -73,25 +71,22 @@ def test_drafters_are_valued_anew_where_clearly_more_or_fewer_share_a_pass() -> 
 
 def test_replies_share_passes_unless_drafts_for_one_alone_bring_more() -> None:
     controller = Controller(costs(1.0, 1.5, 2.0, 2.5), {}, max_k=2)
-    controller.begin(0)
-    assert controller.n_worth(4) == 4
+    assert controller.n_worth(4, 0) == 4
     controller.passes.joint.gains[1] = 1.7  # four share a pass of 2.5: 1.6 times
-    chosen = [controller.n_worth(4) for _ in range(64)]
+    chosen = [controller.n_worth(4, 0) for _ in range(64)]
     assert set(chosen) == {1, 4}
     assert chosen.count(4) == 2  # a look now and then
     controller.passes.joint.gains[4] = 1.2
-    assert controller.n_worth(4) == 4
+    assert controller.n_worth(4, 0) == 4
 
 
 def test_rows_that_cost_like_passes_are_no_reason_to_take_turns() -> None:
     controller = Controller(costs(1.0, 2.5, 4.0, 5.5), {}, max_k=2)
-    controller.begin(0)
-    assert controller.n_worth(3) == 3
+    assert controller.n_worth(3, 0) == 3
 
 
 def test_prompts_are_read_in_pieces_that_others_can_wait_for() -> None:
     controller = Controller(costs(1.0, 1.5), {}, max_k=2)
-    controller.begin(0)
     controller.passes.joint.learn_read(10, 0.2)  # a row takes a fiftieth
     assert controller.passes.joint.n_readable(2, 0, 384) == int((TUNING.most_stall - 1) * 1.5 / 0.02)
     assert controller.passes.joint.n_readable(2, 0, 40) == 40
@@ -103,7 +98,6 @@ def test_prompts_are_read_in_pieces_that_others_can_wait_for() -> None:
 
 def test_how_much_is_read_beside_replies_follows_what_their_passes_take() -> None:
     controller = Controller(costs(1.0, 1.5), {}, max_k=2)
-    controller.begin(0)
     joint = controller.passes.joint
     joint.learn_read(10, 0.2)
     for _ in range(9):
@@ -182,7 +176,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, backend: SharedBackend) -> list[int
 
 
 def test_replies_that_wait_have_rows_of_one_pass(engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine.decoder.controller, "n_worth", lambda n: n)  # whatever one alone would bring
+    monkeypatch.setattr(engine.decoder.controller, "n_worth", lambda n, n_context: n)  # whatever one alone would bring
     together, told = begun(engine, [(question, GREEDY, None) for question in QUESTIONS], 30)
     assert isinstance(engine._loaded.backend, SharedBackend)
     rows, before = counted(monkeypatch, engine._loaded.backend), [len(each.tokens) for each in told]
@@ -209,7 +203,7 @@ def test_cores_are_watched_until_the_last_reply_has_ended(
 
 def test_a_draft_model_drafts_for_all_in_its_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=4, drafters=("model",), fixed_k=3))
-    monkeypatch.setattr(opened.decoder.controller, "n_worth", lambda n: n)  # whatever one alone would bring
+    monkeypatch.setattr(opened.decoder.controller, "n_worth", lambda n, n_context: n)  # whatever one alone would bring
     together, _ = begun(opened, [(question, GREEDY, None) for question in QUESTIONS], 60)
     assert opened._loaded.draft is not None
     drafting = opened._loaded.draft.backend
@@ -256,7 +250,9 @@ def test_where_rows_disturb_each_other_only_those_share_passes_that_may(
     """Those whose text can be predicted have passes of their own."""
     assert engine.decoder.target.shared is not None
     monkeypatch.setattr(engine.decoder.target, "shared", engine.decoder.target.shared._replace(exact_rows=1))
-    monkeypatch.setattr(engine.decoder.controller, "n_worth", lambda n: n)  # whatever passes cost here and now
+    monkeypatch.setattr(
+        engine.decoder.controller, "n_worth", lambda n, n_context: n
+    )  # whatever passes cost here and now
     free = Sampling(temperature=0.8)
     together, told = begun(engine, [(QUESTIONS[0], sampling, None) for sampling in (GREEDY, SEEDED, free, free)], 200)
     before = [len(each.tokens) for each in told]
@@ -285,7 +281,7 @@ def test_in_company_too_steps_are_made_without_asking_anybody(
     cases = [(question, sampling, None) for question in QUESTIONS for sampling in (GREEDY, SEEDED)]
     whole, asked = alone(engine, cases, 40), list[str]()
     controller = engine.decoder.controller
-    monkeypatch.setattr(controller, "n_worth", lambda n: n)  # whatever passes cost here and now
+    monkeypatch.setattr(controller, "n_worth", lambda n, n_context: n)  # whatever passes cost here and now
     monkeypatch.setattr(controller, "is_usual", lambda seconds: True)
     monkeypatch.setattr(controller, "choose", lambda name, can_score: asked.append(name) or Choice(Decision.SKIP))  # type: ignore[func-returns-value]
 

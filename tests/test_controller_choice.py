@@ -10,7 +10,7 @@ from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
-from tests.support.control import PASSES, SLOW, STEEP, asks, costs_of, n_taken, trace
+from tests.support.control import PASSES, SLOW, STEEP, asks, begin, costs_of, learn, length, n_taken, n_unasked, trace
 
 LOOKUP = Traits(0.01, is_model_free=True)
 
@@ -18,7 +18,7 @@ LOOKUP = Traits(0.01, is_model_free=True)
 def test_a_free_drafter_must_beat_the_one_that_is_asked_after_it() -> None:
     def used(seconds: float) -> int:
         costs = costs_of(*PASSES)
-        return Controller(costs, {"ngram": LOOKUP, "model": Traits(seconds)}, max_k=8).length("ngram", [0.7] * 3)[0]
+        return length(Controller(costs, {"ngram": LOOKUP, "model": Traits(seconds)}, max_k=8), "ngram", [0.7] * 3)[0]
 
     assert used(seconds=40.0)
     assert not used(seconds=0.5)
@@ -30,9 +30,9 @@ def test_what_drafters_bring_to_other_replies_is_no_price_for_this_one() -> None
     controller = Controller(costs_of(*PASSES), known, max_k=8)
     controller.states["prediction"].expected_gain = 30.0
     for drafters, is_used in ((None, False), (frozenset({"ngram", "prediction"}), True)):
-        controller.reset()
-        controller.begin(0, drafters=drafters)
-        assert bool(controller.length("ngram", [0.7] * 3)[0]) == is_used
+        controller.valuation.reset()
+        begin(controller, 0, drafters=drafters)
+        assert bool(length(controller, "ngram", [0.7] * 3)[0]) == is_used
 
 
 def test_what_expects_repetition_must_promise_more_than_its_cost() -> None:
@@ -44,7 +44,7 @@ def test_what_expects_repetition_must_promise_more_than_its_cost() -> None:
         )
         for i in range(200):
             controller.states["ngram"].acceptance.observe([0.7], int(i % 10 < 7), 1)
-        return controller.length("ngram", [0.7])[0]
+        return length(controller, "ngram", [0.7])[0]
 
     assert used(must_earn=False)
     assert not used(must_earn=True)
@@ -95,10 +95,10 @@ def test_a_drafter_that_is_better_than_one_expects_is_found_out_in_the_first_rep
 def test_a_free_drafter_is_asked_on_every_step_even_while_it_does_not_pay() -> None:
     controller = Controller(costs_of(*PASSES), {"ngram": LOOKUP}, max_k=8)
     for _ in range(100):
-        controller.begin(0)
+        begin(controller, 0)
         assert asks(controller, "ngram")
-        k, _ = controller.length("ngram", [0.9] * 4)
-        controller.learn([DraftOutcome("ngram", [0.9] * 4, 1, 0, 0.01, 0.0, 0, k > 0)], 1, 0.01, 46.0, 46.0)
+        k, _ = length(controller, "ngram", [0.9] * 4)
+        learn(controller, [DraftOutcome("ngram", [0.9] * 4, 1, 0, 0.01, 0.0, 0, k > 0)], 1, 0.01, 46.0, 46.0)
     assert k == 0
 
 
@@ -122,35 +122,20 @@ def test_who_is_parked_rests_until_the_next_probe_or_until_one_can_be_paid() -> 
     controller = controller_for(hopeless)
     adaptive(hopeless, controller)
     state = controller.states[NAME]
-    controller.exploration.seconds, state.since_probe = 0.0, 3
-    assert controller.n_unasked(NAME) == state.probe_interval - 3 > 0
+    controller.exploration.seconds, state.probes.since = 0.0, 3
+    assert n_unasked(controller, NAME) == state.probes.interval - 3 > 0
     controller.exploration.seconds += controller.exploration.credit + 100 * PASSES[0] / 1e3
-    assert controller.n_unasked(NAME) > 100 / TUNING.probe_share - 1  # plain passes
+    assert n_unasked(controller, NAME) > 100 / TUNING.probe_share - 1  # plain passes
     controller.fixed_k = 2
-    assert controller.n_unasked(NAME) == 0
-
-
-def test_a_lookup_that_was_disabled_is_used_again() -> None:
-    controller = Controller(costs_of(*PASSES), {"ngram": LOOKUP}, max_k=8)
-    state = controller.states["ngram"]
-    while not state.is_disabled:
-        state.learn_loss(100.0, PASSES[0])
-    steps = []
-    for _ in range(70):
-        controller.begin(0)
-        steps.append((asks(controller, "ngram"), controller.length("ngram", [0.99] * 4)[0]))
-    assert steps[0] == (False, 0)
-    assert steps[-1][0]
-    assert steps[-1][1] > 0
-    assert sum(is_asked for is_asked, _ in steps) == 70 - 64
+    assert n_unasked(controller, NAME) == 0
 
 
 def test_a_lookup_whose_first_answers_took_long_is_asked_on() -> None:
     """As in the first steps of a process; what is of use is asked in every step, whatever that costs."""
     controller = Controller(costs_of(*[1.0] * 9), {"ngram": Traits(1e-5, is_model_free=True)}, max_k=8)
     for n in range(40):
-        controller.begin(0)
+        begin(controller, 0)
         assert asks(controller, "ngram") or n > 8
         seconds = 0.05 if n < 3 else 1e-5
-        controller.learn([DraftOutcome("ngram", [0.99] * 8, 8, 8, seconds, 0.0, 0, True, 7.0)], 9, 0.0, 1.0, 1.0)
-    assert controller.states["ngram"].first_seconds < 0.01
+        learn(controller, [DraftOutcome("ngram", [0.99] * 8, 8, 8, seconds, 0.0, 0, True, 7.0)], 9, 0.0, 1.0, 1.0)
+    assert controller.states["ngram"].times.first < 0.01

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from bench.instruments.clock import Clock
-from bench.instruments.traces import NAME, adaptive, controller_for, step
+from bench.instruments.traces import NAME, adaptive, controller_for, propose, step
+from bench.instruments.traces import learn as learn_outcome
 from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
-from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome
+from runtime.speculative.control.drafter_state import DraftOutcome, DraftTimes
 from runtime.speculative.control.kept import kept, restore
 from runtime.speculative.control.policy import Policy, Price
 from runtime.speculative.control.traits import Traits
-from runtime.speculative.control.tuning import TUNING
-from tests.support.control import PASSES, asks, costs_of, n_taken, said, trace
+from tests.support.control import PASSES, asks, begin, costs_of, learn, length, n_taken, said, terms_of, trace
 
 
 @pytest.mark.parametrize("has_own", [False, True])
@@ -29,35 +29,37 @@ def test_probes_that_are_right_are_followed_by_longer_ones_at_once(has_own: bool
         for width, seconds in enumerate(passes, start=1):
             own.set(width, seconds)
     for _ in range(40):
-        controller.begin(0)
+        begin(controller, 0)
         if asks(controller, NAME):
             verified.append(n_taken(controller, NAME, 0.99))
             n = max(1, verified[-1])
-            controller.learn(
-                [said(controller, 0.99, n, n, is_used=verified[-1] > 0, seconds=4.0)], 1 + verified[-1], 4.0, 10.0, 14.0
+            learn(
+                controller,
+                [said(controller, 0.99, n, n, is_used=verified[-1] > 0, seconds=4.0)],
+                1 + verified[-1],
+                4.0,
+                10.0,
+                14.0,
             )
         else:
-            controller.learn([], 1, 0.0, 10.0, 10.0)
-    assert verified[:6] == [0, 0, 0, 2, 4, 8]
+            learn(controller, [], 1, 0.0, 10.0, 10.0)
+    assert verified[:6] == [0, 0, 2, 4, 8, 8]
 
 
-def test_a_new_drafter_is_probed_before_decoding_has_paid_for_it() -> None:
-    def is_probed(seconds: float, is_new: bool) -> bool:
+def test_a_drafter_that_does_not_pay_as_far_as_is_known_is_probed_once_before_decoding_has_paid_for_it() -> None:
+    def n_probes(seconds: float) -> int:
         controller = Controller(costs_of(10.0, 12.0, 14.0, 16.0), {NAME: Traits(seconds)}, max_k=3)
-        controller.exploration.seconds = 10.0
-        state = controller.states[NAME]
-        state.is_new = is_new
-        for _ in range(50):  # it does not pay as far as is known
-            state.acceptance.observe([0.5], 0, 1)
-        decisions = []
+        for _ in range(50):
+            controller.states[NAME].acceptance.observe([0.5], 0, 1)
+        n = 0
         for _ in range(20):
-            controller.begin(0)
-            decisions.append(controller.choose(NAME).decision)
-        return Decision.PROBE in decisions
+            begin(controller, 0)
+            n += asks(controller, NAME)
+            learn(controller, [], 1, 0.0, 10.0, 10.0 + seconds * n)
+        return n
 
-    assert is_probed(1.0, is_new=True)
-    assert not is_probed(1.0, is_new=False)
-    assert not is_probed(50.0, is_new=True)  # not even all of it being right would pay
+    assert n_probes(9.0) == 1
+    assert n_probes(50.0) == 0  # it takes longer than a pass
 
 
 def test_a_drafter_is_valued_anew_when_what_it_meets_has_changed() -> None:
@@ -86,30 +88,28 @@ def test_a_parked_drafter_is_looked_at_now_and_then_and_comes_back() -> None:
     assert (4000 - parked) * told.passes[0] / seconds > 1.3
 
 
-def test_a_drafter_that_is_slower_than_its_numbers_say_is_disabled() -> None:
-    """Every token is accepted, but the steps take twice what their parts should: something that nobody measured."""
-    controller, plain = Controller(costs_of(*PASSES), {NAME: Traits(4.0)}, max_k=8), 46.0
-    wasted = 0.0
-    for _ in range(400):
-        controller.begin(0)
-        if asks(controller, NAME):
-            controller.learn([said(controller, 0.9, 3, 3)], 4, 12.0, 82.0, 4 * plain * 1.5)
-            wasted += 2 * plain
-        else:
-            controller.learn([], 1, 0.0, plain, plain)
-    assert wasted < 80 * plain
-    assert controller.reason().code == "cost"
+@pytest.mark.parametrize("factor", [1.5, 2.0, 3.0])
+def test_a_drafter_that_is_slower_than_its_parts_is_parked(factor: float) -> None:
+    """Every token is accepted, but steps with drafts take longer than drafting and the pass: nobody knows why."""
+    told = trace(0.9, n=1500)
+    controller, place, seconds = controller_for(told), 0, 0.0
+    while place < len(told.agrees):
+        proposed = propose(controller, controller.begin(0), told, place)
+        draft, verify = told.draft_seconds(len(proposed.confidences)), told.passes[proposed.k]
+        took = (draft + verify) * (factor if proposed.k else 1.0)
+        place += learn_outcome(controller, told, place, proposed, draft, verify, took)
+        seconds += took
+    assert told.plain_seconds / seconds > 0.92
 
 
-def test_two_long_drafts_that_fail_do_not_bar_a_drafter_that_gains() -> None:
-    """Drafts of twelve: one that fails loses five plain passes, one that is right gains as many."""
-    state = DrafterState(Traits(1.0))
-    for lost in [-5.0] * 10 + [5.0] * 2 + [-5.0] + [100.0]:
-        state.learn_loss(lost, 1.0)
-        assert not state.is_disabled
-    for _ in range(20):
-        state.learn_loss(5.0, 1.0)
-    assert state.is_disabled
+def test_one_long_step_is_no_evidence_against_a_drafter() -> None:
+    state = DraftTimes(1.0)
+    for seconds in (0.0, 100.0, 0.0, 100.0, 0.0):
+        state.learn_unexplained(seconds)
+    assert state.unexplained == 0.0
+    for _ in range(4):
+        state.learn_unexplained(10.0)
+    assert state.unexplained == pytest.approx(6.57, rel=0.01)
 
 
 def test_a_drafter_is_let_go_when_it_was_the_machine_that_became_slower() -> None:
@@ -119,16 +119,16 @@ def test_a_drafter_is_let_go_when_it_was_the_machine_that_became_slower() -> Non
     controller, asked = Controller(costs_of(*PASSES), {NAME: Traits(4.0)}, max_k=8), list[bool]()
     for i in range(400):
         slow = 3 if i > 50 else 1
-        controller.begin(0)
+        begin(controller, 0)
         asked.append(asks(controller, NAME))
         if asked[-1]:
             controller.passes.costs.observe(4, 0, 82.0 * slow)
-            controller.learn(
-                [said(controller, 0.9, 3, 3, seconds=4.0 * slow)], 4, 12.0 * slow, 82.0 * slow, 94.0 * slow
+            learn(
+                controller, [said(controller, 0.9, 3, 3, seconds=4.0 * slow)], 4, 12.0 * slow, 82.0 * slow, 94.0 * slow
             )
         else:
             controller.passes.costs.observe(1, 0, 46.0 * slow)
-            controller.learn([], 1, 0.0, 46.0 * slow, 46.0 * slow)
+            learn(controller, [], 1, 0.0, 46.0 * slow, 46.0 * slow)
     assert sum(asked[60:]) > 0.85 * len(asked[60:])
 
 
@@ -151,13 +151,14 @@ def test_a_draft_after_which_plain_passes_follow_must_pay_for_the_first_of_them(
     controller = Controller(costs, {NAME: Traits(1e-6, is_model_free=True)}, max_k=1)
     for _ in range(40):
         for is_used in (True, False) if leaves else (True,):
-            controller.begin(0)
+            begin(controller, 0)
             outcome = DraftOutcome(NAME, [0.5], 1, 1, 1e-6, 0.0, 0, is_used)
-            controller.learn([outcome], 1, 0.0, 10.0, 10.0)
-    controller.begin(0)
-    controller.plain_passes.is_forced = False
-    controller.rate = (1 + controller.states[NAME].acceptance.chance(0.5)) / 15  # a pass takes 14, or 16 with that
-    assert (controller.length(NAME, [0.5])[0] == 1) is is_worth_it
+            learn(controller, [outcome], 1, 0.0, 10.0, 10.0)
+    begin(controller, 0)
+    chance = controller.states[NAME].acceptance.chance(0.5)
+    controller.valuation.rate = (1 + chance) / 15  # a pass takes 14, or 16 with that
+    terms = terms_of(controller)._replace(is_plain=False)
+    assert (controller.length(terms, NAME, [0.5])[0] == 1) is is_worth_it
 
 
 @pytest.mark.parametrize(
@@ -171,51 +172,32 @@ def test_a_damaged_memory_is_no_memory(state: dict[str, object]) -> None:
 
 
 def test_a_time_far_off_is_believed_when_the_next_agrees() -> None:
-    state = DrafterState(Traits(0.01))
+    times = DraftTimes(0.01)
     for seconds, believed in ((0.2, 0.011), (0.3, 0.2), (0.02, 0.182), (0.01, 0.02)):
-        state.learn_times(DraftOutcome(NAME, [0.9], 1, 1, seconds, 0.0, 0, is_used=True))
-        assert state.first_seconds == pytest.approx(believed)
+        times.learn(seconds, 0.0, 0)
+        assert times.first == pytest.approx(believed)
 
 
 def test_a_drafter_that_was_held_up_drafts_as_far_as_before_once_it_is_as_quick() -> None:
-    state = DrafterState(Traits(0.01))
+    times = DraftTimes(0.01)
     for first, rest, n_rest in ((0.2, 0.2, 1), (0.2, 0.2, 1), (0.01, 0.0, 0), (0.01, 0.0, 0)):
-        state.learn_times(DraftOutcome(NAME, [0.9], 1, 1, first, rest, n_rest, is_used=True))
-    assert state.rest_seconds == pytest.approx(0.01, rel=0.2)
+        times.learn(first, rest, n_rest)
+    assert times.rest == pytest.approx(0.01, rel=0.2)
 
 
 def test_a_sudden_change_of_its_seconds_is_heeded_in_the_next_step() -> None:
     controller = Controller(costs_of(*PASSES), {NAME: Traits(4.0)}, max_k=8)
     for seconds, pays in ((4.0, True), (4.0, True), (800.0, True), (800.0, False)):
-        controller.begin(0)
+        begin(controller, 0)
         assert asks(controller, NAME)
-        controller.learn([said(controller, 0.9, 3, 3, seconds=seconds)], 4, 3 * seconds, 82.0, 82.0 + 3 * seconds)
-        controller.begin(0)
-        assert (controller.decide(NAME) is Decision.USE) == pays
-
-
-def test_what_drafts_have_gained_pays_for_a_look_at_one_that_was_held_up() -> None:
-    controller = Controller(costs_of(*PASSES), {NAME: Traits(4.0)}, max_k=8)
-    for _ in range(20):
-        controller.begin(0)
-        asks(controller, NAME)
-        controller.learn([said(controller, 0.9, 3, 3, seconds=4.0)], 4, 12.0, 82.0, 94.0)
-    assert controller.exploration.credit > 3 * 0.005 * controller.exploration.decode_seconds
-    assert 0 < controller.exploration.earned <= TUNING.most_earned * PASSES[0]
-
-
-def test_hours_of_decoding_do_not_excuse_a_drafter_that_loses() -> None:
-    controller = Controller(costs_of(*PASSES), {NAME: Traits(4.0)}, max_k=8)
-    controller.exploration.decode_seconds = 1e9
-    for _ in range(40):
-        controller.begin(0)
-        controller.learn([said(controller, 0.9, 3, 3, seconds=4.0)], 1, 12.0, 82.0, 94.0)
-    assert controller.states[NAME].is_disabled
+        learn(controller, [said(controller, 0.9, 3, 3, seconds=seconds)], 4, 3 * seconds, 82.0, 82.0 + 3 * seconds)
+        begin(controller, 0)
+        assert (controller.choose(terms_of(controller), NAME).decision is Decision.USE) == pays
 
 
 def test_a_draft_that_takes_far_longer_than_believed_is_cut_short() -> None:
     controller, clock = Controller(costs_of(*PASSES), {NAME: Traits(1.0)}, max_k=8), Clock()
-    controller.begin(0)
+    begin(controller, 0)
     controller.passes.clock = clock
     criterion, answers = controller.criterion(NAME, Choice(Decision.USE)), []
     for seconds in (1.0, 1.0, 1.0, 20.0):
@@ -230,7 +212,7 @@ def test_what_repeats_itself_must_be_seen_to_before_it_is_believed() -> None:
         controller = Controller(costs_of(*PASSES), {"ngram": lookup}, max_k=8)
         for _ in range(n_right):
             controller.states["ngram"].acceptance.observe([0.7], 1, 1)
-        return controller.length("ngram", [0.7])[0]
+        return length(controller, "ngram", [0.7])[0]
 
     assert (used(0, must_earn=True), used(8, must_earn=True), used(0, must_earn=False)) == (0, 1, 1)
 
@@ -241,11 +223,11 @@ def n_lookups(seconds: float, n_steps: int = 80, must_earn: bool = True) -> int:
     controller = Controller(costs_of(1.0, 1.2), {"ngram": lookup}, max_k=1)
     n = 0
     for _ in range(n_steps):
-        controller.begin(0)
+        begin(controller, 0)
         if is_asked := asks(controller, "ngram"):
             n += 1
         found = [DraftOutcome("ngram", [], 0, 0, seconds, 0.0, 0, is_used=False)] * is_asked
-        controller.learn(found, 1, 0.0, 1.0, 1.0)
+        learn(controller, found, 1, 0.0, 1.0, 1.0)
     return n
 
 
@@ -258,11 +240,12 @@ def test_a_lookup_that_is_of_no_use_is_asked_more_seldom_where_asking_is_not_fre
 
 def test_seconds_left_for_probes_are_kept_for_the_next_start() -> None:
     before = Controller(costs_of(10.0, 12.0), {NAME: Traits(1.0)}, max_k=1)
-    before.learn([], 1, 0.0, 100.0, 100.0)
+    learn(before, [], 1, 0.0, 100.0, 100.0)
+    before.exploration.seconds = 10.0
     after = Controller(costs_of(10.0, 12.0), {NAME: Traits(1.0)}, max_k=1)
     restore(after, kept(before))
-    assert kept(after)["seconds for probes"] == pytest.approx(0.5)
-    before.exploration.seconds = 0.75
+    assert kept(after)["seconds for probes"] == pytest.approx(0.75)
+    before.exploration.seconds = 11.0
     restore(after, kept(before))
     assert kept(after)["seconds for probes"] == pytest.approx(-0.25)
     for broken in ("many", float("nan"), None):

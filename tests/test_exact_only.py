@@ -89,9 +89,9 @@ def test_where_all_replies_are_to_be_exact_a_greedy_one_needs_no_seed() -> None:
 def test_a_wider_pass_must_be_faster_by_a_twentieth_for_a_greedy_reply_without_a_seed() -> None:
     controller = Controller(costs_of(1.0, 1.5, 2.0, 3.0), {}, max_k=3)
     for exact_rows, seconds in ((2, [1.0, 1.5, 2.1, 3.15]), (1, [1.0, 1.575, 2.1, 3.15]), (None, [1.0, 1.5, 2.0, 3.0])):
-        controller.begin(0, exact_rows=exact_rows)
-        assert controller.passes.seconds == pytest.approx(seconds)
-        assert controller.passes.shares == [1.0, 1.5, 2.0, 3.0]  # what is paid is what they take
+        terms = controller.begin(0, exact_rows=exact_rows)
+        assert terms.seconds == pytest.approx(seconds)
+        assert terms.shares == [1.0, 1.5, 2.0, 3.0]  # what is paid is what they take
 
 
 def test_who_wants_speed_may_give_the_promise_up() -> None:

@@ -90,7 +90,7 @@ def test_every_choice_was_measured() -> None:
     loaded = LoadedPair(load_registry()["demo"], Options())
     costs = loaded.decoder.controller.passes.costs.widths(0)
     assert costs[1] > 0
-    assert loaded.decoder.controller.states["model"].rest_seconds > 0
+    assert loaded.decoder.controller.states["model"].times.rest > 0
     loaded.close()
     loaded.close()
 

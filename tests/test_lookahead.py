@@ -20,12 +20,11 @@ from runtime.models.registry import load_registry
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.decision import Decision
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.traits import Traits
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
-from tests.support.control import asks, chosen
+from tests.support.control import asks, begin, learn
 from tests.test_demo_pair import PROMPTS, ask
 from tests.test_drafters import budget
 
@@ -160,10 +159,13 @@ def controller(passes: Sequence[float] = (1.0,) * 9, fixed_k: int | None = None,
 
 def test_the_rows_of_the_window_are_part_of_its_price() -> None:
     dear, cheap = controller([1.0, 1.2, 1.4, 1.6, 1.8], window_rows=4), controller([1.0, 1.2, 1.4, 1.6, 1.8])
-    assert cheap.decide("lookahead").asks
+    dear.begin(0)
+    assert cheap.choose(cheap.begin(0), "lookahead").decision.asks
     assert cheap.states["lookahead"].expected_gain > dear.states["lookahead"].expected_gain
-    # Rows that cost nothing
-    assert controller(window_rows=4).states["lookahead"].expected_gain == controller().states["lookahead"].expected_gain
+    free, none = controller(window_rows=4), controller()  # rows that cost nothing
+    for each in (free, none):
+        each.begin(0)
+    assert free.states["lookahead"].expected_gain == none.states["lookahead"].expected_gain
 
 
 def test_where_it_brings_nothing_it_costs_next_to_nothing() -> None:
@@ -172,12 +174,11 @@ def test_where_it_brings_nothing_it_costs_next_to_nothing() -> None:
     """
     control, lost = controller([1.0, 1.5, 2.0, 2.5, 3.0], window_rows=4), 0.0
     for _ in range(20_000):
-        control.begin(0)
+        begin(control, 0)
         asked = asks(control, "lookahead")
         lost += 2.0 * asked
-        is_probe = chosen(control).decision is Decision.PROBE
-        scored = [DraftOutcome("lookahead", [0.5], 1, 0, 1e-6, 0.0, 0, True, 0.0, is_probe)] if asked else []
-        control.learn(scored, 1, 0.0, 1.0 + 2.0 * asked, 1.0 + 2.0 * asked)
+        scored = [DraftOutcome("lookahead", [0.5], 1, 0, 1e-6, 0.0, 0, True)] if asked else []
+        learn(control, scored, 1, 0.0, 1.0 + 2.0 * asked, 1.0 + 2.0 * asked)
     assert lost < 0.01 * control.exploration.decode_seconds
 
 

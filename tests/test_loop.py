@@ -20,6 +20,7 @@ from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.kept import kept
 from runtime.speculative.control.traits import Traits
+from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState
 from runtime.speculative.target import TargetPasses
@@ -167,7 +168,7 @@ def test_steps_in_which_nobody_need_be_asked_are_made_without_until_a_pass_takes
 
     assert make(8) == (8, 8)
     assert make(60) == (20, 20)  # every third is asked: three thousandths of the time is what that may take
-    assert kept(controller)["seconds for probes"] == pytest.approx(0.005 * clock.now)
+    assert kept(controller)["seconds for probes"] == pytest.approx(1e-3 + TUNING.probe_share * clock.now)
     while make(1) != (1, 1):
         pass
     target.seconds = 3e-3
@@ -206,7 +207,8 @@ def test_what_a_plain_pass_takes_longer_after_a_draft_is_learned_as_the_drafts_c
         one_step(loop, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
     assert costs.after == pytest.approx(0.3, rel=0.1)
     assert costs.seconds(1, 2) == pytest.approx(1.0, rel=0.01)
-    assert controller.passes.seconds[1] == pytest.approx(controller.passes.shares[1] + 0.3, rel=0.1)
+    terms = controller.begin(2)
+    assert terms.seconds[1] == pytest.approx(terms.shares[1] + 0.3, rel=0.1)
 
 
 def counted(function: Callable[..., object], name: str, called: Counter[str]) -> Callable[..., object]:

@@ -9,25 +9,25 @@ import pytest
 from bench.instruments.traces import NAME
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.traits import Traits
-from tests.support.control import PASSES, asks, costs_of, n_taken, said
+from tests.support.control import PASSES, asks, begin, costs_of, learn, n_taken, said, terms_of
 
 
 def test_what_sampling_costs_is_charged_by_the_token() -> None:
     """Five tokens at once take five times the sampling of one: that is no advantage of plain decode, nor against it."""
     controller = Controller(costs_of(*PASSES), {NAME: Traits(4.0)}, max_k=8)
     for _ in range(200):
-        controller.begin(0)
-        controller.learn([said(controller, 0.9, 3, 3)], 4, 12.0, 82.0, 94.0 + 4 * 20.0)
-    controller.begin(0)
-    assert controller.plain_rate == pytest.approx(1 / (46.0 + 20.0), rel=0.01)
+        begin(controller, 0)
+        learn(controller, [said(controller, 0.9, 3, 3)], 4, 12.0, 82.0, 94.0 + 4 * 20.0)
+    begin(controller, 0)
+    assert terms_of(controller).plain_rate == pytest.approx(1 / (46.0 + 20.0), rel=0.01)
 
 
 def test_plain_passes_are_made_in_a_row_now_and_then_so_that_their_cost_is_known() -> None:
     controller, asked, steady = Controller(costs_of(*PASSES), {NAME: Traits(1.0)}, max_k=8), [], []
     for _ in range(600):
-        controller.begin(0)
+        begin(controller, 0)
         asked.append(asks(controller, NAME))
-        controller.learn([said(controller, 0.9, 3, 3)] if asked[-1] else [], 4 if asked[-1] else 1, 3.0, 82.0, 85.0)
+        learn(controller, [said(controller, 0.9, 3, 3)] if asked[-1] else [], 4 if asked[-1] else 1, 3.0, 82.0, 85.0)
         steady.append(controller.plain_passes.is_steady)
     first = asked.index(False)
     assert asked[first : first + 5] == [False] * 4 + [True]
@@ -46,10 +46,15 @@ def test_what_plain_decode_cost_in_a_busy_moment_at_load_is_soon_found_wrong() -
     costs.doubt()
     controller = Controller(costs, {NAME: Traits(4.0)}, max_k=8)
     for _ in range(60):
-        controller.begin(0)
+        begin(controller, 0)
         k = 3 if asks(controller, NAME) else 0
-        controller.learn(
-            [said(controller, 0.6, 1, 3)] if k else [], 2 if k else 1, 4.0 * k, PASSES[k], PASSES[k] + 4.0 * k
+        learn(
+            controller,
+            [said(controller, 0.6, 1, 3)] if k else [],
+            2 if k else 1,
+            4.0 * k,
+            PASSES[k],
+            PASSES[k] + 4.0 * k,
         )
         if k or controller.plain_passes.is_steady:
             controller.passes.learn((NAME,) if k else (), 1 + k, 0, PASSES[k])
@@ -60,10 +65,10 @@ def test_the_less_drafts_gain_the_more_often_plain_passes_are_made() -> None:
     def plain_passes(draft: float) -> int:
         controller, asked = Controller(costs_of(*PASSES), {NAME: Traits(draft)}, max_k=3), list[bool]()
         for _ in range(600):
-            controller.begin(0)
+            begin(controller, 0)
             asked.append(asks(controller, NAME))
             drafted = [said(controller, 0.9, 3, 3, seconds=draft)] if asked[-1] else []
-            controller.learn(drafted, 4 if drafted else 1, draft, 82.0, 82.0 + draft)
+            learn(controller, drafted, 4 if drafted else 1, draft, 82.0, 82.0 + draft)
         return asked[100:].count(False)
 
     assert plain_passes(3.0) <= 8
@@ -81,10 +86,11 @@ def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:
         0.0,
     )
     for n in range(3000):
-        controller.begin(0)
+        begin(controller, 0)
         asked = asks(controller, NAME)
         k = n_taken(controller, NAME, 0.99, most=1) if asked else 0
-        controller.learn(
+        learn(
+            controller,
             [said(controller, 0.99, 1, 1, is_used=k > 0, seconds=1.0)] if asked else [],
             1 + k,
             float(asked),
@@ -113,5 +119,5 @@ def test_a_machine_that_becomes_faster_does_so_for_plain_passes_too() -> None:
     controller = Controller(costs_of(*PASSES), {"layerskip": Traits(4.0, spares_work=True)}, max_k=8)
     for _ in range(50):
         controller.passes.learn(("layerskip",), 4, 0, 41.0)
-    controller.begin(0)
-    assert controller.plain_rate > 1.1 / PASSES[0]
+    begin(controller, 0)
+    assert terms_of(controller).plain_rate > 1.1 / PASSES[0]

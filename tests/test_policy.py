@@ -7,9 +7,10 @@ import pytest
 from runtime.core.drafter import CONTINUE, LAST
 from runtime.speculative.control.acceptance import UNKNOWN, Acceptance, bin_of
 from runtime.speculative.control.drafter_state import DrafterState
+from runtime.speculative.control.passes import Terms
 from runtime.speculative.control.policy import Policy, Price, StoppingCriterion, fastest_length, transitions
 from runtime.speculative.control.traits import Traits
-from runtime.speculative.control.valuation import Market, value
+from runtime.speculative.control.valuation import value
 from tests.support.control import PASSES
 
 
@@ -76,8 +77,8 @@ def test_what_a_drafter_said_elsewhere_is_expected_where_it_said_nothing_yet() -
 def test_of_a_draft_of_one_token_only_the_seconds_of_the_first_count() -> None:
     def gain(first: float, rest: float) -> float:
         state = DrafterState(Traits(first))
-        state.rest_seconds = rest
-        value(state, Market([46.0, 50.0], 0, 0.0, 1 / 46), 1 / 46)
+        state.times.rest = rest
+        value(state, Terms(0, 1, [46.0, 50.0], 0.0, None, None, 0.0), 1 / 46)
         return state.expected_gain
 
     assert gain(4.0, 40.0) == pytest.approx(gain(4.0, 1.0))

@@ -17,8 +17,8 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.engine.pass_reasons import reasons
 from runtime.engine.trace import TracedPass, TraceFile, as_pass, read, text_of
 from runtime.models.registry import load_registry
+from runtime.speculative.control.decision import Decision
 from runtime.speculative.control.explain import Pass, Why
-from runtime.speculative.preparation import NO_ROOM
 from runtime.speculative.proposals import Proposer
 from tests.conftest import OpenEngine
 from tests.support.cli import QUESTION, failing, slipstream
@@ -93,7 +93,7 @@ def test_every_drafter_was_asked_or_it_says_why_not(tmp_path: Path) -> None:
 
 def test_a_drafter_that_was_chosen_and_had_no_room_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=4, drafters=("model",), fixed_k=2))
-    monkeypatch.setattr(engine.decoder.controller, "n_worth", lambda n: n)  # whatever one alone would bring
+    monkeypatch.setattr(engine.decoder.controller, "n_worth", lambda n, n_context: n)  # whatever one alone would bring
     monkeypatch.setattr(Proposer, "propose_together", lambda self, asked, room: [])
     for question in (QUESTION, "What does json.dumps do?"):
         engine.add(Ask([Message("user", question)], Sampling(temperature=0), 12, is_traced=True))
@@ -103,7 +103,7 @@ def test_a_drafter_that_was_chosen_and_had_no_room_says_so(monkeypatch: pytest.M
             if isinstance(came, Chunk) and came.made and came.made.n_together == 2 and came.made.why:
                 shared.append(came.made.why)
     engine.close()
-    assert NO_ROOM in {why.unasked.get("model") for why in shared}
+    assert Decision.CROWDED.why in {why.unasked.get("model") for why in shared}
     assert not [why for why in shared if "model" in why.asked]
 
 

@@ -32,7 +32,7 @@ from runtime.speculative.control.explain import Explanation, Pass, expected_toke
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.traits import Traits
 from tests.conftest import OpenEngine
-from tests.support.control import costs_of
+from tests.support.control import begin, costs_of, learn
 
 
 def controller(times: tuple[float, ...], drafted: float) -> Controller:
@@ -42,10 +42,10 @@ def controller(times: tuple[float, ...], drafted: float) -> Controller:
 def heard(controller: Controller, right: int, known: int) -> Explanation:
     """After a drafter was scored often enough to be believed."""
     for _ in range(60):
-        controller.begin(0)
+        begin(controller, 0)
         drafted = DraftOutcome("model", [0.95] * known, known, right, 1e-4, 1e-4, known - 1, True)
-        controller.learn([drafted], 1 + right, 1e-4, 10e-3, 11e-3)
-    controller.begin(0)
+        learn(controller, [drafted], 1 + right, 1e-4, 10e-3, 11e-3)
+    begin(controller, 0)
     return explain(controller, 0, "of a reason")
 
 

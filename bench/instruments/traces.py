@@ -16,10 +16,12 @@ from bench.instruments.clock import Clock
 from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.decision import Choice, Decision
+from runtime.speculative.control.decision import SKIP, Choice
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.kept import kept, restore
+from runtime.speculative.control.passes import Terms
 from runtime.speculative.control.traits import Traits
+from runtime.speculative.control.tuning import TUNING
 
 MAX_K = 8
 NAME = "model"
@@ -65,14 +67,14 @@ class Proposed(NamedTuple):
 
     confidences: Sequence[float]  # confidences
     k: int
-    is_asked: bool
-    is_probe: bool
+    terms: Terms
+    choice: Choice
 
 
-def propose(controller: Controller, trace: Trace, place: int, room: int = MAX_K) -> Proposed:
-    """Return the controller's proposal at a position, after it has begun a step."""
+def propose(controller: Controller, terms: Terms, trace: Trace, place: int, room: int = MAX_K) -> Proposed:
+    """Return the controller's proposal at a position, in a step on these terms."""
     most, k = min(controller.max_k, room, len(trace.agrees) - place - 1), 0
-    choice = controller.choose(NAME) if most > 0 else Choice(Decision.SKIP)
+    choice = controller.choose(terms, NAME) if most > 0 else Choice(SKIP)
     clock = controller.passes.clock = Clock()
     criterion = controller.criterion(NAME, choice)
     while choice.decision.asks and k < most:
@@ -81,12 +83,22 @@ def propose(controller: Controller, trace: Trace, place: int, room: int = MAX_K)
         k += bool(answer)
         if answer is not Answer.CONTINUE:
             break
-    return Proposed(criterion.confidences, k, choice.decision.asks, choice.decision is Decision.PROBE)
+    return Proposed(criterion.confidences, k, terms, choice)
 
 
-def learn(controller: Controller, trace: Trace, place: int, proposed: Proposed, draft: float, verify: float) -> int:
-    """Report the outcome and its times to the controller; return the number of generated tokens."""
-    confidences, k, is_asked, _ = proposed
+def learn(
+    controller: Controller,
+    trace: Trace,
+    place: int,
+    proposed: Proposed,
+    draft: float,
+    verify: float,
+    total: float | None = None,
+) -> int:
+    """Report the outcome and its times to the controller; return the number of generated tokens. `total` are the
+    seconds of the whole step, if they are more than its parts.
+    """
+    confidences, k, terms, choice = proposed
     right, n_rest = min(k, trace.run(place)), max(0, len(confidences) - 1)
     rest = draft * n_rest * trace.rest / max(trace.draft_seconds(len(confidences)), 1e-12)
     n_known = min(len(confidences), right + 1)
@@ -99,20 +111,20 @@ def learn(controller: Controller, trace: Trace, place: int, proposed: Proposed, 
         rest,
         n_rest,
         k > 0,
-        is_probe=proposed.is_probe,
     )
-    controller.learn([outcome] if is_asked else [], right + 1, draft, verify, draft + verify)
+    outcomes = [outcome] if choice.decision.asks else []
+    controller.learn(terms, {NAME: choice}, outcomes, right + 1, draft, verify, total or draft + verify)
     return right + 1
 
 
 def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
     """Run one step of the controller at a position; return (generated tokens, seconds)."""
-    controller.begin(0)
-    proposed = propose(controller, trace, place)
+    proposed = propose(controller, controller.begin(0), trace, place)
     draft, verify = trace.draft_seconds(len(proposed.confidences)), trace.passes[proposed.k]
     came = learn(controller, trace, place, proposed, draft, verify)
     if proposed.k or controller.plain_passes.is_steady:
-        controller.passes.learn((NAME,) if proposed.k else (), 1 + proposed.k, 0, verify)
+        weight = TUNING.rare_weight if proposed.terms.is_plain else TUNING.time_weight
+        controller.passes.learn((NAME,) if proposed.k else (), 1 + proposed.k, 0, verify, weight=weight)
     return came, draft + verify
 
 

@@ -26,7 +26,7 @@ class Together:
         """Return the seconds until the last text has ended; each takes its turn."""
         while live := self.live():
             for i in live:
-                if self.controller.n_worth(len(live)) == 1:
+                if self.controller.n_worth(len(live), 0) == 1:
                     came, seconds = step(self.controller, self.traces[i], self.places[i])
                     self.places[i] += came
                     self.seconds += seconds
@@ -41,10 +41,10 @@ class Together:
         proposed = {i: self._propose(i, len(live), MAX_K // len(live) or (i == live[0])) for i in live}
         width = len(live) + sum(each.k for each in proposed.values())
         verify, draft = first.pass_seconds(width), self._draft_seconds(list(proposed.values()))
-        own = {i: controller.passes.shares[each.k] for i, each in proposed.items()}
+        own = {i: each.terms.shares[each.k] for i, each in proposed.items()}
         n_proposed = sum(len(each.confidences) for each in proposed.values())
         controller.passes.joint.learn_drafts([each.k for each in proposed.values()])
-        controller.passes.learn((), width, 0, verify)
+        controller.passes.learn((), width, 0, verify, len(live))
         for i, each in proposed.items():
             share = verify * own[i] / sum(own.values())
             thought = draft * len(each.confidences) / max(n_proposed, 1)
@@ -53,8 +53,8 @@ class Together:
         self.n_drafted += width - len(live)
 
     def _propose(self, i: int, n: int, room: int) -> Proposed:
-        self.controller.begin(0, n_together=n)
-        return propose(self.controller, self.traces[i], self.places[i], room)
+        terms = self.controller.begin(0, n_together=n)
+        return propose(self.controller, terms, self.traces[i], self.places[i], room)
 
     def _draft_seconds(self, proposed: Sequence[Proposed]) -> float:
         """Return the seconds of the draft passes, each with a token of every reply whose draft continues."""

@@ -210,7 +210,7 @@ class EngineCore:
     def _ended(self, sequence: Sequence) -> Output:
         """Complete a sequence's statistics and return its last output."""
         stats, decoder = sequence.stats, self.decoder
-        stats.plain_per_second = decoder.controller.plain_alone
+        stats.plain_per_second = decoder.controller.plain_alone(sequence.buffer.n)
         if decoder.lineup.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
             stats.reason = decoder.why_plain(sequence.drafting)
         stats.n_near_ties = sequence.request.sampler.n_near_ties

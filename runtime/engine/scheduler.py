@@ -171,7 +171,8 @@ class Scheduler:
         """Return a batch of sequences that decode together. Their number maximizes tokens per second, within the limits
         of exact rounding and of the cache.
         """
-        n = self._decoder.controller.n_worth(len(decoding)) if len(decoding) > 1 else 1
+        n = len(decoding)
+        n = self._decoder.controller.n_worth(n, decoding[0].buffer.n) if n > 1 else 1
         found = self._within_exact_rows(decoding[:n])
         while len(found) > 1 and not self._fits([each.buffer.n for each in found]):
             found.pop()

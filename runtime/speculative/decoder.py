@@ -12,9 +12,10 @@ from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.explain import Why
-from runtime.speculative.control.passes import Took
+from runtime.speculative.control.passes import Terms, Took
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
+from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.lineup import Lineup
 from runtime.speculative.preparation import Preparation, Prepared
@@ -70,7 +71,7 @@ class Decoder:
         n_sequences: int = 1,
     ) -> None:
         """Begin a reply to `context` [n]; drafters prefill it too if the reply is long enough to repay that."""
-        n_together = 1 if n_sequences == 1 else self._passes.n_together
+        n_together = n_sequences if self.target.shared else 1
         most = self.target.most_drafted(state.widths, len(context), self.controller.max_k)
         self.controller.begin(len(context), most=most, n_together=n_together)
         if self._passes.threads:
@@ -131,13 +132,14 @@ class Decoder:
         n_context = sum(len(each.asked.context) for each in ready) // len(ready)
         if n_sequences > 1 and self.target.shared:
             self._passes.joint.learn(n_drafted, n_context, n_read, took.seconds)
-        return self._passes.divide(n_drafted, n_context, n_read, took)
+        usual = [each.terms.shares[n] for each, n in zip(ready, n_drafted, strict=True)]
+        return self._passes.divide(usual, n_drafted, n_context, n_read, took)
 
     def _verify(self, ready: Prepared, logits: Logits, share: float, took: Took, n_together: int) -> Step:
         """Verify a sequence's draft after a pass, and learn from the outcome. `share` is its part of the pass [s]."""
         began = self._passes.clock()
-        _, asked, proposals, draft, is_idle, drafting, _ = ready
-        state = asked.state
+        _, asked, terms, found, draft, is_idle, drafting = ready
+        state, proposals = asked.state, found.proposals
         if self.lineup.drafters:
             self.controller.states.set_kind(state.kind)
         verdict = state.rule.verify(draft, logits, asked.sampler)
@@ -149,24 +151,25 @@ class Decoder:
         rest = drafting + self._passes.clock() - began
         if asked.n_unread:
             pass  # a pass that also reads a prompt does not predict the time of other passes
-        elif is_idle and self.controller.is_usual(share):
+        elif is_idle and share < TUNING.unusual_pass * terms.shares[0]:
             state.n_idle -= 1
             self.controller.idle(rest + share)
         else:
             outcomes = [outcome(proposal, verdict.tokens) for proposal in proposals]
-            self.controller.learn(outcomes, len(verdict.tokens), drafting, share, rest + share)
+            times = drafting, share, rest + share
+            self.controller.learn(terms, found.choices, outcomes, len(verdict.tokens), *times)
             if n_together == 1:
-                self._passes.note_alone(names, 1 + len(draft.tokens), len(asked.context), took)
-            state.n_idle = self._steps_to_idle(state, names)
+                self._passes.note_alone(names, 1 + len(draft.tokens), len(asked.context), took, terms.is_plain)
+            state.n_idle = self._steps_to_idle(state, terms, names)
             for drafter in self.lineup.resting:
-                drafter.rest(self.controller.n_unasked(drafter.name))
+                drafter.rest(self.controller.n_unasked(terms, drafter.name))
         n_accepted, times = len(verdict.accepted), (drafting, took.seconds, rest + took.seconds)
         why = self._why(ready) if state.is_traced else None
         return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs, n_together, why)
 
     def _why(self, ready: Prepared) -> Why:
         """Return the trace entry of a step."""
-        _, asked, proposals, draft, is_idle, _, unasked = ready
+        _, asked, _, found, draft, is_idle, _ = ready
         reason = (
             WHY_PREFILL
             if asked.n_unread
@@ -176,19 +179,20 @@ class Decoder:
             if draft
             else self.why_plain(asked.state).text
         )
-        if is_idle:
-            unasked = dict.fromkeys(asked.state.drafters, WHY_IDLE)
-        drafted = tuple(each.name for each in proposals)
-        draft_confidences = confidences(proposals, draft)
-        return Why(len(asked.context), draft_confidences, reason, self.controller.plain_alone, drafted, unasked)
+        unasked = dict.fromkeys(asked.state.drafters, WHY_IDLE) if is_idle else found.unasked
+        drafted = tuple(each.name for each in found.proposals)
+        draft_confidences, n_context = confidences(found.proposals, draft), len(asked.context)
+        return Why(n_context, draft_confidences, reason, self.controller.plain_alone(n_context), drafted, unasked)
 
-    def _steps_to_idle(self, state: DraftingState, names: tuple[str, ...]) -> int:
+    def _steps_to_idle(self, state: DraftingState, terms: Terms, names: tuple[str, ...]) -> int:
         """Return the number of next steps that skip all drafters of a sequence. `names` are the drafters whose drafts
         were verified in this step.
         """
         if names or self._passes.is_on_trial:
             return 0
-        return self.controller.n_idle([each.name for each in self.lineup.drafters if each.name in state.drafters])
+        return self.controller.n_idle(
+            terms, [each.name for each in self.lineup.drafters if each.name in state.drafters]
+        )
 
     def why_plain(self, state: DraftingState | None = None) -> Reason:
         """Return why the last step of a sequence was plain; by default, of the sequence that was decoded last."""
@@ -196,4 +200,4 @@ class Decoder:
         reason = self.lineup.shortage or self.lineup.failed or state.left_out
         if reason is None and self.lineup.drafters and state.widths is Widths.EXACT and self.target.exact_rows < 2:
             return self.inexact
-        return reason or self.controller.reason()
+        return reason or self.controller.reason(state.terms)

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from runtime.core.draft import NO_DRAFT, Draft, Tokens, merge
 from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.decision import Choice, Decision
+from runtime.speculative.control.passes import Terms
 from runtime.speculative.lineup import Lineup
-from runtime.speculative.proposals import Asked, Proposal, Proposed, Proposer
+from runtime.speculative.proposals import Asked, Proposed, Proposer
 from runtime.speculative.step import DraftingState, StepInput, Widths
 from runtime.speculative.target import TargetPasses
-
-NO_ROOM = "the pass had no room left for its draft, or it failed"
 
 
 class Prepared(NamedTuple):
@@ -25,11 +25,11 @@ class Prepared(NamedTuple):
 
     number: int  # index of its input in the batch
     asked: StepInput
-    proposals: Sequence[Proposal]
+    terms: Terms
+    found: Proposed
     draft: Draft
     is_idle: bool  # whether all drafters were skipped because none was useful lately
     seconds: float  # time of the preparation
-    unasked: Mapping[str, str]  # why drafters were skipped, by name
 
 
 class Preparation:
@@ -64,23 +64,26 @@ class Preparation:
         seconds = (clock() - began) / len(later)
         for i, proposal in zip(later, proposals, strict=False):
             each = ready[i]
-            ready[i] = each._replace(
-                proposals=[*each.proposals, proposal], draft=proposal.draft, seconds=each.seconds + seconds
-            )
+            found = each.found._replace(proposals=[*each.found.proposals, proposal])
+            ready[i] = each._replace(found=found, draft=proposal.draft, seconds=each.seconds + seconds)
         for i, asked in later.items() if not proposals else ():
-            ready[i] = ready[i]._replace(unasked={**ready[i].unasked, asked.drafter.name: NO_ROOM})
+            ready[i].found.choices[asked.drafter.name] = Choice(Decision.CROWDED)
         return ready
 
     def _one(self, number: int, asked: StepInput, room: int, n_together: int, later: list[Asked] | None) -> Prepared:
         """Draft at most `room` tokens for a sequence; drafts for shared passes are deferred to `later`."""
-        is_idle = asked.state.n_idle > 0 and self._controller.passes.n_together == n_together
+        state, found, draft = asked.state, Proposed([], {}), NO_DRAFT
+        terms = state.terms if state.n_idle > 0 else None
+        is_idle = terms is not None and terms.n_together == n_together
         if not is_idle:
-            self._switch_to(asked.state, asked.context, n_together)
+            self._switch_to(state, asked.context, n_together)
         clock = self._controller.passes.clock
         began = clock()
         asked.sampler.begin(asked.context, asked.position)
-        found, draft = (Proposed(), NO_DRAFT) if is_idle else self._propose(asked, room, n_together, later)
-        return Prepared(number, asked, found.proposals, draft, is_idle, clock() - began, found.unasked)
+        if terms is None or not is_idle:
+            terms = state.terms = self._begun(asked, n_together)
+            found, draft = self._propose(asked, terms, room, later)
+        return Prepared(number, asked, terms, found, draft, is_idle, clock() - began)
 
     def _switch_to(self, state: DraftingState, context: Tokens, n_together: int) -> None:
         """Load the cached conversation of a sequence, outside the measured time of steps. A pass of several sequences
@@ -94,23 +97,26 @@ class Preparation:
         self._lineup.resume(state, context)
         self.switch_seconds = time.perf_counter() - began
 
-    def _propose(
-        self, asked: StepInput, room: int, n_together: int, later: list[Asked] | None
-    ) -> tuple[Proposed, Draft]:
+    def _begun(self, asked: StepInput, n_together: int) -> Terms:
+        """Return the terms of a sequence's step."""
+        state, n_context = asked.state, len(asked.context)
+        if self._lineup.drafters:
+            self._controller.states.set_kind(state.kind)
+        most_drafted = self._target.most_drafted(state.widths, n_context, self._controller.max_k)
+        exact_rows = self._target.exact_rows_at(n_context) if state.widths is Widths.PREFER_EXACT else None
+        return self._controller.begin(n_context, most_drafted, n_together, exact_rows, frozenset(state.drafters))
+
+    def _propose(self, asked: StepInput, terms: Terms, room: int, later: list[Asked] | None) -> tuple[Proposed, Draft]:
         """Return the proposals for a sequence's step, and the draft made of them, of at most `room` tokens. Proposals
         for shared passes are deferred to `later`.
         """
-        state, context = asked.state, asked.context
-        if self._lineup.drafters:
-            self._controller.states.set_kind(state.kind)
-        most_drafted = self._target.most_drafted(state.widths, len(context), self._controller.max_k)
-        exact_rows = self._target.exact_rows_at(len(context)) if state.widths is Widths.PREFER_EXACT else None
-        self._controller.begin(len(context), most_drafted, n_together, exact_rows, frozenset(state.drafters))
-        room = min(room, most_drafted, asked.most - 1, self._target.n_left(len(context)))
+        state, n_context = asked.state, len(asked.context)
+        most_drafted = self._target.most_drafted(state.widths, n_context, self._controller.max_k)
+        room = min(room, most_drafted, asked.most - 1, self._target.n_left(n_context))
         if room <= 0:
-            state.left_out = self._target.why_no_room(len(context)) or state.left_out
+            state.left_out = self._target.why_no_room(n_context) or state.left_out
         if room <= 0 or asked.n_unread or not self._lineup.drafters:
-            return Proposed(), NO_DRAFT
-        found = self._proposer.propose(asked, room, later)
+            return Proposed([], {}), NO_DRAFT
+        found = self._proposer.propose(asked, terms, room, later)
         used = [proposal.draft for proposal in found.proposals if proposal.draft.tokens]
         return found, merge(used).first(room) if used else NO_DRAFT

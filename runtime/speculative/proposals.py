@@ -5,7 +5,7 @@ Knows drafters, the controller and times; knows no target and no verification ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -13,8 +13,9 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, common_start
 from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter, Drafting, Pick
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.decision import PROBE, Choice
+from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.drafter_state import DraftOutcome
+from runtime.speculative.control.passes import Terms
 from runtime.speculative.control.policy import StoppingCriterion
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.lineup import Lineup
@@ -32,7 +33,6 @@ class Proposal(NamedTuple):
     rest_seconds: float = 0.0
     n_rest: int = 0
     expected_gain: float = 0.0  # estimated tokens gained by verifying it
-    is_probe: bool = False
 
 
 class Asked(NamedTuple):
@@ -42,14 +42,18 @@ class Asked(NamedTuple):
     step: StepInput
     criterion: StoppingCriterion
     room: int  # most draft tokens
-    is_probe: bool
 
 
 class Proposed(NamedTuple):
-    """The proposals for a sequence's step, and why other drafters were skipped, by name."""
+    """The proposals for a sequence's step, and the choice about each drafter that takes part, by name."""
 
-    proposals: Sequence[Proposal] = ()
-    unasked: Mapping[str, str] = {}
+    proposals: Sequence[Proposal]
+    choices: dict[str, Choice]
+
+    @property
+    def unasked(self) -> dict[str, str]:
+        """Why drafters were skipped, by name."""
+        return {name: choice.decision.why for name, choice in self.choices.items() if not choice.decision.asks}
 
 
 class Proposer:
@@ -60,34 +64,34 @@ class Proposer:
     def __init__(self, controller: Controller, lineup: Lineup, threads: Threads | None, branches: int) -> None:
         self.controller, self.lineup, self.threads, self.branches = controller, lineup, threads, branches
 
-    def propose(self, step: StepInput, room: int, later: list[Asked] | None = None) -> Proposed:
+    def propose(self, step: StepInput, terms: Terms, room: int, later: list[Asked] | None = None) -> Proposed:
         """Return the proposals of the drafters that take part in a reply.
 
         Lookups run first. Only one proposal is verified (all of them in a tree); others are only scored. A draft has at
         most `room` tokens. Drafters that share passes among sequences are deferred to `later`, if that is given.
         """
-        proposals, unasked, states = list[Proposal](), dict[str, str](), self.controller.states
+        proposals, choices, states = list[Proposal](), dict[str, Choice](), self.controller.states
         taking_part = [drafter for drafter in self.lineup.drafters if drafter.name in step.state.drafters]
         in_order = sorted(taking_part, key=lambda drafter: -states[drafter.name].expected_gain)
         for drafter in in_order:
             if drafter.is_model_free:
-                proposals += self._ask(drafter, step, room, unasked)
+                choices[drafter.name] = self.controller.choose(terms, drafter.name)
+                proposals += self._ask(drafter, choices[drafter.name], step, terms, room)
         if len(proposals) > 1 and not self.branches:
             proposals = only_best(proposals)
         for drafter in in_order:
             if drafter.is_model_free:
                 continue
             if any(proposal.draft.tokens for proposal in proposals) and not self.branches:
-                unasked[drafter.name] = "another draft was found first"
-            elif later is None or not drafter.shares_passes:
-                proposals += self._ask(drafter, step, room, unasked)
-            elif (choice := self._chosen(drafter, step, unasked)).decision.asks:
-                later.append(self._asked(drafter, choice, step, room))
-        return Proposed(proposals, unasked)
-
-    def _asked(self, drafter: Drafter, choice: Choice, step: StepInput, room: int) -> Asked:
-        """Return the sequence's share of a draft for several sequences."""
-        return Asked(drafter, step, self.controller.criterion(drafter.name, choice), room, choice.decision is PROBE)
+                choices[drafter.name] = Choice(Decision.LATE)
+                continue
+            can_score = step.state.rule.can_score_rejected
+            choice = choices[drafter.name] = self.controller.choose(terms, drafter.name, can_score)
+            if later is None or not drafter.shares_passes:
+                proposals += self._ask(drafter, choice, step, terms, room)
+            elif choice.decision.asks:
+                later.append(Asked(drafter, step, self.controller.criterion(drafter.name, choice), room))
+        return Proposed(proposals, choices)
 
     def propose_together(self, asked: Sequence[Asked], room: int) -> list[Proposal]:
         """Return a drafter's proposals for several sequences, drafted in shared passes with one token of each.
@@ -139,24 +143,16 @@ class Proposer:
             seconds,
             n_rest * seconds,
             n_rest,
-            is_probe=asked.is_probe,
         )
 
-    def _chosen(self, drafter: Drafter, step: StepInput, unasked: dict[str, str]) -> Choice:
-        """Return the controller's choice; if it skips the drafter, add the reason to `unasked`."""
-        choice = self.controller.choose(drafter.name, step.state.rule.can_score_rejected)
-        if not choice.decision.asks:
-            unasked[drafter.name] = choice.decision.why
-        return choice
-
-    def _ask(self, drafter: Drafter, step: StepInput, room: int, unasked: dict[str, str]) -> list[Proposal]:
+    def _ask(self, drafter: Drafter, choice: Choice, step: StepInput, terms: Terms, room: int) -> list[Proposal]:
         """Return a drafter's proposal as a list; empty if the controller skips the drafter or it fails."""
-        choice = self._chosen(drafter, step, unasked)
         if not choice.decision.asks:
             return []
         try:
-            how = self._look_up if drafter.is_model_free else self._draft
-            return [how(drafter, choice, step, room)]
+            if drafter.is_model_free:
+                return [self._look_up(drafter, step, terms, room)]
+            return [self._draft(drafter, choice, step, room)]
         except SettingsError:
             return []  # caused by the grammar or a bias, not by the drafter; the target raises it too if it gets there
         except SlipstreamError as error:
@@ -172,9 +168,8 @@ class Proposer:
         first, rest = criterion.seconds()
         n_rest = max(0, len(criterion.confidences) - 1)
         if self.threads and n_rest > 0 and drafter.has_passes:
-            state = self.controller.states[drafter.name]
-            change = self.threads.draft.observe(1, rest / n_rest, state.rest_seconds)
-            state.scale_seconds(change or 1.0)
+            times = self.controller.states[drafter.name].times
+            times.scale(self.threads.draft.observe(1, rest / n_rest, times.rest) or 1.0)
         tokens = criterion.drafted(draft.tokens)
         return Proposal(
             drafter.name,
@@ -184,10 +179,9 @@ class Proposer:
             first,
             rest,
             n_rest,
-            is_probe=choice.decision is PROBE,
         )
 
-    def _look_up(self, drafter: Drafter, choice: Choice, step: StepInput, room: int) -> Proposal:
+    def _look_up(self, drafter: Drafter, step: StepInput, terms: Terms, room: int) -> Proposal:
         """Propose with a lookup: first all that it finds, then the controller decides how much to use.
 
         Of a tree, this keeps the nodes that are as likely as the used part of its trunk.
@@ -204,7 +198,7 @@ class Proposer:
         whole = drafter.propose(step.context, budget)
         trunk = range(len(whole.tokens)) if whole.parents is None else whole.trunk()
         confidences = confidences[: len(trunk)]
-        k, gain = self.controller.length(drafter.name, confidences)
+        k, gain = self.controller.length(terms, drafter.name, confidences)
         draft = whole.first(trunk[k - 1] + 1) if k else NO_DRAFT
         tokens = tuple(whole.tokens[node] for node in trunk[: len(confidences)])
         return Proposal(drafter.name, tokens, confidences, draft, clock() - began, expected_gain=gain)
@@ -223,13 +217,11 @@ def only_best(proposals: list[Proposal]) -> list[Proposal]:
 
 def outcome(proposal: Proposal, tokens: tuple[int, ...]) -> DraftOutcome:
     """Compare a proposal with the generated tokens; proposed tokens beyond them cannot be compared."""
-    name, proposed, confidences, draft, first, rest, n_rest, gain, is_probe = proposal
+    name, proposed, confidences, draft, first, rest, n_rest, gain = proposal
     n_comparable = min(len(proposed), len(tokens))
     is_right = proposed[:n_comparable] == tokens[:n_comparable]
     n_matched = n_comparable if is_right else common_start(proposed, tokens)
-    return DraftOutcome(
-        name, confidences, n_comparable, n_matched, first, rest, n_rest, bool(draft.tokens), gain, is_probe
-    )
+    return DraftOutcome(name, confidences, n_comparable, n_matched, first, rest, n_rest, bool(draft.tokens), gain)
 
 
 def confidences(proposals: Sequence[Proposal], draft: Draft) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ from runtime.core.draft import Tokens
 from runtime.sampling.logits import Report, TokenLogprobs
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Why
+from runtime.speculative.control.passes import Terms
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.verify import COUPLED, Rule
 
@@ -42,6 +43,7 @@ class DraftingState:
     is_traced: bool = False  # whether each step records its reasons
     drafters: set[str] = field(default_factory=set)  # names of the drafters that take part
     n_idle: int = 0  # number of next steps that skip all drafters
+    terms: Terms | None = None  # limits and costs of its last step
     left_out: Reason | None = None  # why a drafter does not take part, if it costs too much or there is no room
 
 

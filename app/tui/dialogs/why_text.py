@@ -172,16 +172,14 @@ def ledger(explanation: Explanation) -> Section:
         "decoding, "
         f"{explanation.probe_seconds * 1e3:.0f} ms ({spent:.2%}) were lost that way; {explanation.probe_share:.1%} is "
         "the limit, "
-        "but for two passes at the very first start."
+        "but for one pass at the very first start."
     )
     return Section("What trying again costs", text, "\n".join(rows))
 
 
 def state(drafter: DrafterFacts) -> str:
-    """Return whether a drafter is used, parked or disabled now."""
+    """Return whether a drafter is used or parked now."""
     seen = f"{drafter.n_seen} tokens scored"
-    if drafter.is_disabled:
-        return f"disabled (too slow), retried in {max(0, drafter.n_wait - drafter.n_waited)} passes; {seen}"
     if drafter.expected_gain > 0:
         return f"promises {drafter.expected_gain:.2f} more tokens a pass; {seen}"
     if drafter.is_model_free:

@@ -13,12 +13,12 @@ from runtime.speculative.control.costs import Overhead, PassCosts, PlainPasses
 from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT, Choice, Decision
 from runtime.speculative.control.drafter_state import DrafterState, DrafterStates, DraftOutcome
 from runtime.speculative.control.exploration import Exploration
-from runtime.speculative.control.passes import Passes
+from runtime.speculative.control.passes import Passes, Terms
 from runtime.speculative.control.policy import StoppingCriterion, fastest_length
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
 from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
-from runtime.speculative.control.valuation import Market, value_all
+from runtime.speculative.control.valuation import Valuation
 
 
 class Controller:
@@ -35,17 +35,12 @@ class Controller:
         self.max_k, self.fixed_k = max_k, fixed_k
         self.states = DrafterStates(drafters, costs)
         own = {name: state.costs for name, state in self.states.items() if state.costs}
-        self.plain_passes = PlainPasses()
+        self.plain_passes, self.overhead = PlainPasses(), Overhead()
         self.passes = Passes(costs, own, self.plain_passes)
         self.off = off  # why there are no drafters
-        self._overhead = Overhead()
-        self.exploration = Exploration()
+        self.exploration = Exploration(TUNING.first_probes * costs.seconds(1, 0))
         self._n_idle = 0  # steps without any drafter since the last step that was learned from
-        self._n_steps = self._next_valuation = self._next_of_all = 0  # steps so far; steps of the next valuations
-        self.rate = 0.0  # tokens per second of the best drafter or plain decode, without lookups
-        # Of this step: most draft tokens, exact rows, drafters (None: all)
-        self._terms: tuple[int, int | None, Collection[str] | None] = max_k, None, None
-        self.begin(0)
+        self.valuation = Valuation(self._terms(0, 1, 1, None, None))
 
     def begin(
         self,
@@ -54,120 +49,90 @@ class Controller:
         n_together: int = 1,
         exact_rows: int | None = None,
         drafters: Collection[str] | None = None,
-    ) -> None:
+    ) -> Terms:
         """Begin a step at this context length, with at most `most` draft tokens (and `max_k`). `n_together`
         sequences share the pass. A pass of more than `exact_rows` rows must gain more to be chosen. `drafters`
-        are the names of those that take part; None: all.
+        are the names of those that take part; None: all. Return its terms.
         """
-        before, n_before = self._terms, self.passes.n_together
         k = self.max_k if most is None else max(1, min(most, self.max_k))
-        self._terms = k, exact_rows, drafters
         if self.states:
             self.states.set_shared(n_together > 1)
-        self.passes.begin(n_context, k, n_together, exact_rows)
-        self.plain_rate = 1 / max(self.passes.seconds[0] + self.overhead, 1e-9)  # tokens per second without drafts
+        terms = self._terms(n_context, k, n_together, exact_rows, drafters)
         if self._n_idle:
             self._end_idling()
-        few, many = sorted((n_before, n_together))
-        is_other = before != self._terms or many >= TUNING.batch_change * few
-        if self._n_steps >= self._next_valuation or is_other:
-            self._value_all(is_time=self._n_steps >= self._next_of_all or is_other)
-        self._n_steps += 1
-        self.plain_passes.begin(self._n_steps, self.best_gain, n_together == 1 and self.fixed_k is None)
+        states = self.states.taking_part(drafters).values()
+        if self.valuation.update(states, terms):
+            self.passes.note_gain(self.valuation.gain(states, terms), n_together)
+        may_be_plain = n_together == 1 and self.fixed_k is None
+        is_plain = may_be_plain and self.plain_passes.is_needed(self.valuation.gain(states, terms))
+        return terms._replace(is_plain=True) if is_plain else terms
+
+    def _terms(
+        self, n_context: int, k: int, n_together: int, exact_rows: int | None, drafters: Collection[str] | None
+    ) -> Terms:
+        after = self.passes.leaving_seconds if n_together == 1 else 0.0
+        shares = self.passes.shares(n_context, k, n_together)
+        return Terms(n_context, n_together, shares, after, exact_rows, drafters, self.overhead.seconds)
 
     @property
-    def overhead(self) -> float:
-        """Seconds per token outside models, such as sampling."""
-        return self._overhead.seconds
+    def gain(self) -> float:
+        """Speed of the best drafter or plain decode at the last valuation, relative to plain decode."""
+        terms = self.valuation.terms
+        return self.valuation.gain(self.states.taking_part(terms.drafters).values(), terms)
 
     @property
-    def _taking_part(self) -> dict[str, DrafterState]:
-        """The drafters that take part in this step; others do not affect the choice."""
-        return self.states.taking_part(self._terms[2])
+    def n_together(self) -> int:
+        """Number of sequences that shared a pass at the last valuation."""
+        return self.valuation.terms.n_together
 
-    @property
-    def best_gain(self) -> float:
-        """Recent speed of the best drafter or plain decode, relative to plain decode."""
-        rates = (state.rate for state in self._taking_part.values() if not state.is_disabled)
-        return max([self.rate, *rates]) / self.plain_rate
-
-    def n_worth(self, n: int) -> int:
+    def n_worth(self, n: int, n_context: int) -> int:
         """Return how many of `n` ready sequences to decode in one pass."""
-        return self.passes.joint.n_worth(n, self.passes.n_context)
+        return self.passes.joint.n_worth(n, n_context)
 
-    def _value_all(self, is_time: bool) -> None:
-        """Value drafters again: all of them if `is_time`, else those whose estimates changed."""
-        self._next_valuation = self._n_steps + TUNING.valuation_interval
-        if is_time:
-            self._next_of_all = self._n_steps + 8 * TUNING.valuation_interval
-        self.rate = value_all(self._taking_part.values(), self._market, self.rate, is_time)
-        self.passes.note_gain(self.best_gain)
-
-    @property
-    def _market(self) -> Market:
-        """The cost of passes in this step."""
-        now = self.passes
-        return Market(now.seconds, now.n_context, self.overhead, self.plain_rate, now.with_surcharges)
-
-    def choose(self, name: str, can_score: bool = True) -> Choice:
-        """Choose whether the drafter proposes in this step, and record the choice. `can_score`: whether tokens
-        that are not verified can be compared with the text.
+    def choose(self, terms: Terms, name: str, can_score: bool = True) -> Choice:
+        """Return whether the drafter proposes in this step. `can_score`: whether tokens that are not verified can be
+        compared with the text.
         """
-        state, decision, limit = self.states[name], self.decide(name), self.fixed_k
-        if decision is USE:
-            state.note_use()
-        elif decision is LOOK_UP:
-            state.note_lookup()
-        elif decision is WAIT:
-            state.note_wait()
-        elif decision is PROBE:
-            limit = self.exploration.begin(state, can_score, self._market.pass_seconds_of(state))
-        return Choice(decision, limit)
-
-    def decide(self, name: str) -> Decision:
-        """Return the decision about the drafter in this step."""
         state = self.states[name]
         if self.fixed_k is not None:
-            return LOOK_UP
+            return Choice(LOOK_UP, self.fixed_k)
         if state.traits.is_model_free:
-            return LOOK_UP if state.n_idle(self.passes.seconds[0]) <= 0 else WAIT
-        if self.plain_passes.is_forced:
-            return Decision.MEASURE
-        if state.pays_now(self.rate):
-            return USE
-        if not self._can_afford_probe(state):
-            return SKIP
-        return PROBE if state.should_probe else WAIT
+            return Choice(LOOK_UP if state.n_idle(terms.shares[0]) <= 0 else WAIT)
+        if terms.is_plain:
+            return Choice(Decision.MEASURE)
+        if state.pays_now():
+            return Choice(USE)
+        return self._probe(terms, state, can_score)
 
-    def _can_afford_probe(self, state: DrafterState) -> bool:
-        can_afford, seconds = self.exploration.can_afford, self._market.pass_seconds_of
-        return can_afford(state) or self.exploration.can_afford_newcomer(state, seconds(state))
+    def _probe(self, terms: Terms, state: DrafterState, can_score: bool) -> Choice:
+        """Return whether to probe a drafter that is not expected to pay."""
+        if not self.exploration.can_afford(state.times.first):
+            return Choice(SKIP)
+        if state.probes.n_until > 0:
+            return Choice(WAIT)
+        return Choice(PROBE, state.n_to_verify(can_score, terms.pass_seconds_of(state)))
 
-    def n_idle(self, names: Iterable[str]) -> int:
+    def n_idle(self, terms: Terms, names: Iterable[str]) -> int:
         """Return the number of next steps in which none of these drafters will propose."""
-        if self.fixed_k is not None or self.plain_passes.is_forced:
+        if self.fixed_k is not None or terms.is_plain:
             return 0
-        plain = max(self.passes.seconds[0], 1e-9)
+        plain = max(terms.shares[0], 1e-9)
         waits = [min(TUNING.most_idle, int(TUNING.idle_seconds / plain))]
         for state in map(self.states.__getitem__, names):
             if state.traits.is_model_free:
                 waits.append(state.n_idle(plain))
-            elif state.pays_now(self.rate):
+            elif state.pays_now():
                 return 0
-            elif self._can_afford_probe(state):
-                waits.append(state.probe_interval - state.since_probe)
+            elif self.exploration.can_afford(state.times.first):
+                waits.append(state.probes.n_until)
         return max(0, min(waits))
 
-    def n_unasked(self, name: str) -> int:
+    def n_unasked(self, terms: Terms, name: str) -> int:
         """Return the estimated number of next steps in which this drafter will not propose."""
         state = self.states[name]
-        if self.fixed_k is not None or state.traits.is_model_free or state.pays_now(self.rate):
+        if self.fixed_k is not None or state.traits.is_model_free or state.pays_now():
             return 0
-        n_parked = state.probe_interval - state.since_probe
-        if not self._can_afford_probe(state):
-            lacking = state.first_seconds - self.exploration.credit
-            n_parked = max(n_parked, int(lacking / (TUNING.probe_share * max(self.passes.seconds[0], 1e-9))))
-        return max(0, n_parked)
+        return max(0, state.probes.n_until, self.exploration.n_until_affordable(state.times.first, terms.shares[0]))
 
     def idle(self, seconds: float) -> None:
         """Record a plain step that skipped all drafters."""
@@ -177,84 +142,91 @@ class Controller:
     def _end_idling(self) -> None:
         """Record the skipped steps in the counts of drafters and of plain passes."""
         n, self._n_idle = self._n_idle, 0
-        self._n_steps += n
+        self.valuation.n_steps += n
         self.plain_passes.note_row(n)
         for state in self.states.values():
-            state.note_wait(n)
+            state.probes.since += n
             state.acceptance.rest(n)
-
-    def is_usual(self, seconds: float) -> bool:
-        """Return whether the time of a plain pass is close to the estimate."""
-        return seconds < TUNING.unusual_pass * self.passes.seconds[0]
 
     def criterion(self, name: str, choice: Choice) -> StoppingCriterion:
         """Return the stopping criterion for a proposal of this drafter that begins now."""
         state = self.states[name]
         return StoppingCriterion(state.policy, state.acceptance, choice.limit, state.seconds_for, self.passes.clock)
 
-    def length(self, name: str, confidences: Sequence[float]) -> tuple[int, float]:
+    def length(self, terms: Terms, name: str, confidences: Sequence[float]) -> tuple[int, float]:
         """Return the number of a lookup's tokens to use, and the expected gain in tokens of the best length. It
         is 0 if a drafter that would run later is expected to gain more.
         """
         if self.fixed_k is not None:
             return (k := min(self.fixed_k, len(confidences))), float(k)
+        if not confidences:
+            return 0, 0.0
         state = self.states[name]
         by_bin = state.acceptance.chances
         chances = [by_bin[bin_of(confidence)] for confidence in confidences]
         prudence = TUNING.prudence if state.traits.must_earn else 1.0
-        k, gain = fastest_length(chances, self.passes.seconds, self.rate, self.overhead, prudence)
-        forgone = [each.expected_gain for each in self._taking_part.values() if each.policy and each.pays(self.rate)]
-        is_best = gain > max(forgone, default=0.0)
-        return (k if is_best and not self.plain_passes.is_forced and not state.is_disabled else 0), gain
+        plain, *wider = terms.seconds
+        pass_seconds = [plain, *(seconds + state.times.unexplained for seconds in wider)]
+        k, gain = fastest_length(chances, pass_seconds, self.valuation.rate, terms.overhead, prudence)
+        others = self.states.taking_part(terms.drafters).values()
+        is_best = gain > max((each.expected_gain for each in others if each.policy), default=0.0)
+        return (k if is_best and not terms.is_plain else 0), gain
 
-    def learn(self, outcomes: Sequence[DraftOutcome], n_tokens: int, draft: float, verify: float, total: float) -> None:
-        """Learn from a step: its proposals, generated tokens, and seconds of drafting, of the pass, and in total."""
+    def learn(
+        self,
+        terms: Terms,
+        choices: Mapping[str, Choice],
+        outcomes: Sequence[DraftOutcome],
+        n_tokens: int,
+        draft: float,
+        verify: float,
+        total: float,
+    ) -> None:
+        """Learn from a step: its choices by drafter, the proposals that followed, the number of generated tokens, and
+        the seconds of drafting, of the pass, and in total.
+        """
         self.exploration.decode_seconds += total
-        rest, is_wide = min(total - draft - verify, verify) / n_tokens, any(each.is_used for each in outcomes)
-        self._overhead.learn(rest, is_wide)
+        rest, is_wide = total - draft - verify, any(each.is_used for each in outcomes)
+        self.overhead.learn(min(rest, verify) / n_tokens, is_wide)
         is_plain = not any(each.is_used or not self.states[each.name].traits.is_model_free for each in outcomes)
         self.plain_passes.note(is_plain)
         self.passes.note_width(is_wide)
-        for name, state in self.states.items():
-            if not state.traits.is_model_free and all(each.name != name for each in outcomes):
+        unexplained, lost = rest - n_tokens * self.overhead.seconds, total - n_tokens / terms.plain_rate
+        by_name = {each.name: each for each in outcomes}
+        for name, choice in choices.items():
+            if state := self.states.get(name):  # a drafter that failed is gone
+                self._learn_choice(state, choice, by_name.get(name), unexplained, lost)
+
+    def _learn_choice(
+        self, state: DrafterState, choice: Choice, outcome: DraftOutcome | None, unexplained: float, lost: float
+    ) -> None:
+        """Learn from the choice about one drafter, and from its proposal if it made one."""
+        state.note_choice(choice.decision)
+        if outcome is None:
+            if not state.traits.is_model_free:
                 state.acceptance.rest()
-        for each in outcomes:
-            self._learn_outcome(each, n_tokens, total)
-
-    def _learn_outcome(self, outcome: DraftOutcome, n_tokens: int, total: float) -> None:
-        """Learn from one drafter's proposal."""
-        state = self.states[outcome.name]
-        if outcome.confidences:
-            state.acceptance.observe(outcome.confidences, outcome.n_matched, outcome.n_comparable)
-        state.learn_times(outcome)
+            return
+        state.learn(outcome, unexplained)
         if not state.traits.is_model_free and state.is_priced_wrongly:
-            self._next_valuation = 0
-        if self.fixed_k is None and state.traits.is_model_free:
-            state.learn_use(outcome)
-        lost = total - n_tokens / self.plain_rate
-        if outcome.is_probe:
-            self.exploration.learn(state, outcome, lost)
-        elif self.fixed_k is None and (outcome.is_used or not state.traits.is_model_free):
-            self.exploration.earn(lost, 1 / self.plain_rate)
-            state.learn_loss(lost, 1 / self.plain_rate)
+            self.valuation.expire()
+        if choice.decision is PROBE:
+            self.exploration.seconds += max(0.0, lost)
+            state.probes.learn(0 < outcome.n_comparable == outcome.n_matched)
 
-    @property
-    def plain_alone(self) -> float:
-        """Tokens per second of plain decode of a single sequence."""
-        return 1 / max(self.passes.costs.seconds(1, self.passes.n_context) + self.overhead, 1e-9)
+    def plain_alone(self, n_context: int) -> float:
+        """Return the tokens per second of plain decode of a single sequence."""
+        return 1 / max(self.passes.costs.seconds(1, n_context) + self.overhead.seconds, 1e-9)
 
     def repays(self, name: str, n_uncached: int, n_reply: int) -> bool:
         """Return whether a reply of `n_reply` tokens repays the drafter's prefill of `n_uncached` tokens."""
         state = self.states[name]
-        saved = 1 / self.plain_rate - 1 / max(state.rate, 1e-9)
+        saved = 1 / self.valuation.terms.plain_rate - 1 / max(state.rate, 1e-9)
         return self.fixed_k is not None or n_reply * saved > n_uncached * state.prefill_seconds
 
-    def reset(self) -> None:
-        """Value all drafters in the next step, because their estimates were replaced."""
-        self._n_steps = self._next_valuation = self._next_of_all = 0
-
-    def reason(self) -> Reason:
-        """Return why the last step was plain."""
+    def reason(self, terms: Terms | None = None) -> Reason:
+        """Return why a step on these terms was plain; by default, the terms of the last valuation."""
         if self.off or not self.states:
             return self.off or NONE_ON
-        return why_plain(self._taking_part or self.states, self.passes.seconds, self.plain_rate)
+        terms = terms or self.valuation.terms
+        taking_part = self.states.taking_part(terms.drafters)
+        return why_plain(taking_part or self.states, terms.seconds, terms.plain_rate)

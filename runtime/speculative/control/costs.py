@@ -176,29 +176,23 @@ class PlainPasses:
     """Schedules runs of plain passes among passes with drafts, and tracks which of them are representative."""
 
     def __init__(self) -> None:
-        self._since_run, self._n_in_row = 0, 0
-        self.is_forced = False  # whether this step must be plain
+        self._n_steps, self._since_run, self._n_in_row = 0, 0, 0
 
-    def begin(self, n_steps: int, gain: float, may_be: bool) -> None:
-        """Begin a step after `n_steps` steps. `gain` is the speed with drafts relative to plain decode; `may_be` is
-        whether the step may be made plain for measurement.
-        """
-        self.is_forced = may_be and self._since_run >= self._every(n_steps, gain)
-
-    @staticmethod
-    def _every(n_steps: int, gain: float) -> float:
-        """Return the number of steps between two runs."""
+    def is_needed(self, gain: float) -> bool:
+        """Return whether the next step must be plain. `gain` is the speed with drafts relative to plain decode."""
         wanted = max(TUNING.least_plain_interval, TUNING.plain_run / TUNING.plain_share * (gain - 1))
-        return min(wanted, TUNING.most_plain_interval, max(TUNING.first_plain_run, n_steps // 2))
+        limit = max(TUNING.first_plain_run, self._n_steps // 2)
+        return self._since_run >= min(wanted, TUNING.most_plain_interval, limit)
 
     def note(self, is_plain: bool) -> None:
         """Record the end of a step."""
+        self._n_steps += 1
         self._n_in_row = self._n_in_row + 1 if is_plain else 0
         self._since_run = 0 if self._n_in_row >= TUNING.plain_run else self._since_run + 1
 
     def note_row(self, n: int) -> None:
         """Record the end of `n` plain steps."""
-        self._n_in_row, self._since_run = self._n_in_row + n, 0
+        self._n_steps, self._n_in_row, self._since_run = self._n_steps + n, self._n_in_row + n, 0
 
     @property
     def is_steady(self) -> bool:

@@ -15,6 +15,8 @@ class Decision(Enum):
     USE = "it pays", True
     PROBE = "a probe measures again whether it pays", True
     MEASURE = "the pass is plain, to keep the time of plain passes known", False
+    LATE = "another draft was found first", False
+    CROWDED = "the pass had no room left for its draft, or it failed", False
 
     def __init__(self, why: str, asks: bool) -> None:
         self.why, self.asks = why, asks

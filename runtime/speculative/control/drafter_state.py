@@ -1,4 +1,4 @@
-"""The controller's estimates for one drafter: acceptance, seconds, expected gain; parked, disabled, or in use.
+"""The controller's estimates for one drafter: acceptance, seconds, expected gain; parked or in use.
 
 Knows counts and times; the controller chooses among drafters.
 """
@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from runtime.speculative.control.acceptance import N_BINS, Acceptance
 from runtime.speculative.control.costs import PassCosts
+from runtime.speculative.control.decision import PROBE, USE, WAIT, Decision
+from runtime.speculative.control.exploration import Probes
 from runtime.speculative.control.policy import Policy
 from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
@@ -28,7 +30,44 @@ class DraftOutcome(NamedTuple):
     n_rest: int  # tokens that took `rest_seconds`
     is_used: bool  # whether it was verified, not only scored
     expected_gain: float = 0.0  # of a lookup: expected tokens gained by using it
-    is_probe: bool = False  # whether it was a probe of a drafter that was not expected to pay
+
+
+class DraftTimes:
+    """Average seconds of a draft's first token, of each further one, and of a step with a draft that its parts and
+    sampling do not explain.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.first = self.rest = self._last_first = self._last_rest = seconds
+        self.unexplained = self._last_unexplained = 0.0
+
+    @property
+    def price(self) -> float:
+        """Seconds that a draft of one token adds to a step, besides its wider pass."""
+        return self.first + self.unexplained
+
+    def learn(self, first: float, rest: float, n_rest: int) -> None:
+        """Update with the seconds of a draft's first token, and of its `n_rest` others together. If only a first token
+        was drafted and its time changed suddenly, the seconds of further tokens are scaled alike.
+        """
+        before = self.first
+        self.first, self._last_first = learned(before, self._last_first, first), first
+        if n_rest:
+            each = rest / n_rest
+            self.rest, self._last_rest = learned(self.rest, self._last_rest, each), each
+        elif not 1 / TUNING.spike < self.first / before < TUNING.spike:
+            self.rest *= self.first / before
+
+    def learn_unexplained(self, seconds: float) -> None:
+        """Update the seconds of a step with its draft that drafting, the pass and sampling do not explain. A single
+        long step is no evidence.
+        """
+        least, self._last_unexplained = min(seconds, self._last_unexplained), seconds
+        self.unexplained += TUNING.unexplained_weight * (max(0.0, least) - self.unexplained)
+
+    def scale(self, factor: float) -> None:
+        """Scale the averages of tokens."""
+        self.first, self.rest = self.first * factor, self.rest * factor
 
 
 class DrafterState:
@@ -37,22 +76,16 @@ class DrafterState:
     def __init__(self, traits: Traits, costs: PassCosts | None = None) -> None:
         self.traits, self.costs = traits, costs
         self.acceptance = Acceptance(TUNING.caution if traits.must_earn else 1.0)
-        self.first_seconds = self.rest_seconds = max(traits.seconds, 1e-9)  # per draft token
-        self._last_first = self._last_rest = self.first_seconds  # the same in its last proposal
-        self._is_shared, self._other_times = False, self._times  # drafting for several sequences; times otherwise
+        seconds = max(traits.seconds, 1e-9)
+        self._times = DraftTimes(seconds), DraftTimes(seconds)  # alone, and for several sequences in shared passes
+        self.times = self._times[0]
         self.prefill_seconds = traits.seconds * TUNING.prefill_share  # per prompt token
         self.policy: Policy | None = None  # None for lookups
-        self.priced_seconds = self.first_seconds  # `first_seconds` when the policy was solved
+        self.priced_seconds = seconds  # `times.price` when the policy was solved
         self.expected_gain = 0.0  # tokens per step beyond plain decode
         self.rate = 0.0  # tokens per second with it
-        self.lost = 0.0  # recent seconds lost against plain decode
-        self.cooldown = TUNING.last_probe  # steps of the next cooldown
-        self.since_probe = 0  # steps since it was parked or probed
-        self.probe_interval = TUNING.first_probe  # steps between probes
-        self.n_right_probes = 0  # consecutive correct probes since it was parked
+        self.probes = Probes()
         self.n_misses = 0  # proposals of a lookup since the last one that was used
-        self.is_new = True  # whether no acceptance was restored from an earlier start
-        self.is_disabled = False  # whether it lost more time than estimated
 
     @property
     def has_news(self) -> bool:
@@ -66,123 +99,83 @@ class DrafterState:
     @property
     def is_priced_wrongly(self) -> bool:
         """Whether its estimated seconds changed much since the policy was solved."""
-        return not 1 / TUNING.dearer < self.first_seconds / self.priced_seconds < TUNING.dearer
+        return not 1 / TUNING.dearer < self.times.price / self.priced_seconds < TUNING.dearer
 
-    def pays(self, rate: float) -> bool:
-        """Return whether it is expected to gain at `rate` tokens per second. The expected gain of a lookup, unlike that
-        of other drafters, does not include the time of proposing, so it is subtracted here.
+    def pays_now(self) -> bool:
+        """Return whether a proposal is expected to gain, given its last confidence. Once it is parked, it must gain a
+        margin.
         """
-        asking = self.first_seconds * rate if self.traits.is_model_free else 0.0
-        return self.expected_gain > asking and not self.is_disabled
+        gain = self.policy.asked[self.acceptance.last] if self.policy else 0.0
+        return gain > (TUNING.margin if self.probes.since else 0.0)
 
-    def pays_now(self, rate: float) -> bool:
-        """Return whether a proposal pays now, given its last confidence."""
-        if self.policy is None or self.is_disabled:
-            return self.pays(rate)
-        gain: float = self.policy.asked[self.acceptance.last]
-        return gain > (TUNING.margin if self.since_probe else 0.0)
+    def n_to_verify(self, can_score: bool, pass_seconds: Sequence[float]) -> int:
+        """Return the number of a probe's tokens to verify; 0 if comparing them with the text is enough.
 
-    @property
-    def should_probe(self) -> bool:
-        """Whether it is time for the next probe of the parked drafter."""
-        return self.since_probe >= self.probe_interval
+        After `sure_probes` right probes in a row, each further one verifies twice as many tokens, up to the longest
+        draft that could pay. `pass_seconds` [max_k + 1] are the seconds of passes over its tokens, by width - 1.
+        """
+        n_sure, plain = self.probes.n_right - TUNING.sure_probes, pass_seconds[0]
+        if n_sure < 0:
+            return 0 if can_score else TUNING.least_k
+        lengths = range(TUNING.least_k, len(pass_seconds))
+        paying = [k for k in lengths if self.seconds_for(k) + pass_seconds[k] < (1 + k) * plain] or [TUNING.least_k]
+        return min(paying[0] << n_sure, paying[-1])
 
     def n_idle(self, plain_seconds: float) -> int:
-        """Return the number of next steps that skip a lookup, because it is disabled or was useless lately and not
-        cheap. The number is limited, because the first steps of a process are slow and must not disable it for good.
+        """Return the number of next steps that skip a lookup, because it was useless lately and is not cheap. The
+        number is limited, because the first steps of a process are slow.
         """
-        if self.is_disabled:
-            return self.probe_interval - self.since_probe
-        is_cheap = self.first_seconds < TUNING.cheap * plain_seconds
+        is_cheap = self.times.first < TUNING.cheap * plain_seconds
         if self.n_misses < TUNING.misses or (is_cheap and not self.traits.must_earn):
             return 0
-        wanted = self.first_seconds / (TUNING.lookup_share * plain_seconds)
-        return math.ceil(min(wanted, TUNING.last_probe)) - 1 - self.since_probe
+        wanted = self.times.first / (TUNING.lookup_share * plain_seconds)
+        return math.ceil(min(wanted, TUNING.last_probe)) - 1 - self.probes.since
 
     def seconds_for(self, k: int) -> float:
         """Return the estimated seconds of a draft of `k` tokens."""
-        return self.first_seconds + (0.0 if self.traits.is_model_free else (k - 1) * self.rest_seconds)
-
-    def learn_use(self, outcome: DraftOutcome) -> None:
-        """Update a lookup's expected gain and misses."""
-        self.expected_gain += TUNING.time_weight * (outcome.expected_gain - self.expected_gain)
-        self.n_misses = 0 if outcome.is_used else self.n_misses + 1
-
-    @property
-    def _times(self) -> tuple[float, float, float, float]:
-        return self.first_seconds, self.rest_seconds, self._last_first, self._last_rest
+        return self.times.first + (0.0 if self.traits.is_model_free else (k - 1) * self.times.rest)
 
     def set_shared(self, is_shared: bool) -> None:
         """Set whether it drafts for several sequences in shared passes, for which times are kept separately."""
-        if is_shared == self._is_shared:
-            return
-        self._is_shared, times, self._other_times = is_shared, self._other_times, self._times
-        self.first_seconds, self.rest_seconds, self._last_first, self._last_rest = times
+        self.times = self._times[is_shared]
 
-    def learn_times(self, outcome: DraftOutcome) -> None:
-        """Update the average seconds per draft token. If only a first token was drafted and its time changed suddenly,
-        the seconds of further tokens are scaled alike.
+    def note_choice(self, decision: Decision) -> None:
+        """Record a step's decision about this drafter. A probe after steps without one halves the weight of the
+        acceptance counts.
         """
-        before = self.first_seconds
-        self.first_seconds = learned(before, self._last_first, outcome.first_seconds)
-        self._last_first = outcome.first_seconds
-        if outcome.n_rest:
-            rest = outcome.rest_seconds / outcome.n_rest
-            self.rest_seconds, self._last_rest = learned(self.rest_seconds, self._last_rest, rest), rest
-        elif not 1 / TUNING.spike < self.first_seconds / before < TUNING.spike:
-            self.rest_seconds *= self.first_seconds / before
+        if decision is WAIT:
+            self.probes.since += 1
+        elif decision is PROBE:
+            if self.probes.since:
+                self.acceptance.doubt()
+            self.probes.begin()
+        elif decision is USE:
+            self.probes.reset()
+        elif decision.asks:
+            self.probes.since = 0
 
-    def scale_seconds(self, factor: float) -> None:
-        """Scale the seconds per draft token; if `factor` is not 1, also reset the losses and enable the drafter."""
-        if factor != 1.0:
-            self.first_seconds, self.rest_seconds = self.first_seconds * factor, self.rest_seconds * factor
-            self.is_disabled, self.lost = False, 0.0
-
-    def note_use(self) -> None:
-        """Record a use because it pays: the interval between probes is short again."""
-        self.since_probe, self.probe_interval, self.n_right_probes = 0, TUNING.first_probe, 0
-
-    def note_lookup(self) -> None:
-        """Record a lookup, and enable the drafter if it was disabled."""
-        self.since_probe, self.is_disabled = 0, False
-
-    def note_wait(self, n_steps: int = 1) -> None:
-        """Record steps in which it did not propose."""
-        self.since_probe += n_steps
-
-    def note_probe(self) -> None:
-        """Record a probe, and double the interval between probes.
-
-        Unless the previous step was a probe too, the weight of its acceptance counts is halved first.
-        """
-        if self.since_probe:
-            self.acceptance.doubt()
-        interval = max(TUNING.first_probe, min(2 * self.probe_interval, TUNING.last_probe))
-        self.since_probe, self.probe_interval, self.is_disabled = 0, interval, False
-
-    def renew(self) -> None:
-        """Reset for a new model of the same drafter: its times remain, its acceptance counts lose half their weight."""
-        self.acceptance.doubt()
-        self.lost, self.is_disabled, self.cooldown = 0.0, False, TUNING.last_probe
-        self.since_probe, self.probe_interval = TUNING.first_probe, TUNING.first_probe
-
-    def learn_loss(self, lost: float, plain_seconds: float) -> None:
-        """Add the seconds that a step with it took beyond plain decode of as many tokens.
-
-        If losses accumulate although it is expected to pay, it is disabled for a cooldown: a one-sided cumulative sum
-        (Page, 1954). Next time a smaller loss disables it for twice as long, unless it gained as much in between.
-        """
-        tolerated_loss = TUNING.tolerated_loss * plain_seconds
-        self.lost = max(0.0, self.lost + min(lost, tolerated_loss / 2))  # one stalled step is no evidence
-        if not self.lost:
-            self.cooldown = TUNING.last_probe
-        if self.lost > tolerated_loss:
-            self.is_disabled, self.lost, self.since_probe = True, TUNING.loss_kept * tolerated_loss, 0
-            self.probe_interval, self.cooldown = self.cooldown, min(2 * self.cooldown, TUNING.most_cooldown)
+    def learn(self, outcome: DraftOutcome, unexplained: float) -> None:
+        """Learn from a proposal: acceptance, seconds, and `unexplained` seconds of the step if it was verified."""
+        if outcome.confidences:
+            self.acceptance.observe(outcome.confidences, outcome.n_matched, outcome.n_comparable)
+        self.times.learn(outcome.first_seconds, outcome.rest_seconds, outcome.n_rest)
+        if outcome.is_used:
+            self.times.learn_unexplained(unexplained)
+        if self.traits.is_model_free:
+            self.expected_gain += TUNING.time_weight * (outcome.expected_gain - self.expected_gain)
+            self.n_misses = 0 if outcome.is_used else self.n_misses + 1
 
     def learn_prefill(self, n_tokens: int, seconds: float) -> None:
         """Update the average prefill seconds per prompt token."""
         self.prefill_seconds += TUNING.prefill_weight * (seconds / n_tokens - self.prefill_seconds)
+
+    def renew(self) -> None:
+        """Reset for a new model of the same drafter, to be probed at once: its times remain, its acceptance counts lose
+        half their weight.
+        """
+        self.acceptance.doubt()
+        self.probes.reset()
+        self.probes.since, self.times.unexplained = TUNING.first_probe, 0.0
 
 
 class DrafterStates(dict[str, DrafterState]):
@@ -210,7 +203,7 @@ class DrafterStates(dict[str, DrafterState]):
         """The states of all drafters, including suspended ones."""
         return self | self._suspended
 
-    def taking_part(self, names: Collection[str] | None) -> dict[str, DrafterState]:
+    def taking_part(self, names: Collection[str] | None) -> Mapping[str, DrafterState]:
         """Return the states with these names; None: all."""
         return self if names is None else {name: self[name] for name in self if name in names}
 

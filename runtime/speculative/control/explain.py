@@ -55,7 +55,6 @@ class DrafterFacts:
     tokens: tuple[float, ...]  # [max_k] expected tokens of a pass, by draft length - 1
     per_second: tuple[float, ...]  # [max_k] expected tokens per second, by draft length - 1
     expected_gain: float  # estimated tokens per step beyond plain decode
-    is_disabled: bool  # whether it lost more time than estimated
     n_waited: int  # steps since it was parked or probed
     n_wait: int  # steps between probes
 
@@ -93,23 +92,23 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
     """Return the estimates and the decision of a controller at this context length."""
     costs = controller.passes.costs
     pass_seconds = tuple(costs.up_to(controller.max_k + 1, n_context))
-    plain = 1 / max(pass_seconds[0] + controller.overhead, 1e-9)
+    plain = 1 / max(pass_seconds[0] + controller.overhead.seconds, 1e-9)
     ranked = sorted(controller.states.items(), key=lambda item: -item[1].expected_gain)
-    paying = [name for name, state in ranked if state.expected_gain > TUNING.margin and not state.is_disabled]
+    paying = [name for name, state in ranked if state.expected_gain > TUNING.margin]
     return Explanation(
         pass_seconds=pass_seconds,
         measured=tuple(sorted(costs.widths(n_context))),
         plain_per_second=plain,
-        rate=plain * max(controller.best_gain, 1.0),
-        overhead=controller.overhead,
+        rate=plain * max(controller.gain, 1.0),
+        overhead=controller.overhead.seconds,
         fixed_k=controller.fixed_k,
-        drafters=tuple(facts(name, state, pass_seconds, controller.overhead) for name, state in ranked),
+        drafters=tuple(facts(name, state, pass_seconds, controller.overhead.seconds) for name, state in ranked),
         chosen=paying[0] if paying else None,
         decode_seconds=controller.exploration.decode_seconds,
         probe_seconds=controller.exploration.seconds,
         probe_share=TUNING.probe_share,
         why_plain=why_plain,
-        n_together=controller.passes.n_together,
+        n_together=controller.n_together,
     )
 
 
@@ -122,9 +121,9 @@ def facts(name: str, state: DrafterState, pass_seconds: tuple[float, ...], overh
         for k, (n, seconds) in enumerate(zip(tokens, pass_seconds[1:], strict=True), start=1)
     )
     return DrafterFacts(
-        name, state.traits.is_model_free, acceptance, state.acceptance.n_seen, state.first_seconds, state.rest_seconds,
+        name, state.traits.is_model_free, acceptance, state.acceptance.n_seen, state.times.first, state.times.rest,
         tokens, per_second,
-        state.expected_gain, state.is_disabled, state.since_probe, state.probe_interval,
+        state.expected_gain, state.probes.since, state.probes.interval,
     )  # fmt: skip
 
 

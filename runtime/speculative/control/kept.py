@@ -27,7 +27,6 @@ def restore(controller: Controller, known: dict[str, Any]) -> None:
     for name, state in controller.states.items():
         try:
             state.acceptance.restore(known[name])
-            state.is_new = False
         except (KeyError, TypeError, ValueError, OverflowError):
             continue
     with suppress(TypeError, ValueError, OverflowError):
@@ -35,4 +34,4 @@ def restore(controller: Controller, known: dict[str, Any]) -> None:
     credit = known.get(CREDIT)
     if isinstance(credit, float) and math.isfinite(credit):
         controller.exploration.restore(credit)
-    controller.reset()
+    controller.valuation.reset()

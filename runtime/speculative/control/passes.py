@@ -6,11 +6,12 @@ Knows times, counts and the threads that run passes; the controller decides what
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from runtime.core.clock import Clock, wall
 from runtime.speculative.control.costs import PassCosts, PlainPasses
+from runtime.speculative.control.drafter_state import DrafterState
 from runtime.speculative.control.joint_passes import JointPasses
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.control.tuning import TUNING
@@ -23,6 +24,51 @@ class Took(NamedTuple):
 
     seconds: float
     n_cores: float  # average number of cores that its threads had
+
+
+class Terms(NamedTuple):
+    """What a sequence's step may do and costs; times are in seconds."""
+
+    n_context: int
+    n_together: int  # sequences that share the pass
+    shares: Sequence[float]  # [most + 1] of a pass, by the sequence's draft tokens
+    after: float  # expected extra time of a plain step after this one, if it has a draft
+    exact_rows: int | None  # rows up to which a pass is exact, where exact passes are preferred
+    drafters: Collection[str] | None  # names of those that take part; None: all
+    overhead: float  # per token outside models
+    is_plain: bool = False  # whether it must be plain, to keep the cost of plain passes known
+
+    @property
+    def seconds(self) -> list[float]:
+        """`shares` with surcharges, for the choice."""
+        return self.surcharged(self.shares)
+
+    def surcharged(self, shares: Sequence[float]) -> list[float]:
+        """Return the seconds of passes, by width - 1, with the time after a draft, and a factor of TUNING.inexact_gain
+        for inexact passes where exact ones are preferred.
+        """
+        exact_rows = len(shares) if self.exact_rows is None else max(1, self.exact_rows)
+        exact = [each + self.after for each in shares[1:exact_rows]]
+        return [shares[0], *exact, *[TUNING.inexact_gain * (each + self.after) for each in shares[exact_rows:]]]
+
+    @property
+    def most(self) -> int:
+        """Most draft tokens."""
+        return len(self.shares) - 1
+
+    @property
+    def plain_rate(self) -> float:
+        """Tokens per second without drafts."""
+        return 1 / max(self.shares[0] + self.overhead, 1e-9)
+
+    def pass_seconds_of(self, state: DrafterState) -> list[float]:
+        """Return the seconds of passes over the tokens of a drafter with a policy, by width - 1, up to the policy's
+        depth. A plain pass costs the same for all drafters.
+        """
+        shares = self.shares[: TUNING.policy_depth + 1]
+        if state.costs is not None:
+            shares = [shares[0], *state.costs.up_to(len(shares), self.n_context)[1:]]
+        return self.surcharged(shares)
 
 
 class Passes:
@@ -43,25 +89,17 @@ class Passes:
         self._is_wide = False  # whether the last step had a draft
         self.is_left = False  # whether the last step was plain after one with a draft
         self._leaving = TUNING.leaving  # fraction of steps with a draft that a plain step follows
-        self.begin(0, 1, 1)
 
-    def begin(self, n_context: int, k: int, n_together: int, exact_rows: int | None = None) -> None:
-        """Begin a step at this context length with up to `k` draft tokens, in a pass of `n_together` sequences."""
-        self.n_context, self.n_together, self.exact_rows = n_context, n_together, exact_rows
+    def shares(self, n_context: int, k: int, n_together: int) -> list[float]:
+        """Return [k + 1] the seconds that a sequence pays for a pass of `n_together`, by its draft tokens."""
         if n_together == 1:
-            self.shares = self.costs.up_to(k + 1, n_context)  # [k + 1] measured seconds of a pass, by width - 1
-            self.seconds = self.with_surcharges(self.shares)  # the same with surcharges, for the controller's choice
-        else:
-            self.shares = self.seconds = self.joint.shares(n_together, k, n_context)
+            return self.costs.up_to(k + 1, n_context)
+        return self.joint.shares(n_together, k, n_context)
 
-    def with_surcharges(self, seconds: Sequence[float]) -> list[float]:
-        """Return the seconds of passes, by width - 1, with surcharges: the extra time of a plain step after a draft,
-        and a factor of TUNING.inexact_gain for inexact passes where exact ones are preferred.
-        """
-        after = self._leaving * self.costs.after if self.n_together == 1 else 0.0
-        exact_rows = len(seconds) if self.exact_rows is None else max(1, self.exact_rows)
-        exact = [each + after for each in seconds[1:exact_rows]]
-        return [seconds[0], *exact, *[TUNING.inexact_gain * (each + after) for each in seconds[exact_rows:]]]
+    @property
+    def leaving_seconds(self) -> float:
+        """Expected extra time of a plain step after one with a draft."""
+        return self._leaving * self.costs.after
 
     @property
     def joint(self) -> JointPasses:
@@ -74,12 +112,12 @@ class Passes:
     def _tables(self) -> list[PassCosts]:
         return [self.costs, *self._own.values(), *([self._joint.costs] if self._joint else [])]
 
-    def note_gain(self, gain: float) -> None:
-        """Record the best known speed relative to plain decode, for the number of sequences in this step."""
-        if self.n_together == 1:
+    def note_gain(self, gain: float, n_together: int) -> None:
+        """Record the best known speed of `n_together` sequences relative to plain decode."""
+        if n_together == 1:
             self._gain = gain
         if self._joint:
-            self._joint.gains[self.n_together] = gain
+            self._joint.gains[n_together] = gain
 
     def note_width(self, is_wide: bool) -> None:
         """Record whether a step had a draft."""
@@ -102,17 +140,18 @@ class Passes:
         seconds = clock() - began
         return result, Took(seconds, (time.process_time() - had) / max(seconds, 1e-9))
 
-    def divide(self, n_drafted: Sequence[int], n_context: int, n_read: int, took: Took) -> tuple[list[float], Took]:
-        """Return each sequence's share of a pass in seconds, by its number of draft tokens, and the pass time without
-        the `n_read` prompt tokens.
+    def divide(
+        self, usual: Sequence[float], n_drafted: Sequence[int], n_context: int, n_read: int, took: Took
+    ) -> tuple[list[float], Took]:
+        """Return each sequence's share of a pass in seconds, in proportion to its `usual` share, and the pass time
+        without the `n_read` prompt tokens.
         """
-        usual = [self.shares[n] for n in n_drafted]
         if len(n_drafted) > 1:
             self.joint.learn_drafts(n_drafted)
         if n_read:
             took = took._replace(seconds=min(took.seconds, sum(usual) or took.seconds))
         elif len(n_drafted) > 1:
-            self.note((), len(n_drafted) + sum(n_drafted), n_context, took)
+            self.note((), len(n_drafted) + sum(n_drafted), n_context, took, len(n_drafted))
         if len(n_drafted) == 1:
             return [took.seconds], took
         return [took.seconds * own / sum(usual) for own in usual], took
@@ -122,15 +161,25 @@ class Passes:
         """Whether each of the next one-row passes must be timed, for the choice of threads."""
         return self.threads is not None and self.threads.one.is_on_trial
 
-    def note_alone(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took) -> None:
-        """Learn from a pass of one sequence. Soon after a draft, a plain pass takes longer than in plain decode."""
+    def note_alone(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took, is_plain: bool) -> None:
+        """Learn from a pass of one sequence. Soon after a draft, a plain pass takes longer than in plain decode.
+        `is_plain`: whether it was made plain to measure that.
+        """
         if drafters or self._plain.is_steady:
-            self.note(drafters, width, n_context, took)
+            self.note(drafters, width, n_context, took, weight=TUNING.rare_weight if is_plain else TUNING.time_weight)
         elif self.is_left and not self.is_on_trial and not self.is_far:
             self.costs.observe_after(n_context, took.seconds)
 
-    def note(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took) -> None:
-        """Learn from a pass of this width; `drafters` proposed its draft tokens.
+    def note(
+        self,
+        drafters: tuple[str, ...],
+        width: int,
+        n_context: int,
+        took: Took,
+        n_together: int = 1,
+        weight: float = TUNING.time_weight,
+    ) -> None:
+        """Learn from a pass of this width over `n_together` sequences; `drafters` proposed its draft tokens.
 
         A pass that tried another number of threads is not used for the cost model. With workers, the first pass of each
         width includes one-time requests to them and is ignored.
@@ -140,25 +189,32 @@ class Passes:
             return
         change: float | None = 1.0
         if self.threads:
-            expected = self.of(drafters, width).seconds(width, n_context)
+            expected = self.of(drafters, width, n_together).seconds(width, n_context)
             change = self.threads.observe(width, took.seconds, expected, took.n_cores)
         if change == 1.0:
-            self.learn(drafters, width, n_context, took.seconds)
+            self.learn(drafters, width, n_context, took.seconds, n_together, weight)
         elif change is not None:
             self.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
 
-    def of(self, drafters: tuple[str, ...], width: int) -> PassCosts:
+    def of(self, drafters: tuple[str, ...], width: int, n_together: int = 1) -> PassCosts:
         """Return the cost model of passes over these drafters' tokens: a drafter's own only if it drafted alone."""
-        if self.n_together > 1:
+        if n_together > 1:
             return self.joint.costs
         return self._own.get(drafters[0], self.costs) if len(drafters) == 1 and width > 1 else self.costs
 
-    def learn(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float) -> None:
+    def learn(
+        self,
+        drafters: tuple[str, ...],
+        width: int,
+        n_context: int,
+        seconds: float,
+        n_together: int = 1,
+        weight: float = TUNING.time_weight,
+    ) -> None:
         """Update the cost model of passes over these drafters' tokens; the other cost models drift with it."""
-        own = self.of(drafters, width)
+        own = self.of(drafters, width, n_together)
         # The table of shared passes starts with times of a single sequence, whose further rows are cheaper
-        is_rare = 1 < self.n_together < width
-        weight = TUNING.rare_weight if self._plain.is_forced else TUNING.time_weight
+        is_rare = 1 < n_together < width
         change = own.observe(width, n_context, seconds, weight, is_rare)
         for costs in self._tables:
             if costs is not own:

@@ -34,13 +34,10 @@ def why_plain(drafters: Mapping[str, DrafterState], pass_seconds: Sequence[float
         return Reason("acceptance", f"the drafters {', '.join(drafters)} found nothing to propose")
     name = max(scored, key=lambda name: drafters[name].rate)
     state = drafters[name]
-    _, times = best_case(state.first_seconds, state.rest_seconds, pass_seconds)
+    _, times = best_case(state.times.price, state.times.rest, pass_seconds)
     if times <= 1 and not state.traits.is_model_free:
         return Reason("cost", f"drafts cost more than they can save here: at best {times:.2f} times plain decode")
     is_known, rate = state.acceptance.n_seen >= FEW, state.acceptance.rate
-    if state.is_disabled:
-        although = f", although {rate:.0%} of its draft tokens were accepted" if is_known else ""
-        return Reason("cost", f"the {name} drafter was slower than plain decode here{although}")
     if state.expected_gain > 0:
         return Reason(
             "acceptance", f"the {name} drafter helps where it is confident, but rarely had a draft worth verifying"

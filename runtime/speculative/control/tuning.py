@@ -47,10 +47,8 @@ class Tuning:
     # One drafter (drafter_state.py)
     first_probe: int = 8  # steps until a parked drafter is probed; each interval is twice as long
     last_probe: int = 64  # longest such interval, in steps
+    unexplained_weight: float = 0.3  # weight of the new time of a step with a draft that its parts do not explain
     spike: float = 2.0  # times the estimate of a time; a time beyond counts only if two in a row agree
-    tolerated_loss: int = 32  # plain passes of time that steps with a drafter may lose in total before it is disabled
-    loss_kept: float = 0.75  # fraction of that which counts as lost already after a cooldown
-    most_cooldown: int = 1024  # longest cooldown, in steps
     caution: float = 2.0  # power of the confidence of a drafter that relies on repetition; the prior acceptance
     cheap: float = 0.01  # fraction of a plain pass; a lookup that takes less and needs no repetition runs in every step
     margin: float = 0.05  # minimum expected gain of a parked drafter, in tokens per step
@@ -64,13 +62,10 @@ class Tuning:
     settled: float = 0.03  # relative change of the rate at which the rounds end
 
     # Probes of drafters that do not pay (exploration.py)
-    probe_share: float = 0.005  # fraction of decode time that probes may cost
-    earned_share: float = 0.05  # fraction of the seconds gained by drafts that probes may cost in addition
-    most_earned: int = 8  # maximum of that, in plain passes
-    first_probes: int = 2  # plain passes that probes of a new drafter may cost in addition
+    probe_share: float = 0.0075  # fraction of decode time that probes may cost
+    first_probes: float = 1.0  # plain passes that probes may cost at the first start
     least_k: int = 2  # tokens that are verified in a probe that cannot be scored otherwise
-    verified_every: int = 4  # one in this many probes is verified although it could be scored, if the last was correct
-    sure_probes: int = 3  # consecutive correct probes, after which more and more tokens are verified
+    sure_probes: int = 2  # right probes in a row, after which more and more tokens are verified
     most_credit: float = 1.0  # largest credit for probes that is kept for the next start, in seconds
 
     # The step (controller.py)

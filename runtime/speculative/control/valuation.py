@@ -1,63 +1,84 @@
-"""Computes the value of each drafter and the best decoding rate, which depend on each other.
+"""The value of each drafter and the best decoding rate, which depend on each other.
 
 Knows estimates of drafters and seconds; makes no choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from runtime.speculative.control.drafter_state import DrafterState
+from runtime.speculative.control.passes import Terms
 from runtime.speculative.control.policy import Policy, Price
 from runtime.speculative.control.tuning import TUNING
 
 
-@dataclass(frozen=True, slots=True)
-class Market:
-    """Current costs of passes and of a token outside models, and the rate of plain decode."""
+class Valuation:
+    """The current values of drafters, on the `terms` of the step in which they were computed last."""
 
-    pass_seconds: list[float]  # [k + 1] by width - 1
-    n_context: int
-    overhead: float  # seconds per token outside models
-    plain_rate: float  # tokens per second
-    surcharged: Callable[[Sequence[float]], list[float]] = list  # adds the surcharges of passes with drafts
+    def __init__(self, terms: Terms) -> None:
+        self.terms, self.rate = terms, 0.0  # tokens per second of the best drafter or plain decode, without lookups
+        self.n_steps = self._next = self._next_of_all = 0  # steps so far; steps of the next valuations
 
-    def pass_seconds_of(self, state: DrafterState) -> list[float]:
-        """Return the seconds of passes over the tokens of a drafter with a policy, by width - 1, up to the policy's
-        depth. A plain pass costs the same for all drafters.
-        """
-        passes = self.pass_seconds[: TUNING.policy_depth + 1]
-        if state.costs is None:
-            return passes
-        return self.surcharged([passes[0], *state.costs.up_to(len(passes), self.n_context)[1:]])
+    def update(self, states: Collection[DrafterState], terms: Terms) -> bool:
+        """Begin a step on these terms. If it is time or the terms differ, value drafters again, and return True."""
+        is_other = differ(terms, self.terms)
+        is_time = self.n_steps >= self._next or is_other
+        if is_time:
+            self._next = self.n_steps + TUNING.valuation_interval
+            values_all = self.n_steps >= self._next_of_all or is_other
+            if values_all:
+                self._next_of_all = self.n_steps + 8 * TUNING.valuation_interval
+            self.terms, self.rate = terms, value_all(states, terms, self.rate, values_all)
+        self.n_steps += 1
+        return is_time
+
+    def expire(self) -> None:
+        """Value the drafters whose estimates changed in the next step."""
+        self._next = 0
+
+    def reset(self) -> None:
+        """Value all drafters in the next step."""
+        self._next = self._next_of_all = 0
+
+    def gain(self, states: Collection[DrafterState], terms: Terms) -> float:
+        """Return the recent speed of the best drafter or plain decode, relative to plain decode."""
+        return max([self.rate, *(state.rate for state in states)]) / terms.plain_rate
 
 
-def value_all(states: Collection[DrafterState], market: Market, rate: float, is_time: bool) -> float:
+def differ(terms: Terms, others: Terms) -> bool:
+    """Return whether drafters valued on some terms must be valued again on others."""
+    few, many = sorted((terms.n_together, others.n_together))
+    limits, other_limits = ((each.most, each.exact_rows, each.drafters) for each in (terms, others))
+    return limits != other_limits or many >= TUNING.batch_change * few
+
+
+def value_all(states: Collection[DrafterState], terms: Terms, rate: float, is_time: bool) -> float:
     """Value drafters at the best rate of those with a policy, and return that rate; `rate` is its initial estimate.
 
     All drafters are valued if `is_time`, else lookups and those whose estimates changed.
     """
-    rate = max(rate, market.plain_rate)
+    rate = max(rate, terms.plain_rate)
     stale = [state for state in states if state.traits.is_model_free or state.has_news or is_time]
     for _ in range(TUNING.rounds):
         for state in stale:
-            value(state, market, rate)
-        rates = (state.rate for state in states if not (state.is_disabled or state.traits.is_model_free))
-        before, rate = rate, max([market.plain_rate, *rates])
+            value(state, terms, rate)
+        rates = (state.rate for state in states if not state.traits.is_model_free)
+        before, rate = rate, max([terms.plain_rate, *rates])
         if abs(rate / before - 1) < TUNING.settled:
             break
     return rate
 
 
-def value(state: DrafterState, market: Market, rate: float) -> None:
+def value(state: DrafterState, terms: Terms, rate: float) -> None:
     """Value one drafter; a lookup by its recent gain. Its window rows in a pass are part of its first token's cost."""
     if state.traits.is_model_free:
-        state.rate = (1 + state.expected_gain) * market.plain_rate
+        state.rate = (1 + state.expected_gain) * terms.plain_rate
         return
-    widest = len(market.pass_seconds) - 1
-    window = max(0.0, market.pass_seconds[min(state.traits.n_window_rows, widest)] - market.pass_seconds[0])
-    price = Price(state.first_seconds + window, state.rest_seconds, market.overhead)
-    state.policy = Policy(state.acceptance, market.pass_seconds_of(state), price, rate)
-    state.priced_seconds = state.first_seconds
+    passes = terms.pass_seconds_of(state)
+    n_window = min(state.traits.n_window_rows, terms.most)
+    window = max(0.0, terms.seconds[n_window] - passes[0]) if n_window else 0.0
+    price = Price(state.times.price + window, state.times.rest, terms.overhead)
+    state.policy = Policy(state.acceptance, passes, price, rate)
+    state.priced_seconds = state.times.price
     state.rate, state.expected_gain = state.policy.rate, state.policy.expected_gain
