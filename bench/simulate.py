@@ -57,7 +57,7 @@ def clairvoyant(trace: Trace) -> float:
     rate, total = 1 / trace.passes[0], trace.plain_seconds
     for _ in range(8):
         place, total = 0, 0.0
-        lengths = [seconds + trace.draft_seconds(k) for k, seconds in enumerate(trace.passes)]
+        lengths = [trace.step_seconds(k, k) for k in range(len(trace.passes))]
         while place < len(trace.agrees):
             k = best_length(trace.chances[place : place + MAX_K], lengths, rate)
             total += lengths[k]
@@ -72,7 +72,7 @@ def hindsight(trace: Trace) -> float:
     left = [0.0] * (n + MAX_K + 2)
     for place in range(n - 1, -1, -1):
         right = trace.run(place)
-        left[place] = min(trace.passes[k] + trace.draft_seconds(k) + left[place + 1 + k] for k in range(right + 1))
+        left[place] = min(trace.step_seconds(k, k) + left[place + 1 + k] for k in range(right + 1))
     return left[0]
 
 

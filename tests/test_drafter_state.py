@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bench.instruments.clock import Clock
-from bench.instruments.traces import NAME, adaptive, controller_for, propose, step
-from bench.instruments.traces import learn as learn_outcome
+from bench.instruments.traces import NAME, adaptive, controller_for, step
 from runtime.core.drafter import Answer
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
@@ -90,16 +91,9 @@ def test_a_parked_drafter_is_looked_at_now_and_then_and_comes_back() -> None:
 
 @pytest.mark.parametrize("factor", [1.5, 2.0, 3.0])
 def test_a_drafter_that_is_slower_than_its_parts_is_parked(factor: float) -> None:
-    """Every token is accepted, but steps with drafts take longer than drafting and the pass: nobody knows why."""
-    told = trace(0.9, n=1500)
-    controller, place, seconds = controller_for(told), 0, 0.0
-    while place < len(told.agrees):
-        proposed = propose(controller, controller.begin(0), told, place)
-        draft, verify = told.draft_seconds(len(proposed.confidences)), told.passes[proposed.k]
-        took = (draft + verify) * (factor if proposed.k else 1.0)
-        place += learn_outcome(controller, told, place, proposed, draft, verify, took)
-        seconds += took
-    assert told.plain_seconds / seconds > 0.92
+    """Steps with drafts take longer than drafting and the pass: nobody knows why."""
+    told = replace(trace(0.9, n=1500), hidden=factor)
+    assert told.plain_seconds / adaptive(told) > 0.92
 
 
 def test_one_long_step_is_no_evidence_against_a_drafter() -> None:
@@ -244,10 +238,10 @@ def test_seconds_left_for_probes_are_kept_for_the_next_start() -> None:
     before.exploration.seconds = 10.0
     after = Controller(costs_of(10.0, 12.0), {NAME: Traits(1.0)}, max_k=1)
     restore(after, kept(before))
-    assert kept(after)["seconds for probes"] == pytest.approx(0.75)
+    assert kept(after)["seconds for probes"] == pytest.approx(0.6)
     before.exploration.seconds = 11.0
     restore(after, kept(before))
-    assert kept(after)["seconds for probes"] == pytest.approx(-0.25)
+    assert kept(after)["seconds for probes"] == pytest.approx(-0.4)
     for broken in ("many", float("nan"), None):
         restore(after, {"seconds for probes": broken})
-        assert kept(after)["seconds for probes"] == pytest.approx(-0.25)
+        assert kept(after)["seconds for probes"] == pytest.approx(-0.4)

@@ -16,7 +16,7 @@ def test_those_that_wait_for_their_next_token_share_a_pass() -> None:
     assert setting.plan() == ([1, 2, 3], [0, 0, 0], [])
     setting.decoder.controller.n_worth = lambda n, n_context: 2
     assert [setting.passed()[0] for _ in range(3)] == [[1, 2], [3, 1], [2, 3]]
-    setting.decoder.controller.n_worth = lambda n: 1
+    setting.decoder.controller.n_worth = lambda n, n_context: 1
     assert [setting.passed()[0] for _ in range(3)] == [[1], [2], [3]]
 
 

@@ -39,6 +39,7 @@ class Trace:
     passes: Sequence[float]  # by width - 1
     first: float
     rest: float
+    hidden: float = 1.0  # factor on the seconds of a step with a draft that nobody measures
 
     def run(self, place: int, most: int = MAX_K) -> int:
         """Return the number of tokens from `place` on that the target would accept."""
@@ -50,6 +51,10 @@ class Trace:
     def draft_seconds(self, n_thought: int) -> float:
         """Return the seconds of `n_thought` draft tokens, the declined included."""
         return self.first + (n_thought - 1) * self.rest if n_thought else 0.0
+
+    def step_seconds(self, n_thought: int, k: int) -> float:
+        """Return the seconds of a step with `n_thought` draft tokens, of which `k` are verified."""
+        return (self.draft_seconds(n_thought) + self.passes[k]) * (self.hidden if k else 1.0)
 
     def pass_seconds(self, width: int) -> float:
         """Return the seconds of a pass of `width` rows, also for several replies."""
@@ -121,11 +126,12 @@ def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
     """Run one step of the controller at a position; return (generated tokens, seconds)."""
     proposed = propose(controller, controller.begin(0), trace, place)
     draft, verify = trace.draft_seconds(len(proposed.confidences)), trace.passes[proposed.k]
-    came = learn(controller, trace, place, proposed, draft, verify)
+    total = trace.step_seconds(len(proposed.confidences), proposed.k)
+    came = learn(controller, trace, place, proposed, draft, verify, total)
     if proposed.k or controller.plain_passes.is_steady:
         weight = TUNING.rare_weight if proposed.terms.is_plain else TUNING.time_weight
         controller.passes.learn((NAME,) if proposed.k else (), 1 + proposed.k, 0, verify, weight=weight)
-    return came, draft + verify
+    return came, total
 
 
 def controller_for(trace: Trace, max_k: int = MAX_K) -> Controller:
@@ -149,7 +155,7 @@ def fixed(trace: Trace, k: int) -> float:
     """Return the seconds with always `k` draft tokens."""
     place, total = 0, 0.0
     while place < len(trace.agrees):
-        total += trace.draft_seconds(k) + trace.passes[k]
+        total += trace.step_seconds(k, k)
         place += 1 + min(k, trace.run(place))
     return total
 

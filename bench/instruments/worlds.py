@@ -6,6 +6,7 @@ All times are the traces' own. Knows no model and no clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -41,6 +42,9 @@ def changed(costs: Costs, plain: float = 1, wide: float = 1, draft: float = 1) -
     return [plain * passes[0], *(wide * seconds for seconds in passes[1:])], draft * first, draft * rest
 
 
+HIDDEN = (1.5, 3.0)  # what steps with drafts take, relative to drafting and the pass together
+
+
 def turns(costs: Costs) -> dict[str, list[tuple[str, Costs]]]:
     """Return alternating laws and costs: costs jump and come back, drafts stall, texts are of two kinds."""
     return {
@@ -58,6 +62,9 @@ def worlds(n: int, seed: int) -> Iterator[World]:
             each = [pieces[i % len(pieces)] for i in range(n // STRETCH)]
             traces = [made_up(LAWS[law], costs, STRETCH, seed + i) for i, (law, costs) in enumerate(each)]
             yield World(f"{where}: {what}", traces)
+        for law, factor in product((SURE, HALF), HIDDEN):
+            trace = replace(made_up(LAWS[law], COSTS[where], n, seed), hidden=factor)
+            yield World(f"{where}: steps with drafts take {factor:g} times their parts, {law}", [trace])
         for law in (SURE, HALF, HOPELESS):
             traces = [made_up(LAWS[law], COSTS[where], SHORT, seed + i) for i in range(n // SHORT)]
             yield World(f"{where}: short replies, {law}", traces, restarts=True)

@@ -61,6 +61,7 @@ class ScriptedEngine:
         for width, seconds in enumerate((10e-3, 12e-3, 14e-3, 30e-3), start=1):
             costs.set(width, seconds)
         self.controller = Controller(costs, {"model": Traits(1e-3)}, max_k=3)
+        self.controller.begin(0)
 
     def reply(
         self, prompt: str | Sequence[Message] | Talk | Ids, sampling: Sampling, max_tokens: int | None = None,

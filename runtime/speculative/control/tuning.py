@@ -62,7 +62,7 @@ class Tuning:
     settled: float = 0.03  # relative change of the rate at which the rounds end
 
     # Probes of drafters that do not pay (exploration.py)
-    probe_share: float = 0.0075  # fraction of decode time that probes may cost
+    probe_share: float = 0.006  # fraction of decode time that probes may cost
     first_probes: float = 1.0  # plain passes that probes may cost at the first start
     least_k: int = 2  # tokens that are verified in a probe that cannot be scored otherwise
     sure_probes: int = 2  # right probes in a row, after which more and more tokens are verified
