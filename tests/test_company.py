@@ -69,22 +69,6 @@ def test_drafters_are_valued_anew_where_clearly_more_or_fewer_share_a_pass() -> 
     assert [is_anew(n) for n in (6, 5, 6, 7, 3, 3, 1)] == [True, False, False, False, True, False, True]
 
 
-def test_replies_share_passes_unless_drafts_for_one_alone_bring_more() -> None:
-    controller = Controller(costs(1.0, 1.5, 2.0, 2.5), {}, max_k=2)
-    assert controller.n_worth(4, 0) == 4
-    controller.passes.joint.gains[1] = 1.7  # four share a pass of 2.5: 1.6 times
-    chosen = [controller.n_worth(4, 0) for _ in range(64)]
-    assert set(chosen) == {1, 4}
-    assert chosen.count(4) == 2  # a look now and then
-    controller.passes.joint.gains[4] = 1.2
-    assert controller.n_worth(4, 0) == 4
-
-
-def test_rows_that_cost_like_passes_are_no_reason_to_take_turns() -> None:
-    controller = Controller(costs(1.0, 2.5, 4.0, 5.5), {}, max_k=2)
-    assert controller.n_worth(3, 0) == 3
-
-
 def test_prompts_are_read_in_pieces_that_others_can_wait_for() -> None:
     controller = Controller(costs(1.0, 1.5), {}, max_k=2)
     controller.passes.joint.learn_read(10, 0.2)  # a row takes a fiftieth
@@ -176,7 +160,6 @@ def counted(monkeypatch: pytest.MonkeyPatch, backend: SharedBackend) -> list[int
 
 
 def test_replies_that_wait_have_rows_of_one_pass(engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine.decoder.controller, "n_worth", lambda n, n_context: n)  # whatever one alone would bring
     together, told = begun(engine, [(question, GREEDY, None) for question in QUESTIONS], 30)
     assert isinstance(engine._loaded.backend, SharedBackend)
     rows, before = counted(monkeypatch, engine._loaded.backend), [len(each.tokens) for each in told]
@@ -203,7 +186,6 @@ def test_cores_are_watched_until_the_last_reply_has_ended(
 
 def test_a_draft_model_drafts_for_all_in_its_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=4, drafters=("model",), fixed_k=3))
-    monkeypatch.setattr(opened.decoder.controller, "n_worth", lambda n, n_context: n)  # whatever one alone would bring
     together, _ = begun(opened, [(question, GREEDY, None) for question in QUESTIONS], 60)
     assert opened._loaded.draft is not None
     drafting = opened._loaded.draft.backend
@@ -250,9 +232,6 @@ def test_where_rows_disturb_each_other_only_those_share_passes_that_may(
     """Those whose text can be predicted have passes of their own."""
     assert engine.decoder.target.shared is not None
     monkeypatch.setattr(engine.decoder.target, "shared", engine.decoder.target.shared._replace(exact_rows=1))
-    monkeypatch.setattr(
-        engine.decoder.controller, "n_worth", lambda n, n_context: n
-    )  # whatever passes cost here and now
     free = Sampling(temperature=0.8)
     together, told = begun(engine, [(QUESTIONS[0], sampling, None) for sampling in (GREEDY, SEEDED, free, free)], 200)
     before = [len(each.tokens) for each in told]
@@ -281,7 +260,6 @@ def test_in_company_too_steps_are_made_without_asking_anybody(
     cases = [(question, sampling, None) for question in QUESTIONS for sampling in (GREEDY, SEEDED)]
     whole, asked = alone(engine, cases, 40), list[str]()
     controller = engine.decoder.controller
-    monkeypatch.setattr(controller, "n_worth", lambda n, n_context: n)  # whatever passes cost here and now
     monkeypatch.setattr(controller, "is_usual", lambda seconds: True)
     monkeypatch.setattr(controller, "choose", lambda name, can_score: asked.append(name) or Choice(Decision.SKIP))  # type: ignore[func-returns-value]
 

@@ -14,10 +14,6 @@ def test_those_that_wait_for_their_next_token_share_a_pass() -> None:
     for number in (1, 2, 3):
         setting.speaking(number)
     assert setting.plan() == ([1, 2, 3], [0, 0, 0], [])
-    setting.decoder.controller.n_worth = lambda n, n_context: 2
-    assert [setting.passed()[0] for _ in range(3)] == [[1, 2], [3, 1], [2, 3]]
-    setting.decoder.controller.n_worth = lambda n, n_context: 1
-    assert [setting.passed()[0] for _ in range(3)] == [[1], [2], [3]]
 
 
 def test_only_as_many_as_fit_share_one() -> None:

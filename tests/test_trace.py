@@ -93,7 +93,6 @@ def test_every_drafter_was_asked_or_it_says_why_not(tmp_path: Path) -> None:
 
 def test_a_drafter_that_was_chosen_and_had_no_room_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=4, drafters=("model",), fixed_k=2))
-    monkeypatch.setattr(engine.decoder.controller, "n_worth", lambda n, n_context: n)  # whatever one alone would bring
     monkeypatch.setattr(Proposer, "propose_together", lambda self, asked, room: [])
     for question in (QUESTION, "What does json.dumps do?"):
         engine.add(Ask([Message("user", question)], Sampling(temperature=0), 12, is_traced=True))

@@ -35,7 +35,6 @@ HEURISTICS: dict[str, Mapping[str, float]] = {
     "the offset fades": {"offset_decay": 1.0},
     "a change of one width's time is all widths'": {"shared_drift": 0.0},
     "more sequences in a pass make beliefs old": {"batch_change": NEVER},
-    "a pass is shared again now and then": {"apart_passes": NEVER},
     "drafters are valued only when there is news": {"news": -1.0},
     "values are settled in rounds": {"rounds": 1},
     "what probes may cost is kept between starts": {"most_credit": 0.0},

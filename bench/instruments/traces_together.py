@@ -23,16 +23,14 @@ class Together:
         return [i for i, trace in enumerate(self.traces) if self.places[i] < len(trace.agrees)]
 
     def run(self) -> float:
-        """Return the seconds until the last text has ended; each takes its turn."""
+        """Return the seconds until the last text has ended."""
         while live := self.live():
-            for i in live:
-                if self.controller.n_worth(len(live), 0) == 1:
-                    came, seconds = step(self.controller, self.traces[i], self.places[i])
-                    self.places[i] += came
-                    self.seconds += seconds
-                else:
-                    self._step(live)
-                    break
+            if len(live) == 1:
+                came, seconds = step(self.controller, self.traces[live[0]], self.places[live[0]])
+                self.places[live[0]] += came
+                self.seconds += seconds
+            else:
+                self._step(live)
         return self.seconds
 
     def _step(self, live: Sequence[int]) -> None:

@@ -168,12 +168,8 @@ class Scheduler:
         return sorted(unread, key=unread.__getitem__)
 
     def _decode_batch(self, decoding: list[Sequence]) -> Batch:
-        """Return a batch of sequences that decode together. Their number maximizes tokens per second, within the limits
-        of exact rounding and of the cache.
-        """
-        n = len(decoding)
-        n = self._decoder.controller.n_worth(n, decoding[0].buffer.n) if n > 1 else 1
-        found = self._within_exact_rows(decoding[:n])
+        """Return a batch of sequences that decode together, within the limits of exact rounding and of the cache."""
+        found = self._within_exact_rows(decoding)
         while len(found) > 1 and not self._fits([each.buffer.n for each in found]):
             found.pop()
         return Batch([(each, 0) for each in found])

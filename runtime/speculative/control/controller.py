@@ -61,8 +61,7 @@ class Controller:
         if self._n_idle:
             self._end_idling()
         states = self.states.taking_part(drafters).values()
-        if self.valuation.update(states, terms):
-            self.passes.note_gain(self.valuation.gain(states, terms), n_together)
+        self.valuation.update(states, terms)
         may_be_plain = n_together == 1 and self.fixed_k is None
         is_plain = may_be_plain and self.plain_passes.is_needed(self.valuation.gain(states, terms))
         return terms._replace(is_plain=True) if is_plain else terms
@@ -84,10 +83,6 @@ class Controller:
     def n_together(self) -> int:
         """Number of sequences that shared a pass at the last valuation."""
         return self.valuation.terms.n_together
-
-    def n_worth(self, n: int, n_context: int) -> int:
-        """Return how many of `n` ready sequences to decode in one pass."""
-        return self.passes.joint.n_worth(n, n_context)
 
     def choose(self, terms: Terms, name: str, can_score: bool = True) -> Choice:
         """Return whether the drafter proposes in this step. `can_score`: whether tokens that are not verified can be

@@ -1,7 +1,6 @@
-"""Cost model of passes that several sequences share: cost, share of each sequence, and number of rows.
+"""Cost model of passes that several sequences share: cost, share of each sequence, and rows of prompts beside them.
 
-Knows times and counts. The criterion is the tokens per second of a pass over all sequences (goodput: SmartSpec,
-arXiv 2406.14066).
+Knows times and counts.
 """
 
 from __future__ import annotations
@@ -15,20 +14,15 @@ from runtime.speculative.control.tuning import TUNING
 
 
 class JointPasses:
-    """Cost model of shared passes.
+    """Cost model of shared passes; `costs` is by the rows of all sequences."""
 
-    `costs` is by the rows of all sequences. `gain` is the best known speed of a single sequence relative to plain
-    decode.
-    """
-
-    def __init__(self, costs: PassCosts, gain: float) -> None:
-        self.costs, self.gains = costs, {1: gain}  # the latter by the number of sequences that share passes
+    def __init__(self, costs: PassCosts) -> None:
+        self.costs = costs
         self._row_seconds = 0.0  # seconds per prompt token
         self._slowdown = 1.0  # factor on the table's plain pass now, because rows attend over the cells of all
         self._with_drafts = 0.0  # seconds of the last pass without its prompt rows, if it had drafts
         self._n_mixed = TUNING.blurred_passes  # passes that decoded and read prompts since one only read prompts
         self._n_drafting = math.inf  # average number of sequences with drafts, in passes that have any; inf: none yet
-        self._n_apart = 0  # passes of a single sequence although others were ready
 
     def shares(self, n: int, most: int, n_context: int) -> list[float]:
         """Return [most + 1] the seconds that one of `n` sequences pays for a pass, by number of its draft tokens.
@@ -48,18 +42,6 @@ class JointPasses:
         if n := sum(map(bool, n_drafted)):
             before = min(self._n_drafting, len(n_drafted))
             self._n_drafting = before + TUNING.drafting_weight * (n - before)
-
-    def n_worth(self, n: int, n_context: int) -> int:
-        """Return how many of `n` ready sequences to decode in one pass: all, or 1 if drafting for a single sequence is
-        faster. Every `apart_passes` passes all of them share one anyway, so that its speed stays known.
-        """
-        seconds = self.costs.up_to(n, n_context)
-        # n rows never take longer than n passes of one
-        gain = max(1.0, n * seconds[0] / max(seconds[-1], 1e-9)) * self.gains.get(n, 1.0)
-        if gain >= self.gains[1]:
-            return n
-        self._n_apart += 1
-        return 1 if self._n_apart % TUNING.apart_passes else n
 
     def n_readable(self, n: int, n_context: int, most: int) -> int:
         """Return the number of prompt rows, up to `most`, that a pass decoding `n` sequences may have without taking

@@ -85,7 +85,6 @@ class Passes:
         self.is_far = False  # whether workers run the passes
         self._widths_run = set[int]()  # widths of passes that workers ran
         self._joint: JointPasses | None = None  # set once there are several sequences
-        self._gain = 1.0  # best known speed of a single sequence relative to plain decode
         self._is_wide = False  # whether the last step had a draft
         self.is_left = False  # whether the last step was plain after one with a draft
         self._leaving = TUNING.leaving  # fraction of steps with a draft that a plain step follows
@@ -105,19 +104,12 @@ class Passes:
     def joint(self) -> JointPasses:
         """Cost model of passes that several sequences share."""
         if self._joint is None:
-            self._joint = JointPasses(self.costs.of_batch(), self._gain)
+            self._joint = JointPasses(self.costs.of_batch())
         return self._joint
 
     @property
     def _tables(self) -> list[PassCosts]:
         return [self.costs, *self._own.values(), *([self._joint.costs] if self._joint else [])]
-
-    def note_gain(self, gain: float, n_together: int) -> None:
-        """Record the best known speed of `n_together` sequences relative to plain decode."""
-        if n_together == 1:
-            self._gain = gain
-        if self._joint:
-            self._joint.gains[n_together] = gain
 
     def note_width(self, is_wide: bool) -> None:
         """Record whether a step had a draft."""

@@ -84,7 +84,6 @@ class Tuning:
     most_read_change: float = 2.0  # largest factor to the estimate that one such time counts as
     blurred_passes: int = 16  # passes that both read and decode, after which the two are timed separately again
     drafting_weight: float = 0.1  # weight of a new number of sequences with drafts
-    apart_passes: int = 32  # passes of one sequence each until one is shared again
 
     # Threads (threads.py)
     first_trial: int = 16  # passes until another number of threads is tried; each interval is twice as long

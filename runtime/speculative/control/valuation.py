@@ -20,18 +20,16 @@ class Valuation:
         self.terms, self.rate = terms, 0.0  # tokens per second of the best drafter or plain decode, without lookups
         self.n_steps = self._next = self._next_of_all = 0  # steps so far; steps of the next valuations
 
-    def update(self, states: Collection[DrafterState], terms: Terms) -> bool:
-        """Begin a step on these terms. If it is time or the terms differ, value drafters again, and return True."""
+    def update(self, states: Collection[DrafterState], terms: Terms) -> None:
+        """Begin a step on these terms. If it is time or the terms differ, value drafters again."""
         is_other = differ(terms, self.terms)
-        is_time = self.n_steps >= self._next or is_other
-        if is_time:
+        if self.n_steps >= self._next or is_other:
             self._next = self.n_steps + TUNING.valuation_interval
             values_all = self.n_steps >= self._next_of_all or is_other
             if values_all:
                 self._next_of_all = self.n_steps + 8 * TUNING.valuation_interval
             self.terms, self.rate = terms, value_all(states, terms, self.rate, values_all)
         self.n_steps += 1
-        return is_time
 
     def expire(self) -> None:
         """Value the drafters whose estimates changed in the next step."""
