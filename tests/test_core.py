@@ -10,6 +10,7 @@ from bench.instruments.concurrent_replies import Concurrent
 from runtime.engine import Chunk, Message, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.threaded import ignore
 from runtime.models.registry import load_registry
 
 GREEDY = Sampling(temperature=0.0)
@@ -51,7 +52,7 @@ def test_both_waited_for_a_pass_that_read_both_prompts(engine: LoadedEngine) -> 
 
 
 def test_a_reply_that_is_cancelled_ends_with_its_numbers(engine: LoadedEngine) -> None:
-    number = engine.add(Ask([Message("user", TEXT)], GREEDY, 40))
+    number = engine.add(Ask([Message("user", TEXT)], GREEDY, 40), ignore)
     while not any(isinstance(came, Chunk) and came.tokens for _, came in engine.step()):
         pass
     engine.cancel(number)

@@ -29,7 +29,7 @@ class Reading:
 
     def __init__(self, n_read: int) -> None:
         self.weights = np.ones(n_read, dtype=np.uint8)
-        self.core = SimpleNamespace(is_idle=True, n_sequences=1)
+        self.core = SimpleNamespace(is_idle=True, n_running=1, n_waiting=0)
         self._n_steps = self._number = 0
         self._between, self._left = 0.0, 0.0
 
@@ -42,7 +42,7 @@ class Reading:
     def close(self) -> None:
         """Do nothing: there are no models."""
 
-    def add(self, n_steps: int, number: int) -> None:
+    def begin(self, n_steps: int, number: int) -> None:
         """Start a reply of `n_steps` steps."""
         self._n_steps, self.core.is_idle = n_steps, False
 

@@ -14,8 +14,6 @@ from runtime.engine.engine import EngineFacts
 from runtime.engine.output import Chunk, Output
 from runtime.speculative.control.explain import Pass
 
-PIPE = 4096  # bytes that can be written without blocking while the other side does not read
-
 
 class Call(NamedTuple):
     """A method call; `number` is the reply that it belongs to, 0: none."""
@@ -41,6 +39,8 @@ class Status(NamedTuple):
     memory_level: str
     given_up: str
     learning: str = ""
+    n_running: int = 0  # replies
+    n_waiting: int = 0
 
 
 class Opened(NamedTuple):

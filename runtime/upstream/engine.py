@@ -16,6 +16,7 @@ from runtime.conversation.quoting import Rendered
 from runtime.conversation.window import POLICIES
 from runtime.core.backend import SERVERS, OnProgress
 from runtime.core.errors import ContextError, SettingsError
+from runtime.core.limits import UNLIMITED
 from runtime.engine.engine import Ask, Engine, EngineFacts
 from runtime.engine.output import Chunk
 from runtime.engine.threaded import ThreadedReplies
@@ -41,7 +42,7 @@ class UpstreamEngine(ThreadedReplies, Engine):
 
     def __init__(self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> None:
         """Query the server, and wait while it is loading its model. Raises UpstreamError, or KeyboardInterrupt."""
-        super().__init__()
+        super().__init__(options.limits if options else UNLIMITED)
         report = on_progress or (lambda part, share: True)
         if not report("target", 0.0):
             raise KeyboardInterrupt
@@ -161,9 +162,6 @@ class UpstreamEngine(ThreadedReplies, Engine):
     def embed(self, tokens: Sequence[int]) -> list[float]:
         """Raise SettingsError: embeddings are not available here."""
         raise SettingsError(f"Embeddings are made by {where(self._server, self._connection)}. Send the request there.")
-
-    def tend(self) -> None:
-        """Do nothing: there is no background work."""
 
     def close(self) -> None:
         """End the replies that are being generated."""

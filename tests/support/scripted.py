@@ -159,8 +159,5 @@ class ScriptedEngine:
         n_context = self._stats.prompt_n + self._stats.predicted_n
         return explain(self.controller, n_context, self.controller.reason().text)
 
-    def tend(self) -> None:
-        pass
-
     def close(self) -> None:
         self.closed = True
