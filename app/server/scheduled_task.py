@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from app.server.errors import client_gone
 from app.server.metrics import Totals
-from app.server.task import EngineTask
-from app.server.task_run import TaskRun
+from app.server.task import CompletionTask, EngineTask
+from app.server.task_run import TaskRun, is_empty
 from runtime.engine import Chunk, Engine
 from runtime.engine.engine import Ask
 
@@ -58,6 +58,11 @@ class ScheduledTask:
         return tuple(change for task in self._tasks for change in task.changes)
 
     @property
+    def is_reply(self) -> bool:
+        """Whether the engine replies to it; else it runs steps of its own."""
+        return isinstance(self.task, CompletionTask)
+
+    @property
     def has_begun(self) -> bool:
         """Whether the engine has begun it, so that it no longer waits."""
         return self._n_finished > 0 or (self._run is not None and self._run.began_at is not None)
@@ -69,10 +74,10 @@ class ScheduledTask:
 
     async def run(self, engine: Engine, turn: asyncio.Lock, totals: Totals) -> None:
         """Run the tasks, whose own steps wait for their `turn`, and count them. Raises what the engine raises."""
-        for self.task in self._tasks:
+        for task in self._tasks:
             if self.is_cancelled:
                 raise self._reason or client_gone()
-            self._run = TaskRun(self.task, engine)
+            self.task, self._run = task, TaskRun(task, engine)
             last = await self._run.finish(self._adapted, turn, self._pass_on)
             now = time.perf_counter()
             began_at = self._run.began_at or now
@@ -81,23 +86,23 @@ class ScheduledTask:
             self._pass_on(last)
 
     def _adapted(self, ask: Ask) -> Ask:
-        """Return what to ask for the current task: only the first one of a request waits, and only one alone is short."""
+        """Return what to ask: only the first task of a request may have to wait, and only one alone is short."""
         return replace(ask, is_short=ask.is_short and len(self._tasks) == 1, is_admitted=self._n_finished > 0)
 
     def _pass_on(self, chunk: Chunk) -> None:
-        is_told = bool(chunk.tokens or chunk.text or chunk.stats or chunk.finish_reason)
-        if is_told and not self._has_started:
+        if is_empty(chunk):
+            return
+        if not self._has_started:
             self._has_started = True
             self.emit(None)
-        if is_told:
-            self.emit(chunk)
+        self.emit(chunk)
 
     def emit(self, event: Chunk | Exception | None) -> None:
         """Put a chunk or an error into the reader's queue. None means that the engine has started."""
         self._events.put_nowait(event)
 
     def cancel(self, reason: Exception | None = None) -> None:
-        """Cancel generation within a step, on any thread: nobody reads the rest, or `reason` is raised to the reader."""
+        """Cancel generation, on any thread: nobody reads the rest, or `reason` is raised to the reader."""
         self.is_cancelled, self._reason = True, reason
         with suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._stop, reason)

@@ -101,8 +101,8 @@ class ServedEngine:
         waits.
         """
         engine = self.engine
-        n_alike, most = sum(each.task.runs_by_itself for each in self._requests), engine.limits.max_waiting
-        if request.task.runs_by_itself and most is not None and n_alike + engine.n_waiting > most:
+        n_alike, most = sum(not each.is_reply for each in self._requests), engine.limits.max_waiting
+        if not request.is_reply and most is not None and n_alike + engine.n_waiting > most:
             raise self._refusal(n_alike + engine.n_waiting)
         request.number = next(self._numbers)
         self._requests[request] = asyncio.create_task(self._run(request, engine))

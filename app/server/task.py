@@ -40,10 +40,6 @@ class EngineTask(Protocol):
         """The request field that holds the prompt, named in errors."""
 
     @property
-    def is_short(self) -> bool:
-        """Whether the task goes before long ones."""
-
-    @property
     def n_prompt(self) -> int:
         """The number of prompt tokens."""
 
@@ -58,10 +54,6 @@ class EngineTask(Protocol):
     @property
     def changes(self) -> tuple[str, ...]:
         """Changes to the conversation that the chat template required."""
-
-    @property
-    def runs_by_itself(self) -> bool:
-        """Whether it is done in steps of its own, and is no reply of the engine."""
 
     def work(self, engine: Engine, should_stop: Callable[[], bool]) -> Ask | Iterator[Chunk]:
         """Return what to ask the engine, or an iterator of chunks, one for each step of its own work. The last chunk
@@ -99,11 +91,6 @@ class CompletionTask:
     fitted: Callable[[Engine], tuple[str, ...]] = unchanged  # changes to the conversation
     prompt_ids: tuple[int, ...] = ()  # after tokenization
     changes: tuple[str, ...] = ()  # likewise
-
-    @property
-    def runs_by_itself(self) -> bool:
-        """False: it is a reply of the engine."""
-        return False
 
     @property
     def max_decode_seconds(self) -> float | None:

@@ -70,7 +70,8 @@ class TaskRun:
         if isinstance(came, Exception):
             raise came
         self.began_at = self.began_at or time.perf_counter()
-        self._prefill.take(came)
+        if not is_empty(came):
+            self._prefill.take(came)
         self.n_decoded += len(came.tokens)
         self._has_line |= "\n" in came.text
         return came
@@ -97,3 +98,8 @@ class TaskRun:
         """Whether its time is over and a line is complete, or a prefill-only prompt has been read."""
         is_late = self._has_line and self._deadline is not None and time.perf_counter() >= self._deadline
         return is_late or (self._is_prefilled and self.task.max_tokens == 0)
+
+
+def is_empty(chunk: Chunk) -> bool:
+    """Return whether a chunk tells nothing but that the reply runs."""
+    return not (chunk.tokens or chunk.text or chunk.stats or chunk.finish_reason)

@@ -67,6 +67,11 @@ class SharedEngine(ThreadedReplies):
         with self._turn:
             return self._engine.embed(tokens)
 
+    @property
+    def n_waiting(self) -> int:
+        """Number of editors' requests that wait."""
+        return len(self._waiting)
+
     def close(self) -> None:
         """Free the models."""
         self._engine.close()

@@ -15,6 +15,7 @@ from runtime.conversation.quoting import Rendered
 from runtime.core.errors import SettingsError
 from runtime.core.limits import UNLIMITED, Limits
 from runtime.engine.output import Chunk, Sink
+from runtime.engine.status import Status
 from runtime.loading.exactness import Exactness
 from runtime.models.registry import Pair
 from runtime.sampling.grammar import Grammar
@@ -198,36 +199,36 @@ class Engine(ABC):
     def watch(self, on_lost: Callable[[Exception], None]) -> None:  # noqa: B027 (most engines cannot be lost so)
         """Set what is called, on a thread of the engine, if a fault of its own ends all replies for good."""
 
-    @property
-    def learning(self) -> str:
-        """State of the head's training, or why there is none, in a clause; "" if the pair does not ask for it."""
-        return ""
-
     @abstractmethod
     def close(self) -> None:
         """Free the models."""
 
     @property
     @abstractmethod
-    def holds_one(self) -> bool:
-        """Whether only one conversation can be cached, so that other replies wait for its end."""
+    def status(self) -> Status:
+        """The present state."""
 
     @property
-    @abstractmethod
     def n_waiting(self) -> int:
-        """Number of replies that wait until others have ended."""
+        """See Status."""
+        return self.status.n_waiting
 
     @property
-    @abstractmethod
     def n_held(self) -> int:
-        """Number of cached conversations."""
+        """See Status."""
+        return self.status.n_held
 
     @property
-    @abstractmethod
     def memory_level(self) -> str:
-        """Memory level at the last token: OK, TIGHT or CRITICAL."""
+        """See Status."""
+        return self.status.memory_level
 
     @property
-    @abstractmethod
     def given_up(self) -> str:
-        """What is suspended because memory is short, and why, with numbers; "" while nothing is."""
+        """See Status."""
+        return self.status.given_up
+
+    @property
+    def learning(self) -> str:
+        """See Status."""
+        return self.status.learning

@@ -17,6 +17,7 @@ from runtime.engine.loaded_texts import LoadedTexts
 from runtime.engine.output import Chunk, Output, Sink
 from runtime.engine.prompts import KeptPrompts
 from runtime.engine.sequence import Request, Sequence, Vocabulary
+from runtime.engine.status import Status
 from runtime.engine.streams import Came, PushedEngine
 from runtime.learning.conditions import why_never
 from runtime.learning.learner import BackgroundLearner
@@ -87,7 +88,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         sequence.drafting.is_traced = ask.is_traced
         sequence.restore(ask.reply_tokens, ask.passes)
         if self._learner:
-            self._learner.reply_begins(sequence.generated, self.memory_level)
+            self._learner.reply_begins(sequence.generated, self.decoder.lineup.memory_level)
         self._last = sequence
         self.core.add(sequence)
 
@@ -146,21 +147,6 @@ class LoadedEngine(LoadedTexts, PushedEngine):
             )
         return ids
 
-    @property
-    def holds_one(self) -> bool:
-        """See Engine."""
-        return self.core.scheduler.holds_one
-
-    @property
-    def n_waiting(self) -> int:
-        """See Engine."""
-        return self.core.n_waiting
-
-    @property
-    def n_held(self) -> int:
-        """See Engine."""
-        return self._loaded.backend.n_held
-
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """See Engine."""
         return tuple(self._last.stats.steps[first:]) if self._last else ()
@@ -171,14 +157,11 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         return explain(self.decoder.controller, n_context, self.decoder.why_plain(state).text)
 
     @property
-    def memory_level(self) -> str:
+    def status(self) -> Status:
         """See Engine."""
-        return self.decoder.lineup.memory_level
-
-    @property
-    def given_up(self) -> str:
-        """See Engine."""
-        return self.decoder.lineup.given_up
+        core, lineup = self.core, self.decoder.lineup
+        n_held = self._loaded.backend.n_held
+        return Status(core.n_running, core.n_waiting, n_held, lineup.memory_level, lineup.given_up, self._learning)
 
     def embed(self, tokens: List[int]) -> list[float]:
         """See Engine."""
@@ -192,7 +175,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         self._loaded.close_embedder()
         self.decoder.lineup.degrade()
         if self._learner:
-            self._learner.tend(self.memory_level)
+            self._learner.tend(self.decoder.lineup.memory_level)
             self._use_learned(self._learner)
 
     def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
@@ -202,13 +185,12 @@ class LoadedEngine(LoadedTexts, PushedEngine):
     def _use_learned(self, learner: BackgroundLearner) -> None:
         """Replace the head with the learned one, or with the pair's own if that is current. Call it between replies."""
         head = learner.head
-        if head != self._asked_head and self.memory_level == "OK":
+        if head != self._asked_head and self.decoder.lineup.memory_level == "OK":
             self._asked_head = head
             self._loaded.take_head(head)
 
     @property
-    def learning(self) -> str:
-        """See Engine."""
+    def _learning(self) -> str:
         if not self.pair.learn:
             return ""
         why = why_never(self.pair, self._loaded.drafts_by) or "measurements are not kept"

@@ -93,11 +93,6 @@ class ThreadedReplies(ABC):
                 reply.sink = ignore
         self.cancel(number)
 
-    @property
-    def n_waiting(self) -> int:
-        """See Engine."""
-        return len(self._waiting)
-
 
 def ignore(output: Chunk | Exception) -> None:
     """Drop an output that nobody reads."""

@@ -18,14 +18,14 @@ from runtime.core.backend import OnProgress
 from runtime.core.errors import ModelError, SettingsError, SlipstreamError
 from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk, Output, Sink
-from runtime.engine.stats import Stats
+from runtime.engine.status import Status
 from runtime.engine.streams import PushedEngine
 from runtime.engine.trace import TracedPass, TraceFile
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.process.doorbell import Doorbell
 from runtime.process.losses import Losses
-from runtime.process.messages import Call, Status
+from runtime.process.messages import Call
 from runtime.process.model_process import TEXT, ModelProcess, OverdueError, ProcessLostError
 from runtime.process.questions import RemoteQuestions
 from runtime.process.replies import LiveReplies, LiveReply
@@ -35,6 +35,7 @@ from runtime.speculative.control.explain import Pass
 WORKER_TIMEOUT = 15.0  # seconds that a worker may take to be reachable again
 HEED = 0.3  # seconds to wait for the end of a cancelled reply
 CLOSED = "The model is closed."
+SLOW = "Preparing the reply took more than {:g} s, so it was stopped. Simplify its grammar or schema."
 IDLE = "idle"  # the place of a loss that no reply of the process can have caused
 Say = Callable[[str], object]
 
@@ -100,9 +101,8 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
                 self._bell.ring()
                 self.facts = self._process.facts
                 lacking = f" {self.facts.left_out}." if self.facts.left_out else ""
-                self._say(
-                    f"The model's process was lost and has been started again{self._losses.consequence}.{lacking}"
-                )
+                how = f"has been started again{self._losses.consequence}.{lacking}"
+                self._say(f"The model's process was lost and {how}")
             return self._process
 
     def _goes_on(self, what: str, share: float) -> bool:
@@ -131,8 +131,9 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
             while not self._is_closed:
                 (self.advance if self.is_answering else self._rest)()
         except Exception as fault:  # of this thread, not of a reply: no further one can be made
-            self._is_closed, end = True, fault
-            self._on_lost(fault)
+            if not self._is_closed:
+                self._is_closed, end = True, fault
+                self._on_lost(fault)
         self._fail(self._replies.all(), end)
 
     def _rest(self) -> None:
@@ -175,19 +176,21 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         try:
             process = self.living()
         except SlipstreamError as error:
-            return self._fail(self._replies.all(), error)
+            self._fail(self._replies.all(), error)
+            return
         self._replies.submit(process)
+        outputs = list[Output]()
         try:
             outputs = process.receive()
         except ProcessLostError as lost:
-            return self._note_losses(process, lost)
+            self._note_losses(process, lost)
         except OverdueError as overdue:
-            return self._fail_overdue(process, overdue.number)
+            self._replies.lost(process)
+            self._push(Output(overdue.number, SettingsError(SLOW.format(TEXT))))
         if outputs:
             self._losses.forgive(IDLE)
         for output in outputs:
             self._push(output)
-        return None
 
     def _note_losses(self, process: ModelProcess, lost: ProcessLostError) -> None:
         """Record a loss. Replies at which the process was lost too often end with an error."""
@@ -198,11 +201,6 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
             except ModelError as error:
                 self._fail(replies, error)
 
-    def _fail_overdue(self, process: ModelProcess, number: int) -> None:
-        self._replies.lost(process)
-        slow = f"Preparing the reply took more than {TEXT:g} s, so it was stopped. Simplify its grammar or schema."
-        self._fail([each for each in self._replies.all() if each.number == number], SettingsError(slow))
-
     def _fail(self, replies: Sequence[LiveReply], error: Exception) -> None:
         for each in replies:
             self._push(Output(each.number, error))
@@ -210,16 +208,17 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
     def _give_up(self) -> None:
         """End cancelled replies that their process does not end in time."""
         for reply in self._replies.unheeded(self._process, HEED):
-            stats = Stats(steps=reply.passes, decode_seconds=sum(each.seconds for each in reply.passes))
-            self._push(Output(reply.number, Chunk("", finish_reason="cancelled", stats=stats)))
+            self._push(Output(reply.number, reply.cancelled()))
 
     def _push(self, output: Output) -> None:
         """Add an output to its reply and to the trace, and pass it on, unless the reply is no longer read."""
         number, came = output
         if (reply := self._replies.take(output)) is None:
             return
-        if self._trace and isinstance(came, Chunk) and came.made and came.made.why:
-            if problem := self._trace.write(TracedPass(number, len(reply.passes), came.made, came.made.why)):
+        made = came.made if isinstance(came, Chunk) else None
+        if self._trace and made and made.why:
+            problem = self._trace.write(TracedPass(number, len(reply.passes), made, made.why))
+            if problem:
                 self._say(problem)
         reply.sink(came)
 
@@ -248,5 +247,6 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         self._bell.ring()
 
     @property
-    def _status(self) -> Status:
+    def status(self) -> Status:
+        """See Engine."""
         return self._process.status

@@ -22,14 +22,14 @@ from runtime.core.errors import NO_MEMORY, NoMemoryError, SlipstreamError
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.output import Chunk
+from runtime.engine.status import Status
 from runtime.loading.neighbours import family
-from runtime.process.messages import Call, Failed, Opened, Progress, Status, pack, receive, send
+from runtime.process.messages import Call, Failed, Opened, Progress, pack, receive, send
 from runtime.process.outbox import Outbox
 from runtime.process.spawning import inherited
 
 REST = 0.5  # seconds without a command after which prompts are stored
 IDLE = 5.0  # seconds without a command after which memory is checked
-NOW_AND_THEN = 8  # steps between two status messages
 # Seconds to sleep after a reply's first token, so that its reader gets a core before the next passes use all of them:
 # otherwise it waits for a time slice of the operating system, some milliseconds
 WAY = 5e-4
@@ -43,8 +43,8 @@ class Host:
     """
 
     def __init__(self, commands: Connection, texts: Connection, stops: Connection) -> None:
-        self._commands, self._texts, self._stops, self._n_steps = commands, texts, stops, 0
-        self._outbox, self._told = Outbox(), (0, 0)
+        self._commands, self._texts, self._stops = commands, texts, stops
+        self._outbox, self._told = Outbox(), Status()
 
     def run(self) -> None:
         """Load the pair of the first message, then serve until a close command."""
@@ -62,7 +62,7 @@ class Host:
         """Serve until a close command."""
         gc.freeze()  # loaded objects stay, and the garbage collector need not scan them while replies are generated
         self.engine = engine
-        send(self._commands, Opened(engine.facts, self._status()))
+        send(self._commands, Opened(engine.facts, engine.status))
         threading.Thread(target=self._listen, daemon=True).start()
         self.loop()
 
@@ -72,21 +72,12 @@ class Host:
             began = time.perf_counter()
             outputs = self.engine.step()
             self._outbox.add(outputs, time.perf_counter() - began)
-            self._n_steps += 1
             if self._outbox.should_send:
                 gives_way = self._outbox.has_first and self.engine.core.n_running == 1
-                self._send_outputs(*self._news())
+                self._send_outputs()
                 if gives_way:
                     time.sleep(WAY)
         self.engine.close()
-
-    def _news(self) -> list[Status]:
-        """Return the status every NOW_AND_THEN steps, when idle, and when replies began or ended; else nothing."""
-        core = self.engine.core
-        if self._n_steps < NOW_AND_THEN and not core.is_idle and self._told == (core.n_running, core.n_waiting):
-            return []
-        self._n_steps = 0
-        return [self._status()]
 
     def _obey(self) -> bool:
         """Handle the commands that have arrived; wait for one if no reply is generated. Return False for a close
@@ -109,21 +100,14 @@ class Host:
         while not self._commands.poll(REST) and self.engine.prompts.keep():
             pass
         while not self._commands.poll(IDLE):
-            before = self._status()
             with suppress(SlipstreamError):
                 self.engine.tend()
-            if (status := self._status()) != before:
-                self._send_outputs(status)
+            if self.engine.status != self._told:
+                self._send_outputs()
 
     def _report(self, what: str, share: float) -> bool:
         send(self._commands, Progress(what, share))
         return True  # the client cancels loading by ending this process
-
-    def _status(self) -> Status:
-        engine, self._told = self.engine, (self.engine.core.n_running, self.engine.core.n_waiting)
-        return Status(
-            engine.holds_one, engine.n_held, engine.memory_level, engine.given_up, engine.learning, *self._told
-        )
 
     def _carry_out(self, call: Call) -> None:
         if call.name == "add":
@@ -131,7 +115,7 @@ class Host:
         elif call.name == "cancel":
             self.engine.cancel(call.number)
         else:
-            self._send_outputs(self._answer(call), self._status())
+            self._send_outputs(self._answer(call))
 
     def _add(self, number: int, ask: Ask) -> None:
         try:
@@ -149,10 +133,12 @@ class Host:
             return failed(error)
 
     def _send_outputs(self, *more: object) -> None:
-        """Send the outputs since the last time, and `more` messages."""
-        outputs = [
+        """Send the outputs since the last time, `more` messages, and the status if it has changed."""
+        outputs: list[object] = [
             each if isinstance(each.came, Chunk) else failed(each.came, each.number) for each in self._outbox.take()
         ]
+        if (status := self.engine.status) != self._told:
+            self._told, more = status, (*more, status)
         try:
             self._send(*outputs, *more)
         except Exception:  # a message that cannot be pickled is a bug here and must not block the others

@@ -18,11 +18,12 @@ from typing import Any
 from runtime.core.backend import OnProgress
 from runtime.engine.engine import Ask
 from runtime.engine.output import Output
+from runtime.engine.status import Status
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.process.answers import Answers
 from runtime.process.doorbell import Doorbell
-from runtime.process.messages import Call, Failed, Opened, Progress, Status, as_output, pack, receive_all, send
+from runtime.process.messages import Call, Failed, Opened, Progress, as_output, pack, receive_all, send
 from runtime.process.outgoing import Outgoing
 from runtime.process.spawning import HOST, HOST_PIPES, spawn
 from runtime.process.underway import Underway
@@ -157,10 +158,10 @@ class ModelProcess:
                 self._answers.take(came)
 
     def _check_timeout(self) -> None:
-        """Kill a process that does not end a cancelled reply, or in which a reply takes too long to begin.
-        Raises OverdueError in the second case.
+        """Kill a process that does not end a cancelled reply, or in which a reply takes too long to begin, though no
+        other call is answered first. Raises OverdueError in the second case.
         """
-        number = self._replies.overdue(TEXT, LAST)
+        number = None if self._answers.is_expected else self._replies.overdue(TEXT, LAST)
         if number is not None:
             self.kill()
             if number:
@@ -219,11 +220,12 @@ class ModelProcess:
 
     def _last_words(self) -> str:
         """Return the last line of its error output."""
-        if self._errors.closed:
+        try:
+            self._errors.seek(0, 2)
+            self._errors.seek(max(0, self._errors.tell() - TAIL))
+            lines = self._errors.read().decode("utf8", "replace").split("\n")
+        except ValueError:  # it is closed
             return ""
-        self._errors.seek(0, 2)
-        self._errors.seek(max(0, self._errors.tell() - TAIL))
-        lines = self._errors.read().decode("utf8", "replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""What the model process tells of itself, and calls between replies: explanations, embeddings, conversations."""
+"""Calls to the model process between replies: explanations, embeddings, cached conversations."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from runtime.process.messages import Status
 from runtime.speculative.control.explain import Explanation
 
 
 class RemoteQuestions:
     """Methods of Engine that the model process answers."""
-
-    @property
-    @abstractmethod
-    def _status(self) -> Status:
-        """The last status of the process."""
 
     @abstractmethod
     def _ask(self, name: str, *args: Any) -> Any:
@@ -36,33 +30,3 @@ class RemoteQuestions:
         """See Engine."""
         found: tuple[int, int] = self._ask("conversation", action, number, path)
         return found
-
-    @property
-    def holds_one(self) -> bool:
-        """See Engine."""
-        return self._status.holds_one
-
-    @property
-    def n_waiting(self) -> int:
-        """See Engine."""
-        return self._status.n_waiting
-
-    @property
-    def n_held(self) -> int:
-        """See Engine."""
-        return self._status.n_held
-
-    @property
-    def memory_level(self) -> str:
-        """See Engine."""
-        return self._status.memory_level
-
-    @property
-    def given_up(self) -> str:
-        """See Engine."""
-        return self._status.given_up
-
-    @property
-    def learning(self) -> str:
-        """See Engine."""
-        return self._status.learning

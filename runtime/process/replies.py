@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from runtime.engine.engine import Ask
-from runtime.engine.output import Output, Sink
+from runtime.engine.output import Chunk, Output, Sink
+from runtime.engine.stats import Stats
 from runtime.process.model_process import ModelProcess
 from runtime.speculative.control.explain import Pass
 
@@ -28,6 +29,11 @@ class LiveReply:
     process: ModelProcess | None = None  # the process that has it
     has_begun: bool = False  # whether it ever ran
     runs: bool = False  # whether it runs in that process; else it waits there, and cannot be why the process is lost
+
+    def cancelled(self) -> Chunk:
+        """Return the last chunk of a reply that was cancelled and is not waited for."""
+        stats = Stats(steps=self.passes, decode_seconds=sum(each.seconds for each in self.passes))
+        return Chunk("", finish_reason="cancelled", stats=stats)
 
     @property
     def place(self) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from runtime.core.errors import ContextError, SettingsError
 from runtime.core.limits import UNLIMITED
 from runtime.engine.engine import Ask, Engine, EngineFacts
 from runtime.engine.output import Chunk
+from runtime.engine.status import Status
 from runtime.engine.threaded import ThreadedReplies
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
@@ -169,24 +170,9 @@ class UpstreamEngine(ThreadedReplies, Engine):
             exchange.stop()
 
     @property
-    def holds_one(self) -> bool:
-        """False: the server decides how many conversations it caches."""
-        return False
-
-    @property
-    def n_held(self) -> int:
-        """0: the server caches the conversations."""
-        return 0
-
-    @property
-    def memory_level(self) -> str:
-        """OK: nothing is cached here."""
-        return "OK"
-
-    @property
-    def given_up(self) -> str:
-        """Always "": nothing is given up here."""
-        return ""
+    def status(self) -> Status:
+        """See Engine; the server decides how many conversations it caches."""
+        return Status(len(self._running), len(self._waiting))
 
 
 def where(server: Server, connection: Connection) -> str:

@@ -159,5 +159,8 @@ class ScriptedEngine:
         n_context = self._stats.prompt_n + self._stats.predicted_n
         return explain(self.controller, n_context, self.controller.reason().text)
 
+    def watch(self, on_lost: Callable[[Exception], None]) -> None:
+        pass
+
     def close(self) -> None:
         self.closed = True

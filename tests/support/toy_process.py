@@ -132,7 +132,7 @@ class ToyProcess:
         _pair, options = receive(self.end)  # type: ignore[arg-type]
         send(self.end, False)  # type: ignore[arg-type]
         engine = self.host.engine = ToyEngine(self._setup, options.drafters != ())
-        send(self.end, Opened(engine.facts, self.host._status()))  # type: ignore[arg-type]
+        send(self.end, Opened(engine.facts, engine.status))  # type: ignore[arg-type]
         self.host.loop()
 
     @staticmethod

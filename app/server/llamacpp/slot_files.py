@@ -37,8 +37,8 @@ class SlotAnswer(BaseModel):
 class SlotTask:
     """An action on a cached conversation between replies. Implements EngineTask."""
 
-    prompt_field, max_tokens, max_decode_seconds, runs_by_itself = "filename", None, None, True
-    is_short, n_prompt = True, 0
+    prompt_field, max_tokens, max_decode_seconds = "filename", None, None
+    n_prompt = 0
     changes: tuple[str, ...] = ()
 
     def __init__(self, action: str, number: int, path: str) -> None:

@@ -68,12 +68,11 @@ class EmbeddingsRequest(RequestModel):
 class EmbeddingTask:
     """Texts to embed, and the vectors so far. Implements EngineTask."""
 
-    prompt_field, max_tokens, max_decode_seconds, runs_by_itself = "input", None, None, True
+    prompt_field, max_tokens, max_decode_seconds = "input", None, None
     changes: tuple[str, ...] = ()
 
     def __init__(self, request: EmbeddingsRequest, engine: Engine) -> None:
         self.tokens = request.tokens(engine)
-        self.is_short = len(self.tokens) == 1
         self.n_prompt = sum(map(len, self.tokens))
         self.vectors: list[list[float]] = []
 
