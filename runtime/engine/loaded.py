@@ -44,9 +44,9 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         self._loaded = LoadedPair(pair, options or Options(), on_progress, learned_head(pair))
         self._learner = None if not learns or why_never(pair, self._loaded.drafts_by) else opened_learner(pair)
         self._asked_head = self._loaded.learned
-        self.decoder, self.vocab = self._loaded.decoder, self._loaded.target.vocab
+        self.decoder, vocab = self._loaded.decoder, self._loaded.target.vocab
         self.facts = facts_of(self._loaded)
-        self._encoder = PromptEncoder(self.vocab, self.facts.template, pair.target.name, self.facts.n_ctx)
+        super().__init__(vocab, PromptEncoder(vocab, self.facts.template, pair.target.name, self.facts.n_ctx))
         self._start()
 
     def _start(self) -> None:

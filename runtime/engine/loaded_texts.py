@@ -17,8 +17,8 @@ from runtime.engine.engine import Engine
 class LoadedTexts(Engine):
     """Text methods of Engine. They may be called on any thread, also while replies are generated."""
 
-    vocab: Vocab
-    _encoder: PromptEncoder
+    def __init__(self, vocab: Vocab, encoder: PromptEncoder) -> None:
+        self.vocab, self._encoder = vocab, encoder
 
     def prepare(self) -> None:
         """Prepare the prompt encoder, so that the first prompt does not wait for it."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from typing import Any
 
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ModelError, SettingsError, SlipstreamError
@@ -24,17 +23,14 @@ from runtime.engine.trace import TracedPass, TraceFile
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.process.doorbell import Doorbell
-from runtime.process.losses import Losses
-from runtime.process.messages import Call
+from runtime.process.kept import CLOSED, KeptProcess
 from runtime.process.model_process import TEXT, ModelProcess, OverdueError, ProcessLostError
 from runtime.process.questions import RemoteQuestions
 from runtime.process.replies import LiveReplies, LiveReply
 from runtime.process.texts import RemoteTexts
 from runtime.speculative.control.explain import Pass
 
-WORKER_TIMEOUT = 15.0  # seconds that a worker may take to be reachable again
 HEED = 0.3  # seconds to wait for the end of a cancelled reply
-CLOSED = "The model is closed."
 SLOW = "Preparing the reply took more than {:g} s, so it was stopped. Simplify its grammar or schema."
 IDLE = "idle"  # the place of a loss that no reply of the process can have caused
 Say = Callable[[str], object]
@@ -58,90 +54,38 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         say: Say = silent,
         trace: TraceFile | None = None,
     ) -> None:
-        super().__init__()
         options = options or Options()
-        self.pair, self.limits, self._say, self._losses, self._trace = pair, options.limits, say, Losses(options), trace
-        self._lock, self._is_closed, self._replies, self._bell = threading.RLock(), False, LiveReplies(), Doorbell()
+        super().__init__(KeptProcess(pair, options, on_progress or (lambda what, share: True), say))
+        self.pair, self.limits, self.facts, self._say, self._trace = pair, options.limits, self.kept.facts, say, trace
+        self.kept.on_wait, self.kept.on_restart = self._give_up, self._restarted
+        self._replies, self._bell = LiveReplies(), Doorbell()
         self._on_lost: Callable[[Exception], None] = silent
         self._numbers = trace.sequences if trace else count(1)
         self._last: LiveReply | None = None
-        self._process = self._started(on_progress or (lambda what, share: True))
-        self.facts = self._process.facts
-        if self._losses.is_reduced:
-            lost = f"the model's process was lost while it loaded and was started again{self._losses.consequence}"
-            self.facts = replace(self.facts, left_out="; ".join(filter(None, (self.facts.left_out, lost))))
         threading.Thread(target=self._run, name="outputs", daemon=True).start()
 
-    def _started(self, on_progress: OnProgress, timeout: float = 0.0) -> ModelProcess:
-        """Start the process and load the pair; restart it if it is lost.
-
-        Workers may be unreachable for `timeout` seconds, because the process is lost when a worker is. Raises what
-        loading raises, and ModelError if loading lost the process several times.
-        """
-        while True:
-            try:
-                process = ModelProcess(self.pair, replace(self._losses.options, worker_timeout=timeout), on_progress)
-            except ProcessLostError as lost:
-                self.note_loss(lost, "load")
-            else:
-                self._losses.forgive("load")
-                return process
-
-    def living(self) -> ModelProcess:
-        """Return the process, restarted if it was lost. Raises what loading raises."""
-        with self._lock:
-            if not self._process.is_alive:
-                if self._is_closed:
-                    raise ModelError(CLOSED)
-                self._process.close()
-                try:
-                    self._process = self._started(self._goes_on, WORKER_TIMEOUT)
-                except KeyboardInterrupt:  # closed meanwhile
-                    raise ModelError(CLOSED) from None
-                self._bell.ring()
-                self.facts = self._process.facts
-                lacking = f" {self.facts.left_out}." if self.facts.left_out else ""
-                how = f"has been started again{self._losses.consequence}.{lacking}"
-                self._say(f"The model's process was lost and {how}")
-            return self._process
-
-    def _goes_on(self, what: str, share: float) -> bool:
-        """Return whether a restart goes on; cancelled replies do not wait for its end."""
-        self._give_up()
-        return not self._is_closed
-
-    def note_loss(self, lost: ProcessLostError, place: Hashable) -> None:
-        """Record the loss of the process at this place. Raises ModelError if losses there repeat."""
-        with self._lock:
-            self._losses.note(lost, place, self.pair.target.name)
-
-    def _ask(self, name: str, *args: Any) -> Any:
-        """Call a method of the remote engine while replies continue, and return its result."""
-        place = object()
-        while True:
-            try:
-                return self.living().ask(Call(name, args))
-            except ProcessLostError as lost:
-                self.note_loss(lost, place)
+    def _restarted(self) -> None:
+        self.facts = self.kept.facts
+        self._bell.ring()
 
     def _run(self) -> None:
         """Receive from the process until the engine is closed."""
         end: Exception = ModelError(CLOSED)
         try:
-            while not self._is_closed:
+            while not self.kept.is_closed:
                 (self.advance if self.is_answering else self._rest)()
         except Exception as fault:  # of this thread, not of a reply: no further one can be made
-            if not self._is_closed:
-                self._is_closed, end = True, fault
+            if not self.kept.is_closed:
+                self.kept.is_closed, end = True, fault
                 self._on_lost(fault)
         self._fail(self._replies.all(), end)
 
     def _rest(self) -> None:
         """Wait for a message or a reply. A process that is lost is restarted by the next request."""
-        process = self._process
+        process = self.kept.current
 
         def has_work() -> bool:
-            return self._is_closed or self.is_answering or self._process is not process
+            return self.kept.is_closed or self.is_answering or self.kept.current is not process
 
         with suppress(ProcessLostError):
             if process.is_lost:
@@ -163,10 +107,10 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         number = next(self._numbers)
         self._last = LiveReply(number, replace(ask, is_traced=ask.is_traced or self._trace is not None), sink)
         self._replies.add(self._last)
-        if self._is_closed:
+        if self.kept.is_closed:
             self._fail([self._last], ModelError(CLOSED))
-        elif self._process.is_alive:  # else it is submitted once it was restarted
-            self._replies.submit(self._process)
+        elif self.kept.current.is_alive:  # else it is submitted once it was restarted
+            self._replies.submit(self.kept.current)
         self._bell.ring()
         return number
 
@@ -174,7 +118,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         """Pass on what the process sends within a moment. Replies whose process was lost continue in a new one."""
         self._give_up()
         try:
-            process = self.living()
+            process = self.kept.living()
         except SlipstreamError as error:
             self._fail(self._replies.all(), error)
             return
@@ -188,7 +132,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
             self._replies.lost(process)
             self._push(Output(overdue.number, SettingsError(SLOW.format(TEXT))))
         if outputs:
-            self._losses.forgive(IDLE)
+            self.kept.forgive(IDLE)
         for output in outputs:
             self._push(output)
 
@@ -197,7 +141,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         blamed: list[tuple[list[LiveReply], Hashable]] = [([each], each.place) for each in self._replies.lost(process)]
         for replies, place in blamed or [(self._replies.all(), IDLE)]:
             try:
-                self.note_loss(lost, place)
+                self.kept.note_loss(lost, place)
             except ModelError as error:
                 self._fail(replies, error)
 
@@ -207,7 +151,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
 
     def _give_up(self) -> None:
         """End cancelled replies that their process does not end in time."""
-        for reply in self._replies.unheeded(self._process, HEED):
+        for reply in self._replies.unheeded(self.kept.current, HEED):
             self._push(Output(reply.number, reply.cancelled()))
 
     def _push(self, output: Output) -> None:
@@ -242,11 +186,10 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
 
     def close(self) -> None:
         """Free the models; calls in progress fail."""
-        self._is_closed = True
-        self._process.close()
+        self.kept.close()
         self._bell.ring()
 
     @property
     def status(self) -> Status:
         """See Engine."""
-        return self._process.status
+        return self.kept.current.status

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -19,50 +18,15 @@ from runtime.backends.shared import SharedBackend
 from runtime.conversation.prompt import Ids
 from runtime.core.errors import BusyError
 from runtime.engine.engine import Ask
-from runtime.engine.output import Chunk
 from runtime.loading.options import Options
 from runtime.process import client, host, model_process
 from runtime.process.client import EngineProcess
 from runtime.process.spawning import Spawned
-from tests.support.alone import Request, Said
+from tests.support.alone import Request
+from tests.support.read_reply import Reply, is_full
 from tests.support.toy_engine import N_CTX, PAIR, Setup, ToyEngine
 from tests.support.toy_library import FAILED, TickingClock, ToyContext, ToyLibrary
 from tests.support.toy_process import LostError, Outgoing, ToyProcess
-
-
-class Reply:
-    """A reply that somebody reads, and what was read of it."""
-
-    def __init__(self, request: Request) -> None:
-        self.request, self.said = request, Said()
-        self.error: Exception | None = None
-        self.is_cancelled = False
-        self.n_waited = 0  # reads since the last that brought a token
-        self.n_unwanted = 0  # steps that were made for it since it was cancelled
-        self.number = 0
-        self.came = deque[Chunk | Exception]()  # and was not read yet
-        self.has_begun = self.has_ended = False  # as far as the engine has told
-
-    @property
-    def is_over(self) -> bool:
-        return self.said.reason is not None or self.error is not None
-
-    def hear(self, came: Chunk | Exception) -> None:
-        """The engine tells something of it."""
-        self.came.append(came)
-        self.has_begun = self.has_begun or isinstance(came, Chunk)
-        self.has_ended = isinstance(came, Exception) or came.finish_reason is not None
-
-    def take(self, chunk: Chunk | Exception | None) -> None:
-        """Notes what a read has brought."""
-        if isinstance(chunk, Exception) or chunk is None:
-            self.error, self.n_waited = chunk, self.n_waited + 1
-            return
-        assert len(chunk.tokens) == len(chunk.drafted)
-        self.n_waited = 0 if chunk.tokens or chunk.finish_reason else self.n_waited + 1
-        self.said.tokens += chunk.tokens
-        self.said.text += chunk.text
-        self.said.reason = chunk.finish_reason
 
 
 class Scheduling:
@@ -111,23 +75,12 @@ class Scheduling:
         for each in self.replies:
             if each.is_cancelled:
                 self.engine.cancel(each.number)
-        is_full, reply = self.is_full(request.is_short), Reply(request)
+        is_full, reply = is_full(self._setup.limits, self.replies, request.is_short), Reply(request)
         self.replies.append(reply)
         self._begin(reply)
         if self._n_ahead is None:
             assert is_full == any(isinstance(came, BusyError) for came in reply.came)
         return reply
-
-    def is_full(self, is_short: bool) -> bool:
-        """Would a new reply have to wait, though as many wait as may?"""
-        limits, live = self._setup.limits, [each for each in self.replies if not each.has_ended]
-        if limits.max_running is None or limits.max_waiting is None:
-            return False
-        left = {}  # places of a kind, less those who wait for them
-        for kind, most in ((False, limits.max_running), (True, 1)):
-            alike = [each for each in live if each.request.is_short == kind]
-            left[kind] = most - sum(each.has_begun or not each.is_cancelled for each in alike)
-        return left[is_short] <= 0 and sum(max(0, -n) for n in left.values()) >= limits.max_waiting
 
     def _begin(self, reply: Reply) -> None:
         request, reply.n_unwanted = reply.request, 0
@@ -266,9 +219,9 @@ class Scheduling:
         core = self._toy.core
         found: list[object] = [*core.scheduler.sequences, *core.scheduler.waiting, *core._cancels._known]
         if isinstance(self.engine, EngineProcess):
-            while self.engine._process._commands.came:  # type: ignore[attr-defined]
+            while self.engine.kept.current._commands.came:  # type: ignore[attr-defined]
                 self.engine.advance()
-            underway = self.engine._process._replies
+            underway = self.engine.kept.current._replies
             found += [*underway._begun, *underway._cancelled, *underway._decoded, *self.engine._replies.all()]
         if self._process is not None:
             found += self._process.host._outbox._silent
