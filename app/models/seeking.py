@@ -47,7 +47,6 @@ class SeekingEngine(EngineProcess):
         self._search = Search(pair.target, say, wants_draft, disturbs) if is_wanted else None
         self._has_replied = self._has_seeds = False
         self._is_alone = self.facts.has_gpu  # GPU memory may not hold a second copy; files in RAM are shared
-        self._replies.on_last = self._search_later
 
     def add(self, ask: Ask, sink: Sink) -> int:
         """Add a request as Engine does, and stop a running search. The first seed enables a trial of the exact layout,
@@ -61,7 +60,7 @@ class SeekingEngine(EngineProcess):
             layout.note_seed(self.pair.target)
         return super().add(ask, sink)
 
-    def _search_later(self) -> None:
+    def rest(self) -> None:
         """Begin the search some time after the last reply has ended."""
         self._has_replied = True
         if self._search is not None and not self._is_alone and self.memory_level == "OK" and not self.is_answering:

@@ -58,11 +58,14 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         super().__init__(KeptProcess(pair, options, on_progress or (lambda what, share: True), say))
         self.pair, self.limits, self.facts, self._say, self._trace = pair, options.limits, self.kept.facts, say, trace
         self.kept.on_wait, self.kept.on_restart = self._give_up, self._restarted
-        self._replies, self._bell = LiveReplies(), Doorbell()
+        self._replies, self._bell = LiveReplies(self.rest), Doorbell()
         self._on_lost: Callable[[Exception], None] = silent
         self._numbers = trace.sequences if trace else count(1)
         self._last: LiveReply | None = None
         threading.Thread(target=self._run, name="outputs", daemon=True).start()
+
+    def rest(self) -> None:
+        """Do what is to be done when the last reply has ended: nothing here. Called on any thread."""
 
     def _restarted(self) -> None:
         self.facts = self.kept.facts

@@ -46,9 +46,10 @@ class LiveReplies:
     that only the reply that crashes the process counts as the cause.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_last: Callable[[], None]) -> None:
+        """`on_last` is called when the last reply has ended."""
+        self._on_last = on_last
         self._live: dict[int, LiveReply] = {}
-        self.on_last: Callable[[], None] = lambda: None  # called when the last reply has ended
         self._lock = threading.RLock()
         self._is_careful = False  # whether replies are submitted one by one
         self._tried: LiveReply | None = None  # the reply that was submitted last
@@ -65,7 +66,7 @@ class LiveReplies:
             reply = self._live.pop(number, None)
             is_last = reply is not None and not self._live
         if is_last:
-            self.on_last()
+            self._on_last()
         return reply
 
     def get(self, number: int) -> LiveReply | None:

@@ -75,11 +75,11 @@ class Scheduling:
         for each in self.replies:
             if each.is_cancelled:
                 self.engine.cancel(each.number)
-        is_full, reply = is_full(self._setup.limits, self.replies, request.is_short), Reply(request)
+        expects_refusal, reply = is_full(self._setup.limits, self.replies, request.is_short), Reply(request)
         self.replies.append(reply)
         self._begin(reply)
         if self._n_ahead is None:
-            assert is_full == any(isinstance(came, BusyError) for came in reply.came)
+            assert expects_refusal == any(isinstance(came, BusyError) for came in reply.came)
         return reply
 
     def _begin(self, reply: Reply) -> None:
