@@ -94,7 +94,8 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
             if process.is_lost:
                 self._bell.wait(None, has_work)
             elif process.wait(self._bell, has_work):
-                process.receive()
+                for output in process.receive():  # of a reply that was added just now
+                    self._push(output)
 
     @property
     def is_answering(self) -> bool:
@@ -155,6 +156,8 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
     def _give_up(self) -> None:
         """End cancelled replies that their process does not end in time."""
         for reply in self._replies.unheeded(self.kept.current, HEED):
+            if reply.process is not None:  # it may have been submitted while it was cancelled
+                reply.process.cancel(reply.number)
             self._push(Output(reply.number, reply.cancelled()))
 
     def _push(self, output: Output) -> None:
