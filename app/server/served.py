@@ -108,7 +108,7 @@ class ServedEngine:
         self._requests[request] = asyncio.create_task(self._run(request, engine))
 
     async def _run(self, request: ScheduledTask, engine: Engine) -> None:
-        """Run a request; whatever ends it is told to its reader, and the server outlives it."""
+        """Run a request. An error goes to its reader, and the server outlives it."""
         try:
             await request.run(engine, self._turn, self.totals)
         except BusyError as error:

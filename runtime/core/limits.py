@@ -15,7 +15,7 @@ class Limited(Protocol):
 
     @property
     def is_short(self) -> bool:
-        """Whether it runs beside long ones and goes before them."""
+        """Whether it has a place of its own, and goes before long ones."""
 
     @property
     def is_admitted(self) -> bool:
@@ -35,7 +35,7 @@ Waiting = TypeVar("Waiting", bound=Queued)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """One short sequence and `max_running` long ones run, or a single one where the cache holds one. None: no limit."""
+    """`max_running` long sequences and a short one run, or a single one where the cache holds one. None: no limit."""
 
     max_running: int | None = None
     max_waiting: int | None = None  # sequences; a further one is refused

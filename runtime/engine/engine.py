@@ -77,7 +77,7 @@ class Ask:
 
 
 class Engine(ABC):
-    """A loaded pair. The outputs of replies are pushed to whoever added them; text methods work on any thread."""
+    """A loaded pair. The outputs of replies are pushed to sinks; text methods work on any thread."""
 
     pair: Pair
     facts: EngineFacts
