@@ -1,6 +1,4 @@
-"""Sends messages through a pipe on a thread of its own, so that a sender never waits for the other side, which may itself
-be writing.
-"""
+"""Sends messages on a thread of its own, so that a sender never waits for the other side, which may be writing."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from threading import Thread
 
 
 class Outgoing:
-    """Messages that are sent in order. When the other side is gone they are dropped; the reader of the pipe notices it."""
+    """Messages that are sent in order. When the other side is gone they are dropped; its reader notices."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe, self._queue = pipe, SimpleQueue[bytes]()
