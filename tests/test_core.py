@@ -7,9 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from bench.instruments.concurrent_replies import Concurrent
+from runtime.core.errors import BusyError
+from runtime.core.limits import Limits
 from runtime.engine import Chunk, Message, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.threaded import ignore
 from runtime.models.registry import load_registry
 
 GREEDY = Sampling(temperature=0.0)
@@ -51,7 +54,7 @@ def test_both_waited_for_a_pass_that_read_both_prompts(engine: LoadedEngine) -> 
 
 
 def test_a_reply_that_is_cancelled_ends_with_its_numbers(engine: LoadedEngine) -> None:
-    number = engine.add(Ask([Message("user", TEXT)], GREEDY, 40))
+    number = engine.add(Ask([Message("user", TEXT)], GREEDY, 40), ignore)
     while not any(isinstance(came, Chunk) and came.tokens for _, came in engine.step()):
         pass
     engine.cancel(number)
@@ -87,3 +90,34 @@ def test_a_pass_is_ended_by_a_cancel_of_one_that_has_a_part_in_it(
 def test_an_engine_without_replies_has_no_step_to_make(engine: LoadedEngine) -> None:
     assert engine.core.is_idle
     assert engine.step() == []
+
+
+def test_who_leaves_while_it_waits_is_not_begun() -> None:
+    engine, heard = (
+        LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=(), limits=Limits(1, 1))),
+        list[str](),
+    )
+
+    def add(name: str, **how: bool) -> int:
+        def hear(came: Chunk | Exception) -> None:
+            heard.append(f"{name} {came.finish_reason or 'goes on'}" if isinstance(came, Chunk) else f"{name} failed")
+
+        return engine.add(Ask([Message("user", name)], GREEDY, 3, **how), hear)
+
+    add("first")
+    engine.step()
+    gone = add("gone")
+    with pytest.raises(BusyError, match="1 requests are waiting"):
+        add("refused")
+    add("admitted", is_admitted=True)
+    assert engine.n_waiting == 2
+    engine.cancel(gone)
+    with pytest.raises(BusyError):
+        add("refused")  # for the one that goes before all
+    while not engine.core.is_idle:
+        engine.step()
+    engine.close()
+    assert heard == [
+        "first goes on", "gone cancelled", *["first goes on"] * 3, "first length",
+        *["admitted goes on"] * 4, "admitted length",
+    ]  # fmt: skip

@@ -241,7 +241,6 @@ def test_a_reply_that_nobody_wants_to_hear_to_its_end_harms_no_other(engine: Any
         for _ in range(n):
             next(chunks)
         chunks.close()  # type: ignore[attr-defined]
-        engine.tend()
         assert tokens_of(list(engine.reply(QUESTION, GREEDY))) == whole
 
 
@@ -275,7 +274,7 @@ def test_it_may_be_closed_twice(opens: Callable[[], AnyEngine]) -> None:
     assert first.text.startswith("Join")
 
 
-@pytest.mark.parametrize("name", ["reply", "encode", "tokenize", "passes", "explain", "tend", "close"])
+@pytest.mark.parametrize("name", ["reply", "encode", "tokenize", "passes", "explain", "close"])
 def test_the_scripted_engine_takes_only_what_the_real_one_takes(name: str) -> None:
     real, scripted = (
         list(inspect.signature(getattr(kind, name)).parameters) for kind in (LoadedEngine, ScriptedEngine)

@@ -19,6 +19,7 @@ from runtime.backends.model import LlamaModel
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.threaded import ignore
 from runtime.loading import layout
 from runtime.loading.exactness import Exactness
 from runtime.loading.layout import LayoutTrial
@@ -183,13 +184,13 @@ def test_a_trial_is_made_once_a_reply_has_a_seed(k_quants: Path, alone: None, mo
 
     monkeypatch.setattr(draft_search, "start", start)
     monkeypatch.setattr(EngineProcess, "__init__", lambda self, pair, *how: setattr(self, "pair", pair))
-    monkeypatch.setattr(EngineProcess, "add", lambda self, ask: 1)
+    monkeypatch.setattr(EngineProcess, "add", lambda self, ask, sink: 1)
     could_be = facts(could_be_exact=True, exactness=Exactness(1, WIDTH, 0.1))
     monkeypatch.setattr(seeking.SeekingEngine, "facts", could_be, raising=False)
     engine = seeking.SeekingEngine(Pair("x", k_quants), Options(drafters=("ngram",)))
     assert engine._search is not None
     for seed, n in ((None, 0), (3, 1)):
-        engine.add(Ask(Ids((1,)), Sampling(temperature=0, seed=seed)))
+        engine.add(Ask(Ids((1,)), Sampling(temperature=0, seed=seed)), ignore)
         engine._search.begin()
         engine._search.stop()
         assert len(begun) == n

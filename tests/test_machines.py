@@ -310,7 +310,7 @@ def test_with_layers_on_two_workers_the_text_is_the_same_and_goes_on_without_one
     assert "".join(chunk.text for chunk in chunks) == wanted
     assert last.stats is not None
     assert last.stats.draft_n > 0
-    monkeypatch.setattr("runtime.process.client.WORKER_TIMEOUT", 1.0)
+    monkeypatch.setattr("runtime.process.kept.WORKER_TIMEOUT", 1.0)
     text = ""
     for chunk in engine.reply(QUESTION, GREEDY):
         if text and processes[1].poll() is None:

@@ -38,8 +38,8 @@ def engine(said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineP
 
 def test_a_long_prompt_can_be_sent_while_nothing_is_read(engine: EngineProcess) -> None:
     """The process waits until what it made is read, and reads no prompt meanwhile."""
-    unread = engine.add(Ask(QUESTION, GREEDY, 400, n_logprobs=500))
-    time.sleep(1.5)  # by then the pipe is full
+    unread = engine.add(Ask(QUESTION, GREEDY, 400, n_logprobs=500), lambda output: time.sleep(0.02))
+    time.sleep(1.5)  # by then the pipe is full, because what it sends is taken slowly
     with pytest.raises(ContextError):
         engine.reply("word " * 300_000, GREEDY, 5)
     engine.end(unread)

@@ -62,7 +62,7 @@ def unlucky(said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine
 def hit(engine: EngineProcess, number: signal.Signals = signal.SIGKILL) -> None:
     """Ends the engine's process."""
     with suppress(ProcessLookupError):  # it was hit before
-        os.kill(engine._process._process.pid, number)
+        os.kill(engine.kept.current._process.pid, number)
 
 
 def text_of(chunks: list[Chunk]) -> str:
@@ -163,7 +163,7 @@ def test_a_reply_is_not_blamed_for_what_happens_beside_it(open_demo: OpenEngine)
     for _ in range(3):  # one more than a reply survives
         next(engine.reply(LONG, SEEDED, 30))
         hit(engine)
-        engine._process._process.wait()
+        engine.kept.current._process.wait()
         said += next(reply).text
     assert said + text_of(list(reply)) == whole
     engine.close()
@@ -191,7 +191,7 @@ def test_who_cancels_does_not_wait_for_what_hangs(unlucky: EngineProcess, monkey
 
 def test_what_nobody_wants_any_more_is_not_begun(engine: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = list[object]()
-    monkeypatch.setattr(engine.living(), "add", lambda *asked: begun.append(asked))
+    monkeypatch.setattr(engine.kept.living(), "add", lambda *asked: begun.append(asked))
     (last,) = engine.reply(QUESTION, GREEDY, cancel=lambda: True)
     assert (last.text, last.finish_reason, begun) == ("", "cancelled", [])
 
@@ -271,7 +271,7 @@ def test_nothing_is_left_when_the_person_is_gone() -> None:
         "from runtime.process.client import EngineProcess\n"
         "from runtime.engine import Options\n"
         "engine = EngineProcess(load_registry()['demo'], Options(threads=1))\n"
-        "print(engine._process._process.pid, flush=True)\ntime.sleep(60)"
+        "print(engine.kept.current._process.pid, flush=True)\ntime.sleep(60)"
     )
     person = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert person.stdout is not None

@@ -11,25 +11,25 @@ import os
 import sys
 from contextlib import ExitStack
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from runtime.process.model_process import ModelProcess, ProcessLostError
-from runtime.process.replies import LiveReplies
+from runtime.core.errors import BusyError
+from runtime.core.limits import UNLIMITED, Limits
 from runtime.sampling.sampler import Sampling
 from tests.support.alone import Request, Said, alone, told
-from tests.support.scheduling import Reply, Scheduling, scheduling
+from tests.support.read_reply import Reply
+from tests.support.scheduling import Scheduling, scheduling
 from tests.support.toy_engine import N_CTX, N_SEATS, PIECES, Setup
 from tests.support.toy_library import N_VOCAB
 
 IS_LONG = "SLIPSTREAM_LONG_TESTS" in os.environ
 MOST_REPLIES = N_SEATS + 2  # at once: more than can be held, where all passes round alike
 MOST_CRASHES = 2  # of which none is taken for the fault of a reply
-# Reads of a reply that bring nothing, while others have what was made ahead for them
-MOST_WAITED = 16 * MOST_REPLIES
-MOST_READS = 200  # to the end of any reply
+# Reads of a reply that bring nothing, while others have what was made ahead for them; while it may not run yet
+MOST_WAITED, MOST_WAITED_IN_LINE = 16 * MOST_REPLIES, 2 * N_CTX * MOST_REPLIES
+MOST_READS = 400  # to the end of any reply
 
 GREEDY = Sampling(temperature=0.0, seed=0)
 tokens = st.integers(1, N_VOCAB - 1)
@@ -39,6 +39,7 @@ setups = st.builds(
     st.sampled_from([("model",), ("model", "ngram"), ("ngram",), ()]),
     st.sampled_from([4, None, 1]),
     st.sampled_from([sys.maxsize, 4]),
+    st.sampled_from([UNLIMITED, UNLIMITED, Limits(1, 1), Limits(2, 1), Limits(1, 3), Limits(1, 0)]),
 )
 samplings = st.one_of(
     st.just(GREEDY),
@@ -69,6 +70,7 @@ class Scheduler(RuleBasedStateMachine):
         self.expected = dict[Reply, Said]()
         self.texts: list[list[int]] = [[1, 2, 3] * 8]  # that prompts may begin with
         self.n_crashes = self.n_errors = 0
+        self.has_short = False
 
     @property
     def replies(self) -> list[Reply]:
@@ -85,6 +87,7 @@ class Scheduler(RuleBasedStateMachine):
         sampling=samplings,
         max_tokens=limits,
         stops=stops,
+        is_short=st.booleans(),
     )
     def add(
         self,
@@ -94,10 +97,12 @@ class Scheduler(RuleBasedStateMachine):
         sampling: Sampling,
         max_tokens: int | None,
         stops: tuple[str, ...],
+        is_short: bool = False,
     ) -> None:
         prompt = [*self.texts[text % len(self.texts)][:n_shared], *more]
         prompt = prompt[: N_CTX - 1]
-        request = Request(tuple(prompt), sampling, max_tokens, stops)
+        request = Request(tuple(prompt), sampling, max_tokens, stops, is_short)
+        self.has_short |= is_short
         reply = self.scheduling.add(request)
         if request.is_predictable and (sampling.seed is not None or self.setup.exact_rows == sys.maxsize):
             self.expected[reply] = alone(request)
@@ -156,7 +161,8 @@ class Scheduler(RuleBasedStateMachine):
         if reply.is_over:
             return
         self.scheduling.read(reply)
-        assert reply.n_waited <= MOST_WAITED, "it starves"
+        may_run = reply.has_begun and (self.setup.kind == "shared" or not self.has_short)  # they go before all turns
+        assert reply.n_waited <= (MOST_WAITED if may_run else MOST_WAITED_IN_LINE), "it starves"
         assert reply.n_unwanted <= self.scheduling.most_unwanted, "it goes on although it was cancelled"
         self.check(reply)
 
@@ -166,7 +172,10 @@ class Scheduler(RuleBasedStateMachine):
         assert letters(said.tokens).startswith(said.text)
         if expected is not None:
             assert said.tokens == expected.tokens[: len(said.tokens)]
-        if reply.error is not None:
+        if isinstance(reply.error, BusyError):
+            assert not said.tokens
+            assert self.setup.limits != UNLIMITED
+        elif reply.error is not None:
             self.n_errors += 1
         elif said.reason == "cancelled":
             assert reply.is_cancelled
@@ -177,6 +186,10 @@ class Scheduler(RuleBasedStateMachine):
     @invariant()
     def the_cache_is_as_the_books_say(self) -> None:
         self.scheduling.check_cache()
+
+    @invariant()
+    def no_more_run_than_may(self) -> None:
+        self.scheduling.check_limits()
 
     @invariant()
     def nothing_is_kept_of_replies_that_have_ended(self) -> None:
@@ -210,40 +223,3 @@ TestScheduling.settings = settings(
     phases=(Phase.generate, Phase.shrink) if IS_LONG else (Phase.generate,),  # shrinking takes minutes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-
-
-def test_a_reply_that_is_left_before_it_was_read_is_not_made() -> None:
-    with scheduling(Setup(), n_ahead=math.inf) as made:
-        made.leave(made.add(Request((1, 2, 3), GREEDY, 9)))
-        assert made.left_over() == []
-
-
-def test_what_the_cache_lost_is_read_again_as_before_where_width_changes_rounding() -> None:
-    with scheduling(Setup("shared", ("model",), fixed_k=3, exact_rows=4), n_ahead=None) as made:
-        replies = [made.add(Request((1, 2, 3, first), GREEDY, 30)) for first in range(1, 4)]
-        for n in range(300):
-            if n % 25 == 24:
-                made._toy.backends[0]._clear()  # the cache is lost
-            for reply in replies:
-                if not reply.is_over:
-                    made.read(reply)
-        assert [reply.said for reply in replies] == [alone(reply.request) for reply in replies]
-
-
-def test_losses_between_replies_do_not_add_up_while_replies_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process is found to be lost only when a reply is sent to it, for each of many replies."""
-    submit, goes = LiveReplies.submit, iter([False, False, True] * 5)
-
-    def lost(self: LiveReplies, process: ModelProcess) -> None:
-        if any(each.process is None for each in self.all()) and not next(goes):
-            raise ProcessLostError("it was ended by SIGKILL")
-        submit(self, process)
-
-    monkeypatch.setattr(LiveReplies, "submit", lost)
-    with scheduling(Setup("shared", ("model",), fixed_k=3), n_ahead=math.inf) as made:
-        for n in range(5):
-            reply = made.add(Request((1, 2, 3, n + 1), GREEDY, 10))
-            while not reply.is_over:
-                made.read(reply)
-            assert reply.said == alone(reply.request)
-    assert not list(goes)

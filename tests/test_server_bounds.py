@@ -36,7 +36,7 @@ def here() -> Iterator[Running]:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/apply-template"])
 def test_more_messages_than_the_context_has_tokens_are_not_looked_at(here: Running, path: str) -> None:
-    n = here.server.worker.engine.facts.n_ctx + 1
+    n = here.server.served.engine.facts.n_ctx + 1
     field = "input" if "responses" in path else "messages"
     body = {field: [{"role": "user", "content": ""}] * n, "max_tokens": 1}
     answer = here.client().post(path, json=body)

@@ -37,16 +37,16 @@ def endless(open_demo: OpenEngine) -> dict[str, Any]:
 
 
 def counted(here: Running, reason: str) -> int:
-    return here.server.worker.totals.replies[reason]
+    return here.server.served.totals.replies[reason]
 
 
 def test_a_client_that_vanishes_stops_its_reply(here: Running, endless: dict[str, Any]) -> None:
-    before, said = counted(here, "cancelled"), here.server.worker.totals.predicted_n
+    before, said = counted(here, "cancelled"), here.server.served.totals.predicted_n
     with here.client().stream("POST", "/completion", json=endless) as reply:
         next(reply.iter_lines())
     wait_for(lambda: is_idle(here))
     assert counted(here, "cancelled") == before + 1
-    assert here.server.worker.totals.predicted_n - said < 1000
+    assert here.server.served.totals.predicted_n - said < 1000
 
 
 def test_a_client_that_vanishes_unanswered_stops_its_reply_too(here: Running, endless: dict[str, Any]) -> None:
@@ -54,7 +54,7 @@ def test_a_client_that_vanishes_unanswered_stops_its_reply_too(here: Running, en
     body = json.dumps(endless | {"stream": False}).encode()
     with socket.create_connection(("127.0.0.1", here.port)) as sock:
         sock.sendall(b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        wait_for(lambda: here.server.worker.is_answering)
+        wait_for(lambda: here.server.served.is_answering)
     wait_for(lambda: is_idle(here))
     assert counted(here, "cancelled") == before + 1
 
@@ -68,9 +68,9 @@ def test_a_client_that_vanishes_in_line_leaves_it(here: Running, endless: dict[s
             sock.sendall(
                 b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
             )
-            wait_for(lambda: here.server.worker.n_waiting == 1)
+            wait_for(lambda: here.server.served.n_waiting == 1)
         wait_for(lambda: len(state.tasks) == 1)
-        assert here.server.worker.is_answering
+        assert here.server.served.is_answering
     wait_for(lambda: is_idle(here) and not state.tasks)
 
 
@@ -84,7 +84,7 @@ def test_clients_that_drop_at_random_leave_nothing_behind(endless: dict[str, Any
     with running(opened) as here:
         drop_at_random(here, endless)
         assert here.client().post("/completion", json={"prompt": "x", "n_predict": 1}).status_code == 200
-        assert here.server.worker.n_held <= n_kept
+        assert here.server.served.n_held <= n_kept
 
 
 def drop_at_random(here: Running, endless: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ def test_the_log_tells_of_who_gave_up_before_the_first_token(
                 head = b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
                 sock.sendall(head + body)
                 assert sock.recv(100).startswith(b"HTTP/1.1 200")
-                assert here.server.worker.n_waiting
+                assert here.server.served.n_waiting
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it is reset
                 address = "{}:{}".format(*sock.getsockname())
             wait_for(lambda: any(address in line for line in caplog.messages))

@@ -68,7 +68,7 @@ def here() -> Iterator[Running]:
     ("path", "body"), [*REQUESTS, *((path, body | {"stream": True}) for path, body in REQUESTS), *QUERIES]
 )
 def test_the_engine_is_never_asked_on_the_loop(here: Running, path: str, body: dict[str, Any]) -> None:
-    engine = here.server.worker.engine
+    engine = here.server.served.engine._engine  # type: ignore[attr-defined]
     assert isinstance(engine, WatchedEngine)
     engine.on_loop.clear()
     answer = here.client().post(path, json=body)

@@ -36,7 +36,7 @@ def here() -> Iterator[Running]:
 def hit(here: Running) -> None:
     """Ends the process that has the models."""
     with suppress(ProcessLookupError):  # it was hit before
-        os.kill(here.server.worker.engine._process._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        os.kill(here.server.served.engine.kept.current._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
 
 
 def said(here: Running, asked: dict[str, object]) -> str:
@@ -93,7 +93,7 @@ def test_the_server_ends_while_a_reply_is_made(tmp_path: Path) -> None:
         asking.start()
         time.sleep(0.3)
         found.server.should_exit = True
-        pid = found.server.worker.engine._process._process.pid  # type: ignore[attr-defined]
+        pid = found.server.served.engine.kept.current._process.pid  # type: ignore[attr-defined]
         asking.join()
     assert answers == [503]
     with pytest.raises(ProcessLookupError):

@@ -12,8 +12,9 @@ import pytest
 
 from app.server.errors import ApiError
 from app.server.scheduled_task import ScheduledTask
+from app.server.served import ServedEngine
 from app.server.task import CompletionTask
-from app.server.worker import Worker
+from runtime.core.limits import Limits
 from runtime.engine import Sampling
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, endless_request, is_idle, open_plain, running
@@ -44,11 +45,11 @@ def test_a_full_line_sends_clients_away_until_there_is_room(here: Running, endle
             next(lines, None)
             go_on.wait(PATIENCE)
 
-    go_on, worker = threading.Event(), here.server.worker
+    go_on, served = threading.Event(), here.server.served
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
-    wait_for(lambda: worker.is_answering and worker.n_waiting == 2)
+    wait_for(lambda: served.is_answering and served.n_waiting == 2)
     refused = here.client().post("/completion", json={"prompt": "x"})
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
@@ -65,31 +66,33 @@ def job(prompt: str, *, is_short: bool = False) -> ScheduledTask:
 
 
 @pytest.fixture
-def echo() -> Iterator[tuple[Worker, Letters]]:
-    engine, loaded = Letters(holds_one=True), threading.Event()
-    worker = Worker(lambda on_progress: engine, 3, loaded.set, lambda error: None)  # type: ignore[arg-type, return-value]
-    worker.start()
+def echo() -> Iterator[tuple[ServedEngine, Letters]]:
+    engine, loaded = Letters(Limits(1, 3), holds_one=True), threading.Event()
+    served = ServedEngine(lambda on_progress: engine, loaded.set, lambda error: None)  # type: ignore[arg-type, return-value]
+    served.start()
     assert loaded.wait(PATIENCE)
-    yield worker, engine
+    yield served, engine
     engine.go_on.set()
-    worker.stop()
-    worker.join()
+    served.stop()
+    served.join()
 
 
 def test_short_completions_go_before_chats_that_wait_and_nobody_who_left_is_answered(
-    echo: tuple[Worker, Letters],
+    echo: tuple[ServedEngine, Letters],
 ) -> None:
-    worker, engine = echo
+    served, engine = echo
 
     async def ask() -> None:
         jobs = [job("first"), job("chat"), job("left"), job("edit", is_short=True)]
-        worker.submit(jobs[0])
-        await asyncio.to_thread(wait_for, lambda: engine.begun)
-        for later in jobs[1:]:
-            worker.submit(later)
-        with pytest.raises(ApiError, match="Try again"):
-            worker.submit(job("too many"))
+        for n, each in enumerate(jobs):
+            served.submit(each)
+            await asyncio.to_thread(wait_for, lambda n=n: engine.begun and engine.n_waiting == n)  # type: ignore[misc]
+        served.submit(too_many := job("too many"))
+        with pytest.raises(ApiError, match=r"3 requests are waiting already\. Try again in 1 s") as refused:
+            await asyncio.wait_for(too_many.started(), 10)
+        assert (refused.value.status, refused.value.retry_after) == (429, 1)
         jobs[2].cancel()
+        await asyncio.to_thread(wait_for, lambda: engine.n_waiting == 2)
         engine.go_on.set()
         assert "".join([chunk.text async for some in jobs[1].chunks() for chunk in some]) == "x"
 
@@ -97,14 +100,14 @@ def test_short_completions_go_before_chats_that_wait_and_nobody_who_left_is_answ
     assert engine.begun == ["first", "edit", "chat"]
 
 
-def test_a_reply_that_fails_is_told_and_the_next_one_is_made(echo: tuple[Worker, Letters]) -> None:
-    worker, engine = echo
+def test_a_reply_that_fails_is_told_and_the_next_one_is_made(echo: tuple[ServedEngine, Letters]) -> None:
+    served, engine = echo
     engine.go_on.set()
 
     async def ask() -> None:
         bad, good = job("bad"), job("good")
-        worker.submit(bad)
-        worker.submit(good)
+        served.submit(bad)
+        served.submit(good)
         with pytest.raises(ApiError, match="Correct it"):
             await bad.started()
         assert [chunk.text async for some in good.chunks() for chunk in some] == ["x", ""]

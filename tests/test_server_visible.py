@@ -172,7 +172,7 @@ def test_a_stream_shows_that_it_lives_while_it_stands_in_line(here: Running, end
         with in_line(here) as lines:
             assert '"role"' in next(lines)
             assert next(lines).startswith(":")
-            assert here.server.worker.n_waiting == 1
+            assert here.server.served.n_waiting == 1
             others.close()
             assert "data: [DONE]" in list(lines)
 

@@ -13,6 +13,7 @@ import runtime
 from runtime.engine import Message, Sampling
 from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask
+from runtime.engine.threaded import ignore
 from tests.conftest import OpenEngine
 
 HOME = str(Path(runtime.__file__).parent)
@@ -40,7 +41,7 @@ def walks(open_demo: OpenEngine, sampling: Sampling, **options: object) -> list[
     """Of each pass but the first of some replies, on an engine that has answered before."""
     engine, found = open_demo(**options), list[set[str]]()
     for question in QUESTIONS * 4:
-        number = engine.add(Ask([Message("user", question)], sampling, 40))
+        number = engine.add(Ask([Message("user", question)], sampling, 40), ignore)
         for _ in range(3):  # it begins, its prompt is read, and a pass
             engine.step()
         found += [files_entered(engine.core) for _ in range(3)]

@@ -15,6 +15,7 @@ from runtime.engine import Chunk, Message, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.pass_reasons import reasons
+from runtime.engine.threaded import ignore
 from runtime.engine.trace import TracedPass, TraceFile, as_pass, read, text_of
 from runtime.models.registry import load_registry
 from runtime.speculative.control.decision import Decision
@@ -95,7 +96,7 @@ def test_a_drafter_that_was_chosen_and_had_no_room_says_so(monkeypatch: pytest.M
     engine = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=4, drafters=("model",), fixed_k=2))
     monkeypatch.setattr(Proposer, "propose_together", lambda self, asked, room: [])
     for question in (QUESTION, "What does json.dumps do?"):
-        engine.add(Ask([Message("user", question)], Sampling(temperature=0), 12, is_traced=True))
+        engine.add(Ask([Message("user", question)], Sampling(temperature=0), 12, is_traced=True), ignore)
     shared = list[Why]()
     while not engine.core.is_idle:
         for _, came in engine.step():

@@ -60,8 +60,9 @@ async def test_what_is_given_up_for_want_of_memory_is_said_while_it_lasts(path: 
         engine.given_up = "the model drafter was unloaded, because this machine had 900 MiB of memory left"
         await chat.ask("Q")
         await chat.until("tok/s", f"memory is TIGHT: {engine.given_up}", gone="memory TIGHT")
-        engine.tend = lambda: (setattr(engine, "given_up", ""), setattr(engine, "memory_level", "OK"))[0]  # type: ignore[assignment]
-        chat.screen.host.tend_memory()
+        chat.screen.host.look_at_memory()
+        engine.given_up, engine.memory_level = "", "OK"
+        chat.screen.host.look_at_memory()
         await chat.until("Hello there, you.", gone="memory")
         assert "back" in chat.session.log[-1]
 

@@ -240,12 +240,12 @@ def serve(
     addresses = Addresses(host, tcp, socket, work.ollama)
     names = served_names(chosen.name, tuple(filter(None, map(str.strip, alias.split(",")))))
     settings = command.ServerSettings(
-        addresses, chosen_key(api_key, api_key_file), work.max_waiting, work.parallel, tuple(allow_origin or ()), quiet,
-        work.policy(names), work.drain, choices.folder_of(work.slot_save_path), verbose,
+        addresses, chosen_key(api_key, api_key_file), tuple(allow_origin or ()), quiet, work.policy(names),
+        work.drain, choices.folder_of(work.slot_save_path), verbose,
     )  # fmt: skip
     chosen = choices.tempered(chosen, work.temperature)
     chosen = replace(chosen, name=names[0], thinking=chosen.thinking and reasoning is opt.Thoughts.AUTO)
-    several = replace(options, slots=work.parallel + 1)  # chats, and one short completion
+    several = replace(options, slots=work.parallel + 1, limits=work.limits)  # chats, and one short completion
     with trace_to(trace, chosen) as file:
         open_engine = opener(how.draft, file)
         command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)

@@ -13,6 +13,7 @@ import typer
 from app.cli.drafting import DRAFTERS
 from app.server.policy import ServerPolicy
 from runtime.core.errors import SettingsError
+from runtime.core.limits import Limits
 
 generation = partial(typer.Option, rich_help_panel="Prompt and length")
 models = partial(typer.Option, rich_help_panel="Which models")
@@ -231,6 +232,11 @@ class WorkOptions:
     max_tokens: ReplyLimit = None
     drain: Drain = 10.0
     temperature: UsualTemperature = None
+
+    @property
+    def limits(self) -> Limits:
+        """How many requests are answered at the same time, and how many wait."""
+        return Limits(self.parallel, self.max_waiting)
 
     def policy(self, names: tuple[str, ...]) -> ServerPolicy:
         """Return the policy for all requests, given the model's names."""

@@ -14,7 +14,7 @@ from app.models.search_process import end_running
 from runtime.core.backend import OnProgress
 from runtime.engine import Engine, Options
 from runtime.engine.engine import Ask
-from runtime.engine.output import Output
+from runtime.engine.output import Sink
 from runtime.engine.trace import TraceFile
 from runtime.loading import layout
 from runtime.models.registry import Pair
@@ -48,7 +48,7 @@ class SeekingEngine(EngineProcess):
         self._has_replied = self._has_seeds = False
         self._is_alone = self.facts.has_gpu  # GPU memory may not hold a second copy; files in RAM are shared
 
-    def add(self, ask: Ask) -> int:
+    def add(self, ask: Ask, sink: Sink) -> int:
         """Add a request as Engine does, and stop a running search. The first seed enables a trial of the exact layout,
         because only replies with seeds gain from it.
         """
@@ -58,26 +58,12 @@ class SeekingEngine(EngineProcess):
         if ask.sampling.seed is not None and not self._has_seeds and not self.facts.exactness.is_exact:
             self._has_seeds = True
             layout.note_seed(self.pair.target)
-        return super().add(ask)
+        return super().add(ask, sink)
 
-    def step(self) -> list[Output]:
-        """Run a step as Engine does. The search begins some time after the last reply has ended."""
-        was_answering = self.is_answering
-        outputs = super().step()
-        self._search_if_idle(was_answering)
-        return outputs
-
-    def end(self, number: int) -> None:
-        """End a reply as Engine does. The search begins some time after the last reply has ended."""
-        was_answering = self.is_answering
-        super().end(number)
-        self._search_if_idle(was_answering)
-
-    def _search_if_idle(self, was_answering: bool) -> None:
-        if self._search is None or not was_answering or self.is_answering:
-            return
+    def rest(self) -> None:
+        """Begin the search some time after the last reply has ended."""
         self._has_replied = True
-        if not self._is_alone and self.memory_level == "OK":
+        if self._search is not None and not self._is_alone and self.memory_level == "OK" and not self.is_answering:
             self._search.wait()
 
     def close(self) -> None:

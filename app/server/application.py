@@ -30,9 +30,9 @@ from app.server.openapi import description
 from app.server.page import page
 from app.server.refusal import PAGE, error_response
 from app.server.request_body import Room
+from app.server.served import ServedEngine
 from app.server.spellings import Spellings
 from app.server.wire import JSONBody
-from app.server.worker import Worker
 from runtime.core.errors import SlipstreamError
 
 ENDPOINTS = (
@@ -67,8 +67,8 @@ ENDPOINTS = (
 PREFIXES = ("", "/v1")  # OpenAI's paths also without the prefix, which some clients leave out
 
 
-def application(worker: Worker, api_key: str, allow_origins: Sequence[str] = ()) -> Starlette:
-    """Return all endpoints as an application, answered by a worker."""
+def application(served: ServedEngine, api_key: str, allow_origins: Sequence[str] = ()) -> Starlette:
+    """Return all endpoints as an application, answered by an engine."""
     handlers = {
         ApiError: on_error,
         SlipstreamError: on_error,
@@ -77,7 +77,7 @@ def application(worker: Worker, api_key: str, allow_origins: Sequence[str] = ())
         Exception: on_error,
     }
     guards = guarded(api_key, pattern(allow_origins))
-    app = Starlette(routes=routes(worker), middleware=guards, exception_handlers=handlers)
+    app = Starlette(routes=routes(served), middleware=guards, exception_handlers=handlers)
     app.state.has_key, app.state.places, app.state.room = bool(api_key), [], Room()
     return app
 
@@ -101,7 +101,7 @@ def guarded(api_key: str, allowed: str) -> list[Middleware]:
     return [Middleware(Spellings), *(guards if api_key else [Middleware(OriginGuard, allowed=allowed), cors])]
 
 
-def routes(worker: Worker) -> list[Route]:
+def routes(served: ServedEngine) -> list[Route]:
     """Return every endpoint under every prefix, the OpenAPI document, and the page for people."""
     document = JSONBody(description(ENDPOINTS))
 
@@ -109,10 +109,10 @@ def routes(worker: Worker) -> list[Route]:
         return document
 
     async def show(request: Request) -> Response:
-        return page(worker, request)
+        return page(served, request)
 
     return [Route(PAGE, show)] + [route for prefix in PREFIXES for route in (
-        *(endpoint.route(worker, prefix) for endpoint in ENDPOINTS), Route(prefix + "/openapi.json", describe)
+        *(endpoint.route(served, prefix) for endpoint in ENDPOINTS), Route(prefix + "/openapi.json", describe)
     )]  # fmt: skip
 
 

@@ -24,8 +24,8 @@ from app.server.connections import AddressedConnection
 from app.server.policy import DEFAULT_POLICY, ServerPolicy
 from app.server.request_body import MIB
 from app.server.request_log import RequestLog
+from app.server.served import OpenEngine, ServedEngine
 from app.server.sockets import OLLAMA_PORT, Addresses, check, listening
-from app.server.worker import OpenEngine, Worker
 from runtime.engine import Engine
 
 POLL_INTERVAL = 0.05  # seconds between checks whether replies have ended
@@ -37,12 +37,10 @@ ENDING = "running replies may continue for {:g} s. Ctrl+C again ends them"
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where the server listens, who may use it, and how many requests it accepts."""
+    """Where the server listens, and who may use it for what."""
 
     addresses: Addresses
     api_key: str = ""
-    max_waiting: int = 16  # requests in the queue; further ones are refused
-    max_active: int = 3  # concurrent long tasks, such as chats; a short one goes before them
     allow_origins: tuple[str, ...] = ()  # apps and pages that are admitted without a key
     quiet: bool = False  # no line for each request
     policy: ServerPolicy = DEFAULT_POLICY
@@ -57,12 +55,10 @@ class EngineServer(uvicorn.Server):
     def __init__(
         self, open_engine: OpenEngine, settings: ServerSettings, on_loaded: Callable[[], None] = lambda: None
     ) -> None:
-        self.worker = Worker(
-            open_engine, settings.max_waiting, on_loaded, self._on_failed, settings.max_active, settings.policy
-        )
+        self.served = ServedEngine(open_engine, on_loaded, self._on_failed, settings.policy)
         self.failure: Exception | None = None
         self.settings = settings
-        self.app = application(self.worker, settings.api_key, settings.allow_origins)
+        self.app = application(self.served, settings.api_key, settings.allow_origins)
         self.app.state.slot_folder = settings.slot_folder
         config = uvicorn.Config(  # h11 even if httptools is installed, which does not limit headers
             RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http=AddressedConnection,
@@ -77,12 +73,12 @@ class EngineServer(uvicorn.Server):
         """Serve until a signal arrives or loading fails. Raises the error of a failed load."""
         return_memory()
         self.app.state.places = [place(sock, self.settings.addresses.path) for sock in sockets or ()]
-        self.worker.start()
+        self.served.start()
         try:
             super().run(sockets)
         finally:
-            self.worker.stop()
-            self.worker.join()
+            self.served.stop()
+            self.served.join()
         if self.failure is not None:
             raise self.failure
 
@@ -90,13 +86,13 @@ class EngineServer(uvicorn.Server):
         """End the replies first, so that their connections can close: after the drain time, or immediately at a second
         signal.
         """
-        self.worker.stop(ends_active=False)
-        if self.settings.drain and self.worker.is_answering:
+        self.served.stop(ends_active=False)
+        if self.settings.drain and self.served.is_answering:
             print(f"slipstream: {ENDING.format(self.settings.drain)}", file=sys.stderr, flush=True)
         deadline = time.monotonic() + self.settings.drain
-        while self.worker.is_answering and not self.force_exit and time.monotonic() < deadline:
+        while self.served.is_answering and not self.force_exit and time.monotonic() < deadline:
             await asyncio.sleep(POLL_INTERVAL)
-        self.worker.stop()
+        self.served.stop()
         await super().shutdown(sockets)
 
 
@@ -136,7 +132,7 @@ def serve(open_engine: OpenEngine, settings: ServerSettings) -> None:
     with log, listening(settings.addresses) as sockets, outliving_signals():
         places = [place(sock, settings.addresses.path) for sock in sockets]
         told = [f"answering at {' and '.join(places)}", *ollama_note(settings.addresses, places)]
-        server = EngineServer(open_engine, settings, lambda: announce(told, server.worker.engine))
+        server = EngineServer(open_engine, settings, lambda: announce(told, server.served.engine))
         server.run(sockets)
 
 

@@ -1,6 +1,6 @@
 """Endpoints: a path, request and response types, and a handler, with constructors for the usual kinds.
 
-Knows HTTP and the worker; must not know an interface.
+Knows HTTP and the served engine; must not know an interface.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from app.server.errors import ApiError, ErrorBody, as_api_error
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest, PromptIds
 from app.server.scheduled_task import ScheduledTask
+from app.server.served import ServedEngine
 from app.server.task import CompletionTask
 from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import SSE, Event, Framing, JSONBody
-from app.server.worker import Worker
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
 
 AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
 MAX_REPLIES = 2048  # to one request
-Handler = Callable[[Worker, Request], Awaitable[ASGIApp]]  # returns the response
+Handler = Callable[[ServedEngine, Request], Awaitable[ASGIApp]]  # returns the response
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Endpoint:
     streams: Framing | None = None  # of its event stream, if it has one
     refusal: type[BaseModel] = ErrorBody  # as JSON, or as an event of a stream
 
-    def route(self, worker: Worker, prefix: str = "") -> Route:
-        """Return the endpoint as a Starlette route, answered by a worker."""
+    def route(self, served: ServedEngine, prefix: str = "") -> Route:
+        """Return the endpoint as a Starlette route, answered by an engine."""
 
         async def endpoint(request: Request) -> ASGIApp:
-            return await self.handler(worker, request)
+            return await self.handler(served, request)
 
         return Route(prefix + self.path, endpoint, methods=["POST" if self.request else "GET"])
 
@@ -58,12 +58,12 @@ def require_tokens(engine: Engine) -> None:
 
 
 def fact_endpoint(
-    path: str, response: type[BaseModel], fact: Callable[[Worker], Event], refusal: type[BaseModel] = ErrorBody
+    path: str, response: type[BaseModel], fact: Callable[[ServedEngine], Event], refusal: type[BaseModel] = ErrorBody
 ) -> Endpoint:
     """Return an endpoint whose answer does not depend on the request."""
 
-    async def handle(worker: Worker, request: Request) -> ASGIApp:
-        return JSONBody(fact(worker))
+    async def handle(served: ServedEngine, request: Request) -> ASGIApp:
+        return JSONBody(fact(served))
 
     return Endpoint(path, handle, response=response, refusal=refusal)
 
@@ -79,8 +79,8 @@ def query_endpoint(
     nobody.
     """
 
-    async def handle(worker: Worker, request: Request) -> ASGIApp:
-        engine = worker.engine
+    async def handle(served: ServedEngine, request: Request) -> ASGIApp:
+        engine = served.engine
         require_tokens(engine)
         query = await read_body(request, kind, engine.facts.n_ctx)
         return JSONBody(await run_in_threadpool(answer, query, engine))
@@ -98,24 +98,24 @@ def generation_endpoint(
     accepted.
     """
 
-    async def handle(worker: Worker, request: Request) -> ASGIApp:
-        engine = worker.engine
+    async def handle(served: ServedEngine, request: Request) -> ASGIApp:
+        engine = served.engine
         body = await read_body(request, kind, engine.facts.n_ctx)
-        return await generated(worker, engine, body, body.formatter)
+        return await generated(served, engine, body, body.formatter)
 
     return Endpoint(path, handle, kind, response, streams=SSE, refusal=refusal)
 
 
 async def generated(
-    worker: Worker,
+    served: ServedEngine,
     engine: Engine,
     body: GenerationRequest,
     make_formatter: Callable[[Engine, Sequence[PromptIds]], Formatter],
 ) -> TaskResponse:
-    """Return the response of a worker and its engine to a request for text. Raises ApiError."""
+    """Return the response of an engine to a request for text. Raises ApiError."""
     choices, formatter = await run_in_threadpool(prepared, body, engine, make_formatter)
-    scheduled = ScheduledTask(*(each.limited(worker.policy.max_tokens) for each in choices))
-    worker.submit(scheduled)
+    scheduled = ScheduledTask(*(each.limited(served.policy.max_tokens) for each in choices))
+    served.submit(scheduled)
     return TaskResponse(scheduled, formatter, bool(body.stream))
 
 

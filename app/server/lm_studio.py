@@ -8,9 +8,9 @@ from pydantic import BaseModel
 
 from app.server.endpoint import fact_endpoint
 from app.server.ollama.errors import OllamaErrorBody
-from app.server.ollama.models import large, served
+from app.server.ollama.models import large, served_model
+from app.server.served import ServedEngine
 from app.server.wire import Event
-from app.server.worker import Worker
 from runtime.models.file_types import quantization
 
 
@@ -27,10 +27,10 @@ class NewerList(BaseModel):
     models: list[dict[str, Any]]
 
 
-def older(worker: Worker) -> Event:
+def older(served: ServedEngine) -> Event:
     """Return the body of OlderList. Raises ApiError while the model is being loaded."""
-    engine = worker.engine
-    facts = served(engine)
+    engine = served.engine
+    facts = served_model(engine)
     model: Event = {
         "id": engine.pair.name, "object": "model", "type": "llm", "publisher": "slipstream",
         "arch": facts.architecture if facts else "", "compatibility_type": "gguf",
@@ -41,10 +41,10 @@ def older(worker: Worker) -> Event:
     return {"object": "list", "data": [model]}
 
 
-def newer(worker: Worker) -> Event:
+def newer(served: ServedEngine) -> Event:
     """Return the body of NewerList. Raises ApiError while the model is being loaded."""
-    engine = worker.engine
-    facts, name = served(engine), engine.pair.name
+    engine = served.engine
+    facts, name = served_model(engine), engine.pair.name
     model: Event = {
         "type": "llm", "publisher": "slipstream", "key": name, "display_name": (facts and facts.name) or name,
         "architecture": facts.architecture if facts else None, "format": "gguf",

@@ -76,7 +76,7 @@ class Totals:
 
 
 class Load(Protocol):
-    """A worker's totals and current load."""
+    """A server's totals and current load."""
 
     totals: Totals
 
@@ -116,7 +116,7 @@ def gauge(name: str, text: str, value: float) -> Metric:
 
 
 class Metrics(Collector):
-    """Prometheus collector that reads a worker's load at each scrape."""
+    """Prometheus collector that reads a server's load at each scrape."""
 
     def __init__(self, load: Load) -> None:
         self.load = load

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from app.server.endpoint import Endpoint, fact_endpoint
 from app.server.metrics import Metrics
+from app.server.served import ServedEngine
 from app.server.wire import Event
-from app.server.worker import Worker
 
 
 class HealthResponse(BaseModel):
@@ -22,15 +22,15 @@ class HealthResponse(BaseModel):
     model: str
 
 
-def health(worker: Worker) -> Event:
+def health(served: ServedEngine) -> Event:
     """Return the body of HealthResponse. Raises ApiError while the model is being loaded."""
-    return {"status": "ok", "model": worker.engine.pair.name}
+    return {"status": "ok", "model": served.engine.pair.name}
 
 
-async def metrics(worker: Worker, request: Request) -> Response:
+async def metrics(served: ServedEngine, request: Request) -> Response:
     """Return the counts over all replies in Prometheus' text format."""
-    started = {"process-start-time-unix": str(worker.created_at)}
-    return Response(Metrics(worker).text(), media_type=CONTENT_TYPE_LATEST, headers=started)
+    started = {"process-start-time-unix": str(served.created_at)}
+    return Response(Metrics(served).text(), media_type=CONTENT_TYPE_LATEST, headers=started)
 
 
 HEALTH = fact_endpoint("/health", HealthResponse, health)

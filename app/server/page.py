@@ -18,8 +18,8 @@ from app.server.errors import ApiError
 from app.server.guard import is_tcp
 from app.server.metrics import Load
 from app.server.openai.models import model_card
+from app.server.served import ServedEngine
 from app.server.wire import Event
-from app.server.worker import Worker
 
 HERE = Path(__file__).parent
 STYLE = (HERE / "page.css").read_text(encoding="utf8")
@@ -41,9 +41,9 @@ TEMPLATE = Environment(
 ).get_template("page.html")
 
 
-def page(worker: Worker, request: Request) -> HTMLResponse:
+def page(served: ServedEngine, request: Request) -> HTMLResponse:
     """Return the page with the current state. Its HTTP status is that of /health."""
-    card, absence = card_or_reason(worker)
+    card, absence = card_or_reason(served)
     text = TEMPLATE.render(
         style=STYLE,
         card=card,
@@ -52,15 +52,15 @@ def page(worker: Worker, request: Request) -> HTMLResponse:
         base=base_of(request),
         has_key=request.app.state.has_key,
         key="KEY" if request.app.state.has_key else "none",
-        numbers=list(numbers(worker)),
+        numbers=list(numbers(served)),
     )
     return HTMLResponse(text, 200 if card else 503, HEADERS)
 
 
-def card_or_reason(worker: Worker) -> tuple[Event | None, str]:
+def card_or_reason(served: ServedEngine) -> tuple[Event | None, str]:
     """Return the model card, or None and the reason why there is none."""
     try:
-        return model_card(worker), ""
+        return model_card(served), ""
     except ApiError as error:
         return None, str(error)
 

@@ -1,7 +1,5 @@
-"""Connects a request's tasks to the engine: submitted on the event loop, run one after the other on the engine's
-thread, with their chunks read on the event loop.
-
-Chunks are queued until they are read, so a slow client delays nobody. Must not know HTTP.
+"""A request's tasks: run one after the other on the event loop, with their chunks queued until they are read, so that a
+slow client delays nobody. Must not know HTTP.
 """
 
 from __future__ import annotations
@@ -12,9 +10,12 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from app.server.task import EngineTask
-from app.server.task_run import TaskRun
+from app.server.errors import client_gone
+from app.server.metrics import Totals
+from app.server.task import CompletionTask, EngineTask
+from app.server.task_run import TaskRun, is_empty
 from runtime.engine import Chunk, Engine
+from runtime.engine.engine import Ask
 
 
 @dataclass(slots=True)
@@ -33,36 +34,18 @@ class Counts:
 
 
 class ScheduledTask:
-    """The tasks of a request, one entry in the worker's queue, and the queue of their chunks. Must be created on the
-    event loop that reads them.
-    """
+    """The tasks of a request and the queue of their chunks. Must be created on the event loop that runs them."""
 
     def __init__(self, *tasks: EngineTask) -> None:
-        self._tasks, self._n_finished = tasks, 0
-        self.is_cancelled, self.queue_seconds = False, 0.0
+        self._tasks, self.task, self._n_finished = tasks, tasks[0], 0  # the current one; those before it
+        self.number = -1  # the server's number for the request
+        self.is_cancelled = self._has_started = False  # started: any output has arrived
         self.counts = Counts()
         self._submitted_at = time.perf_counter()
         self._reason: Exception | None = None  # why it was cancelled, if the reader should be told
-        self._has_started = False  # whether any chunk has arrived
-        self.number = -1  # the worker's number for it
         self._run: TaskRun | None = None  # of the current task
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Chunk | Exception | None] = asyncio.Queue()
-
-    @property
-    def is_short(self) -> bool:
-        """Whether it goes before long tasks."""
-        return len(self._tasks) == 1 and self.task.is_short
-
-    @property
-    def task(self) -> EngineTask:
-        """The current task."""
-        return self._tasks[min(self._n_finished, len(self._tasks) - 1)]
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the last task has ended or the request was cancelled."""
-        return self._n_finished == len(self._tasks) or self.is_cancelled
 
     @property
     def n_prompt(self) -> int:
@@ -74,7 +57,61 @@ class ScheduledTask:
         """Changes to the conversations that the chat template required."""
         return tuple(change for task in self._tasks for change in task.changes)
 
-    # on the event loop
+    @property
+    def is_reply(self) -> bool:
+        """Whether the engine replies to it; else it runs steps of its own."""
+        return isinstance(self.task, CompletionTask)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the engine has begun it, so that it no longer waits."""
+        return self._n_finished > 0 or (self._run is not None and self._run.began_at is not None)
+
+    @property
+    def n_decoded(self) -> int:
+        """The number of tokens of the current reply so far."""
+        return self._run.n_decoded if self._run else 0
+
+    async def run(self, engine: Engine, turn: asyncio.Lock, totals: Totals) -> None:
+        """Run the tasks, whose own steps wait for their `turn`, and count them. Raises what the engine raises."""
+        for task in self._tasks:
+            if self.is_cancelled:
+                raise self._reason or client_gone()
+            self.task, self._run = task, TaskRun(task, engine)
+            last = await self._run.finish(self._adapted, turn, self._pass_on)
+            now = time.perf_counter()
+            began_at = self._run.began_at or now
+            totals.count(last, 0.0 if self._n_finished else began_at - self._submitted_at, now - began_at)
+            self._n_finished += 1
+            self._pass_on(last)
+
+    def _adapted(self, ask: Ask) -> Ask:
+        """Return what to ask: only the first task of a request may have to wait, and only one alone is short."""
+        return replace(ask, is_short=ask.is_short and len(self._tasks) == 1, is_admitted=self._n_finished > 0)
+
+    def _pass_on(self, chunk: Chunk) -> None:
+        if is_empty(chunk):
+            return
+        if not self._has_started:
+            self._has_started = True
+            self.emit(None)
+        self.emit(chunk)
+
+    def emit(self, event: Chunk | Exception | None) -> None:
+        """Put a chunk or an error into the reader's queue. None means that the engine has started."""
+        self._events.put_nowait(event)
+
+    def cancel(self, reason: Exception | None = None) -> None:
+        """Cancel generation, on any thread: nobody reads the rest, or `reason` is raised to the reader."""
+        self.is_cancelled, self._reason = True, reason
+        with suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(self._stop, reason)
+
+    def _stop(self, reason: Exception | None) -> None:
+        if self._run is not None and (reason or not self.has_begun):
+            self._run.fail(reason or client_gone())
+        elif self._run is not None:
+            self._run.cancel()
 
     async def started(self) -> None:
         """Return when the engine has started. Raises the error with which it refused the task."""
@@ -123,74 +160,3 @@ class ScheduledTask:
     def _available(self) -> Iterator[Chunk | Exception | None]:
         while not self._events.empty():
             yield self._events.get_nowait()
-
-    # on either thread
-
-    def cancel(self, reason: Exception | None = None) -> None:
-        """Cancel generation within a step: nobody reads the rest, or `reason` is raised to the reader."""
-        self.is_cancelled, self._reason = True, reason
-
-    def emit(self, event: Chunk | Exception | None) -> None:
-        """Put a chunk or an error into the reader's queue. None means that the engine has started."""
-        with suppress(RuntimeError):  # the event loop is closed
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
-
-    # on the engine's thread
-
-    def begin(self, engine: Engine) -> None:
-        """Begin the next task. Only the first one waited in the queue. Raises what the engine raises."""
-        self._run = TaskRun(self.task)
-        self.queue_seconds = 0.0 if self._n_finished else self._run.began_at - self._submitted_at
-        self._run.begin(engine, self.should_stop)
-
-    @property
-    def began_at(self) -> float:
-        """The time at which the current task began."""
-        return self._run.began_at if self._run else self._submitted_at
-
-    @property
-    def reply(self) -> int | None:
-        """The engine's number of the current reply."""
-        return self._run.reply if self._run else None
-
-    @property
-    def n_decoded(self) -> int:
-        """The number of tokens of the current reply so far."""
-        return self._run.n_decoded if self._run else 0
-
-    @property
-    def runs_by_itself(self) -> bool:
-        """Whether the current task runs its own steps instead of waiting for a reply of the engine."""
-        return self._run is not None and self._run.steps is not None
-
-    def step(self) -> Chunk | None:
-        """Run one step of a task that runs its own steps. Returns and raises as `take` does, and raises what the engine
-        raises.
-        """
-        assert self._run is not None
-        assert self._run.steps is not None
-        return self.take(next(self._run.steps))
-
-    def take(self, chunk: Chunk) -> Chunk | None:
-        """Pass on a chunk. Returns None, or the last chunk of a task, which the caller must emit. Raises the reason of
-        a cancellation.
-        """
-        if not self._has_started:
-            self._has_started = True
-            self.emit(None)
-        if self._run:
-            self._run.see(chunk)
-        if chunk.finish_reason is None:
-            if chunk.tokens or chunk.text or chunk.stats:
-                self.emit(chunk)
-            return None
-        self._n_finished += 1
-        if chunk.finish_reason == "cancelled" and self._reason:
-            raise self._reason
-        if chunk.finish_reason == "cancelled" and not self.is_cancelled:
-            return replace(chunk, finish_reason="length")
-        return chunk
-
-    def should_stop(self) -> bool:
-        """Return whether it was cancelled, its time is over, or a prefill-only prompt has been read."""
-        return self.is_cancelled or (self._run is not None and self._run.should_stop)

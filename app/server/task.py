@@ -40,10 +40,6 @@ class EngineTask(Protocol):
         """The request field that holds the prompt, named in errors."""
 
     @property
-    def is_short(self) -> bool:
-        """Whether the task goes before long ones."""
-
-    @property
     def n_prompt(self) -> int:
         """The number of prompt tokens."""
 
@@ -59,8 +55,8 @@ class EngineTask(Protocol):
     def changes(self) -> tuple[str, ...]:
         """Changes to the conversation that the chat template required."""
 
-    def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> int | Iterator[Chunk]:
-        """Return the engine's number of the reply, or an iterator of chunks, one for each step of work. The last chunk
+    def work(self, engine: Engine, should_stop: Callable[[], bool]) -> Ask | Iterator[Chunk]:
+        """Return what to ask the engine, or an iterator of chunks, one for each step of its own work. The last chunk
         has a finish reason. Raises what the engine raises.
         """
 
@@ -131,11 +127,10 @@ class CompletionTask:
         seed = self.sampling.seed
         return self if seed is None else replace(self, sampling=replace(self.sampling, seed=(seed + i) & MASK))
 
-    def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> int:
-        """Start the reply in the engine and return its number. Raises what the engine raises."""
-        ask = Ask(
+    def work(self, engine: Engine, should_stop: Callable[[], bool]) -> Ask:
+        """Return what to ask the engine."""
+        return Ask(
             self.prompt(engine), self.sampling, self.max_tokens, self.stops, self.grammar(engine),
             self.thoughts(engine), self.n_logprobs, self.after_sampling, prediction=self.prediction,
             is_short=self.is_short, n_indent=self.lines.n_indent,
         )  # fmt: skip
-        return engine.add(ask)

@@ -46,14 +46,14 @@ class Serving:
 
     def summary(self) -> str:
         """Return the numbers of answered and of current requests, in words."""
-        worker = self._server.worker
-        n_now, n_done = worker.is_answering + worker.n_waiting, sum(worker.totals.replies.values())
+        served = self._server.served
+        n_now, n_done = served.is_answering + served.n_waiting, sum(served.totals.replies.values())
         return f"serving: {n_done} answered" + f", {n_now} now" * bool(n_now)
 
     def stop(self) -> None:
         """End every request and close the sockets; blocks until the clients are notified."""
         self._server.should_exit = True
-        self._server.worker.stop()
+        self._server.served.stop()
         self._thread.join()
         self._open.close()
 

@@ -10,22 +10,24 @@ from contextlib import suppress
 from threading import RLock
 from typing import Any
 
+from runtime.core.limits import Limits
 from runtime.engine import Chunk, Engine, Prompt, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.stats import Stats
 from runtime.engine.threaded import ThreadedReplies
 
+EDITORS = Limits(max_running=1, max_waiting=16)
 POLL = 0.05  # seconds between two checks whether a waiting request was cancelled
 
 
 class SharedEngine(ThreadedReplies):
     """An engine that several threads may use.
 
-    Everything but replies, embeddings, memory and closing is passed to the engine unchanged.
+    Everything but replies, embeddings and closing is passed to the engine unchanged.
     """
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__()
+        super().__init__(EDITORS)
         self._engine, self._turn = engine, RLock()
 
     def __getattr__(self, name: str) -> Any:
@@ -65,13 +67,10 @@ class SharedEngine(ThreadedReplies):
         with self._turn:
             return self._engine.embed(tokens)
 
-    def tend(self) -> None:
-        """Check memory, unless a reply is being generated, which does so itself."""
-        if self._turn.acquire(blocking=False):
-            try:
-                self._engine.tend()
-            finally:
-                self._turn.release()
+    @property
+    def n_waiting(self) -> int:
+        """Number of editors' requests that wait."""
+        return len(self._waiting)
 
     def close(self) -> None:
         """Free the models."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from runtime.engine import Chunk, Engine, Grammar, Ids, Message, Sampling
 from runtime.engine.engine import Ask
+from runtime.engine.loaded import LoadedEngine
 
+MOMENT = 0.002  # seconds to wait for outputs of a process
 Case = tuple[str | Ids, Sampling, Grammar | None]  # prompt, sampling, grammar of the reply
 
 
@@ -41,7 +44,7 @@ class Collected:
 
 
 class Concurrent:
-    """Concurrent replies of one engine, generated step by step."""
+    """Concurrent replies of one engine: generated step by step in this process, or as another process sends them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self.told = engine, dict[int, Collected]()
@@ -50,15 +53,17 @@ class Concurrent:
         """Start a reply. Return the object that collects it."""
         prompt, sampling, grammar = case
         asked = prompt if isinstance(prompt, Ids) else [Message("user", prompt)]
-        number = self._engine.add(Ask(asked, sampling, max_tokens, grammar=grammar))
-        self.told[number] = Collected()
-        return self.told[number]
+        told = Collected()
+        number = self._engine.add(Ask(asked, sampling, max_tokens, grammar=grammar), told.take)
+        self.told[number] = told
+        return told
 
     def step(self) -> None:
-        """Run one step of the engine."""
-        for number, came in self._engine.step():
-            if number in self.told:
-                self.told[number].take(came)
+        """Run one step of the engine, or wait a moment for its process."""
+        if isinstance(self._engine, LoadedEngine):
+            self._engine.step()
+        else:
+            time.sleep(MOMENT)
 
     def until(self, is_so: Callable[[], object]) -> None:
         """Run steps until `is_so` returns a true value."""

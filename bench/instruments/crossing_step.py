@@ -11,6 +11,7 @@ import numpy as np
 
 from bench.instruments.facts import facts
 from runtime.engine.output import Chunk, Output
+from runtime.engine.status import Status
 from runtime.process.host import Host
 from runtime.process.messages import Call, as_output, receive, receive_all, send
 from runtime.speculative.control.explain import Pass
@@ -24,12 +25,12 @@ class Reading:
     The last chunk has the mean time between two steps, in microseconds.
     """
 
-    holds_one, n_held, memory_level, given_up, learning = False, 0, "OK", "", ""
+    status = Status()
     facts = facts()
 
     def __init__(self, n_read: int) -> None:
         self.weights = np.ones(n_read, dtype=np.uint8)
-        self.core = SimpleNamespace(is_idle=True, n_sequences=1)
+        self.core = SimpleNamespace(is_idle=True, n_running=1)
         self._n_steps = self._number = 0
         self._between, self._left = 0.0, 0.0
 
@@ -42,7 +43,7 @@ class Reading:
     def close(self) -> None:
         """Do nothing: there are no models."""
 
-    def add(self, n_steps: int, number: int) -> None:
+    def begin(self, n_steps: int, number: int) -> None:
         """Start a reply of `n_steps` steps."""
         self._n_steps, self.core.is_idle = n_steps, False
 

@@ -60,5 +60,16 @@ class TemplateLimitError(TemplateError):
     """A chat template takes too long or produces too much for these messages; reformatting them does not help."""
 
 
+class BusyError(SlipstreamError):
+    """A request is refused, because `n_waiting` wait already."""
+
+    def __init__(self, n_waiting: int) -> None:
+        super().__init__(n_waiting)
+        self.n_waiting = n_waiting
+
+    def __str__(self) -> str:
+        return f"{self.n_waiting} requests are waiting already. Try again later."
+
+
 class StoppedError(Exception):
     """A pass was stopped by its caller; nothing is wrong."""

@@ -16,6 +16,7 @@ import psutil
 from runtime.core.backend import Flag, TargetBackend
 from runtime.core.draft import PassInput
 from runtime.core.errors import SlipstreamError, StoppedError
+from runtime.core.limits import UNLIMITED, Limited, Limits
 from runtime.engine.output import Chunk, Output
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.scheduler import Batch, Scheduler
@@ -75,11 +76,15 @@ class Cancels:
 class EngineCore:
     """The active sequences, their scheduler and their decoder. All methods but `cancel` belong to one thread."""
 
-    def __init__(self, decoder: Decoder, target: TargetBackend) -> None:
-        self.decoder, self.scheduler, self._cancels = decoder, Scheduler(decoder, target), Cancels(target.stop_flag)
+    def __init__(self, decoder: Decoder, target: TargetBackend, limits: Limits = UNLIMITED) -> None:
+        self.decoder, self._cancels = decoder, Cancels(target.stop_flag)
+        self.scheduler = Scheduler(decoder, target, limits)
         self.prefixes: Prefixes | None = None  # prompts on disk
-        self._new: list[Sequence] = []
         self._cancelled: list[int] = []  # cancelled before they were added
+
+    def check(self, new: Limited) -> None:
+        """Check that a new sequence may run or wait. Raises BusyError."""
+        self.scheduler.check(new, self._cancels.has)
 
     def announce(self, number: int) -> Callable[[], bool]:
         """Announce a sequence that will be added. Return a function that returns whether it was cancelled."""
@@ -97,7 +102,7 @@ class EngineCore:
 
     def add(self, sequence: Sequence) -> None:
         """Add a sequence that was announced."""
-        self._new.append(sequence)
+        self.scheduler.add(sequence)
 
     def cancel(self, number: int) -> None:
         """Cancel a sequence, on any thread: it ends with the next step, and a running pass over it stops."""
@@ -105,19 +110,24 @@ class EngineCore:
 
     def end(self, number: int) -> None:
         """Drop a sequence without an output."""
-        for each in [*self._new, *self.scheduler.sequences]:
+        for each in [*self.scheduler.waiting, *self.scheduler.sequences]:
             if each.number == number:
                 self._leave(each)
 
     @property
-    def n_sequences(self) -> int:
-        """Number of sequences that have not ended."""
-        return len(self._new) + len(self.scheduler.sequences)
+    def n_running(self) -> int:
+        """Number of sequences that are being generated."""
+        return len(self.scheduler.sequences)
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of sequences that wait until others have ended."""
+        return len(self.scheduler.waiting)
 
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self._new or self._cancelled or self.scheduler.sequences)
+        return not (self._cancelled or self.scheduler.waiting or self.scheduler.sequences)
 
     def step(self) -> list[Output]:
         """Run at most one pass and return its outputs. A step that admits or ends sequences runs none; for admitted
@@ -130,18 +140,25 @@ class EngineCore:
         return self._decoded(batch) if batch.sequences else []
 
     def _admit(self) -> list[Output]:
-        new, self._new = self._new, []
         unwanted, self._cancelled = self._cancelled, []
-        for sequence in new:
+        gone = [self._unadmitted(each) for each in [*self.scheduler.waiting] if self._cancels.has(each.number)]
+        admitted = self.scheduler.admit()
+        for sequence in admitted:
             if self.prefixes:
                 self.prefixes.fetch(sequence)
-            self.scheduler.add(sequence)
             sequence.stats.cached_n = self.scheduler.n_cached(sequence)
         cancelled = Chunk("", finish_reason="cancelled", stats=Stats())
         return [
             *(Output(number, cancelled) for number in unwanted),
-            *(Output(each.number, each.progress(each.stats.cached_n)) for each in new),
+            *gone,
+            *(Output(each.number, each.progress(each.stats.cached_n)) for each in admitted),
         ]
+
+    def _unadmitted(self, sequence: Sequence) -> Output:
+        """End a sequence that was cancelled while it waited, and return its last output."""
+        sequence.finish_reason = "cancelled"
+        self._leave(sequence)
+        return Output(sequence.number, sequence.end())
 
     def _end_finished(self) -> list[Output]:
         """End sequences that were cancelled or are complete, and return their last outputs."""
@@ -220,13 +237,12 @@ class EngineCore:
         return Output(sequence.number, sequence.end())
 
     def _leave(self, sequence: Sequence) -> None:
-        if sequence in self._new:
-            self._new.remove(sequence)
-        else:
-            self.scheduler.remove(sequence)
+        has_run = sequence in self.scheduler.sequences
+        self.scheduler.remove(sequence)
         self._cancels.remove(sequence.number)
-        if self.prefixes:
-            self.prefixes.note(sequence)
-        self.decoder.finish(sequence.tokens, sequence.buffer.n_prompt)
+        if has_run:
+            if self.prefixes:
+                self.prefixes.note(sequence)
+            self.decoder.finish(sequence.tokens, sequence.buffer.n_prompt)
         if self.is_idle:
             self.decoder.rest()

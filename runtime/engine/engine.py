@@ -13,7 +13,9 @@ from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.conversation.prompt import Prompt
 from runtime.conversation.quoting import Rendered
 from runtime.core.errors import SettingsError
-from runtime.engine.output import Chunk, Output
+from runtime.core.limits import UNLIMITED, Limits
+from runtime.engine.output import Chunk, Sink
+from runtime.engine.status import Status
 from runtime.loading.exactness import Exactness
 from runtime.models.registry import Pair
 from runtime.sampling.grammar import Grammar
@@ -69,15 +71,17 @@ class Ask:
     reply_tokens: tuple[int, ...] = ()
     passes: tuple[Pass, ...] = ()
     is_short: bool = False  # whether it has priority where replies take turns
+    is_admitted: bool = False  # whether it belongs to work that ran before: not refused, and behind no other
     n_indent: int = 0  # minimum spaces or tabs before each line after the first; the reply ends at another line
     is_traced: bool = False  # whether its passes record their reasons
 
 
 class Engine(ABC):
-    """A loaded pair. Replies are added and generated step by step on one thread; text methods work on any thread."""
+    """A loaded pair. The outputs of replies are pushed to sinks; text methods work on any thread."""
 
     pair: Pair
     facts: EngineFacts
+    limits: Limits = UNLIMITED  # replies that run and wait
 
     @abstractmethod
     def encode(self, prompt: Prompt) -> list[int]:
@@ -157,14 +161,12 @@ class Engine(ABC):
         """Return the reply in chunks; see `reply`."""
 
     @abstractmethod
-    def add(self, ask: Ask) -> int:
-        """Begin a reply. Return its number, which the outputs of `step` carry. Raises what `reply` raises, unless the
-        first step returns the error.
-        """
+    def add(self, ask: Ask, sink: Sink) -> int:
+        """Begin a reply and return its number. `sink` gets its outputs, on a thread of the engine: the first one when
+        it runs, and last a chunk with a finish reason or the error that ended it.
 
-    @abstractmethod
-    def step(self) -> list[Output]:
-        """Return the next outputs of the added replies; empty if none is ready within a moment."""
+        Raises what `reply` raises, and BusyError if too many replies wait, unless the sink gets the error.
+        """
 
     @abstractmethod
     def cancel(self, number: int) -> None:
@@ -194,14 +196,8 @@ class Engine(ABC):
         """
         raise SettingsError("No conversation is cached here: another server has the model.")
 
-    @abstractmethod
-    def tend(self) -> None:
-        """Do housekeeping between replies, on their thread: suspend or restore drafters as memory requires."""
-
-    @property
-    def learning(self) -> str:
-        """State of the head's training, or why there is none, in a clause; "" if the pair does not ask for it."""
-        return ""
+    def watch(self, on_lost: Callable[[Exception], None]) -> None:  # noqa: B027 (most engines cannot be lost so)
+        """Set what is called, on a thread of the engine, if a fault of its own ends all replies for good."""
 
     @abstractmethod
     def close(self) -> None:
@@ -209,20 +205,30 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def holds_one(self) -> bool:
-        """Whether only one conversation can be cached, so that other replies wait for its end."""
+    def status(self) -> Status:
+        """The present state."""
 
     @property
-    @abstractmethod
+    def n_waiting(self) -> int:
+        """See Status."""
+        return self.status.n_waiting
+
+    @property
     def n_held(self) -> int:
-        """Number of cached conversations."""
+        """See Status."""
+        return self.status.n_held
 
     @property
-    @abstractmethod
     def memory_level(self) -> str:
-        """Memory level at the last token: OK, TIGHT or CRITICAL."""
+        """See Status."""
+        return self.status.memory_level
 
     @property
-    @abstractmethod
     def given_up(self) -> str:
-        """What is suspended because memory is short, and why, with numbers; "" while nothing is."""
+        """See Status."""
+        return self.status.given_up
+
+    @property
+    def learning(self) -> str:
+        """See Status."""
+        return self.status.learning

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Sequence as List
-from functools import cached_property
 from itertools import count
-from typing import Any
 
-from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
-from runtime.conversation.prompt import Prompt, PromptEncoder
-from runtime.conversation.quoting import Rendered
+from runtime.conversation.prompt import PromptEncoder
 from runtime.conversation.window import PromptWindow
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ContextError, SettingsError, StoppedError
@@ -18,10 +13,12 @@ from runtime.engine.binding import bound_sampler, shown_pieces
 from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask
 from runtime.engine.loaded_facts import facts_of
-from runtime.engine.output import Output
+from runtime.engine.loaded_texts import LoadedTexts
+from runtime.engine.output import Chunk, Output, Sink
 from runtime.engine.prompts import KeptPrompts
 from runtime.engine.sequence import Request, Sequence, Vocabulary
-from runtime.engine.streams import SteppedEngine
+from runtime.engine.status import Status
+from runtime.engine.streams import Came, PushedEngine
 from runtime.learning.conditions import why_never
 from runtime.learning.learner import BackgroundLearner
 from runtime.learning.opened import learned_head, opened_learner
@@ -33,8 +30,8 @@ from runtime.speculative.control.explain import Explanation, Pass, explain
 from runtime.speculative.step import Widths, widths_of
 
 
-class LoadedEngine(SteppedEngine):
-    """An engine whose models are in this process.
+class LoadedEngine(LoadedTexts, PushedEngine):
+    """An engine whose models are in this process. Its outputs are pushed by `step`, on the thread that calls it.
 
     With `learns`, the head of a pair that asks for it is trained in the background. Benchmarks leave it off and use the
     head as it is.
@@ -43,59 +40,38 @@ class LoadedEngine(SteppedEngine):
     def __init__(
         self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None, learns: bool = False
     ) -> None:
-        super().__init__()
         self.pair = pair
         self._loaded = LoadedPair(pair, options or Options(), on_progress, learned_head(pair))
         self._learner = None if not learns or why_never(pair, self._loaded.drafts_by) else opened_learner(pair)
         self._asked_head = self._loaded.learned
-        self.decoder, self.vocab = self._loaded.decoder, self._loaded.target.vocab
+        self.decoder, vocab = self._loaded.decoder, self._loaded.target.vocab
         self.facts = facts_of(self._loaded)
-        self._encoder = PromptEncoder(self.vocab, self.facts.template, pair.target.name, self.facts.n_ctx)
+        super().__init__(vocab, PromptEncoder(vocab, self.facts.template, pair.target.name, self.facts.n_ctx))
         self._start()
 
     def _start(self) -> None:
         """Create the engine core after loading."""
-        self.core = EngineCore(self.decoder, self._loaded.backend)
+        self.limits = self._loaded.options.limits
+        self.core = EngineCore(self.decoder, self._loaded.backend, self.limits)
         self.prompts = KeptPrompts(self._loaded, self.core)
-        self._numbers = count(1)
+        self._numbers, self._sinks = count(1), dict[int, Sink]()
         self._last: Sequence | None = None
 
-    def prepare(self) -> None:
-        """Prepare the prompt encoder, so that the first prompt does not wait for it."""
-        self._encoder.prepare()
-
-    def encode(self, prompt: Prompt) -> list[int]:
+    def add(self, ask: Ask, sink: Sink) -> int:
         """See Engine."""
-        return self._encoder.encode(prompt)
+        number = next(self._numbers)
+        self.begin(ask, number)
+        self._sinks[number] = sink
+        return number
 
-    def render(
-        self,
-        messages: List[Message],
-        tools: List[Mapping[str, Any]] = (),
-        form: TemplateForm = USUAL_FORM,
-    ) -> Rendered:
-        """See Engine."""
-        return self._encoder.render(messages, tools, form)
-
-    def unquoted_roles(self) -> list[str]:
-        """See PromptEncoder."""
-        return self._encoder.unquoted_roles()
-
-    def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
-        """See Engine."""
-        if bos:
-            self._encoder.check_length(text)
-        ids = self.vocab.encode(text, special=special)
-        return [self.vocab.bos, *ids] if bos and self.vocab.adds_bos and ids[:1] != [self.vocab.bos] else ids
-
-    def add(self, ask: Ask, number: int | None = None) -> int:
-        """See Engine; the caller may choose the reply's number, which must be unused."""
+    def begin(self, ask: Ask, number: int) -> None:
+        """Begin a reply with an unused number, whose outputs only `step` returns. Raises as `add` does."""
         if self._loaded.target.is_embedder:
             raise SettingsError(
                 f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. "
                 "Ask it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
             )
-        number = next(self._numbers) if number is None else number
+        self.core.check(ask)
         sampler = bound_sampler(ask, self.vocab, self.facts.n_vocab)
         is_cancelled = self.core.announce(number)
         window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, ask.when_full == "drop-oldest", is_cancelled)
@@ -103,7 +79,7 @@ class LoadedEngine(SteppedEngine):
             ids = self._begun(window, ask.max_tokens)
         except StoppedError:
             self.core.give_up(number)
-            return number
+            return
         except BaseException:
             self.core.forget(number)
             raise
@@ -112,10 +88,9 @@ class LoadedEngine(SteppedEngine):
         sequence.drafting.is_traced = ask.is_traced
         sequence.restore(ask.reply_tokens, ask.passes)
         if self._learner:
-            self._learner.reply_begins(sequence.generated, self.memory_level)
+            self._learner.reply_begins(sequence.generated, self.decoder.lineup.memory_level)
         self._last = sequence
         self.core.add(sequence)
-        return number
 
     def _request(self, ask: Ask, sampler: Sampler) -> Request:
         options, exactness = self._loaded.options, self.facts.exactness
@@ -129,6 +104,7 @@ class LoadedEngine(SteppedEngine):
             None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling),
             self.vocab.encode(ask.prediction, special=False) if ask.prediction else (),
             ask.is_short,
+            ask.is_admitted,
             ask.n_indent,
             exactness,
             exactness.is_exact,
@@ -136,8 +112,18 @@ class LoadedEngine(SteppedEngine):
         )
 
     def step(self) -> list[Output]:
-        """See Engine; runs one pass at most."""
-        return self.core.step()
+        """Run one pass at most, give its outputs to their sinks, and return them."""
+        outputs = self.core.step()
+        for number, came in outputs:
+            is_last = isinstance(came, Exception) or came.finish_reason is not None
+            if sink := self._sinks.pop(number, None) if is_last else self._sinks.get(number):
+                sink(came)
+        return outputs
+
+    def _wait(self, came: Came) -> Chunk | Exception | None:
+        if came.empty():
+            self.step()
+        return None if came.empty() else came.get()
 
     def cancel(self, number: int) -> None:
         """See Engine."""
@@ -145,6 +131,7 @@ class LoadedEngine(SteppedEngine):
 
     def end(self, number: int) -> None:
         """See Engine."""
+        self._sinks.pop(number, None)
         self.core.end(number)
 
     def _begun(self, window: PromptWindow, max_tokens: int | None) -> list[int]:
@@ -160,16 +147,6 @@ class LoadedEngine(SteppedEngine):
             )
         return ids
 
-    @property
-    def holds_one(self) -> bool:
-        """See Engine."""
-        return self.core.scheduler.holds_one
-
-    @property
-    def n_held(self) -> int:
-        """See Engine."""
-        return self._loaded.backend.n_held
-
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """See Engine."""
         return tuple(self._last.stats.steps[first:]) if self._last else ()
@@ -179,36 +156,12 @@ class LoadedEngine(SteppedEngine):
         n_context, state = (self._last.buffer.n, self._last.drafting) if self._last else (0, None)
         return explain(self.decoder.controller, n_context, self.decoder.why_plain(state).text)
 
-    def token_bytes(self, token: int) -> bytes:
-        """See Engine."""
-        return self.vocab.pieces[token]
-
-    def is_end(self, token: int) -> bool:
-        """See Engine."""
-        return self.vocab.ends[token]
-
-    @cached_property
-    def end_tokens(self) -> tuple[int, ...]:
-        """See Engine."""
-        return tuple(token for token in range(self.vocab.n_vocab) if self.vocab.ends[token])
-
-    def word(self, token: int) -> tuple[bytes, str, bool]:
-        """Return a token's bytes, its text, and whether it ends a turn."""
-        return self.token_bytes(token), self.token_text(token), self.is_end(token)
-
-    def token_text(self, token: int) -> str:
-        """See Engine."""
-        return self.vocab.text_or_name(token)
-
     @property
-    def memory_level(self) -> str:
+    def status(self) -> Status:
         """See Engine."""
-        return self.decoder.lineup.memory_level
-
-    @property
-    def given_up(self) -> str:
-        """See Engine."""
-        return self.decoder.lineup.given_up
+        core, lineup = self.core, self.decoder.lineup
+        n_held = self._loaded.backend.n_held
+        return Status(core.n_running, core.n_waiting, n_held, lineup.memory_level, lineup.given_up, self._learning)
 
     def embed(self, tokens: List[int]) -> list[float]:
         """See Engine."""
@@ -216,11 +169,13 @@ class LoadedEngine(SteppedEngine):
         return vector
 
     def tend(self) -> None:
-        """See Engine; also closes the embedder and installs a learned head."""
+        """Do housekeeping between replies: close the embedder, suspend or restore drafters as memory requires, and
+        install a learned head.
+        """
         self._loaded.close_embedder()
         self.decoder.lineup.degrade()
         if self._learner:
-            self._learner.tend(self.memory_level)
+            self._learner.tend(self.decoder.lineup.memory_level)
             self._use_learned(self._learner)
 
     def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
@@ -230,13 +185,12 @@ class LoadedEngine(SteppedEngine):
     def _use_learned(self, learner: BackgroundLearner) -> None:
         """Replace the head with the learned one, or with the pair's own if that is current. Call it between replies."""
         head = learner.head
-        if head != self._asked_head and self.memory_level == "OK":
+        if head != self._asked_head and self.decoder.lineup.memory_level == "OK":
             self._asked_head = head
             self._loaded.take_head(head)
 
     @property
-    def learning(self) -> str:
-        """See Engine."""
+    def _learning(self) -> str:
         if not self.pair.learn:
             return ""
         why = why_never(self.pair, self._loaded.drafts_by) or "measurements are not kept"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +30,9 @@ class Chunk:
     stop: str = ""  # the stop string that ended the reply, in the last chunk
     made: Pass | None = None  # the pass that generated it
     n_read: int = 0  # prompt tokens read so far, while the prompt is read and in the first chunk after it
+
+
+Sink = Callable[[Chunk | Exception], None]  # gets the outputs of a reply; must return quickly and raise nothing
 
 
 class Output(NamedTuple):

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runtime.core.backend import TargetBackend
+from runtime.core.limits import UNLIMITED, Limited, Limits
 from runtime.engine.pieces import piece_end
 from runtime.engine.rotation import Rotation
 from runtime.engine.sequence import Sequence
@@ -40,22 +42,35 @@ class Batch:
 
 
 class Scheduler:
-    """The sequences of one decoder, the one that has waited longest first."""
+    """The running sequences of one decoder, the one without a pass for longest first, and those that wait to run."""
 
-    def __init__(self, decoder: Decoder, backend: TargetBackend) -> None:
-        self._decoder, self._backend, self._rotation = decoder, backend, Rotation()
+    def __init__(self, decoder: Decoder, backend: TargetBackend, limits: Limits = UNLIMITED) -> None:
+        self._decoder, self._backend, self._rotation, self._limits = decoder, backend, Rotation(), limits
         self.sequences: list[Sequence] = []
+        self.waiting: list[Sequence] = []
         self._has_read = False  # whether the last pass read a prompt
         self._n_reads = 0  # passes that read prompts
         self._rereading: Sequence | None = None  # sequence that reads evicted tokens again before any other continues
 
+    def check(self, new: Limited, is_gone: Callable[[int], bool]) -> None:
+        """Check that there is room for a new sequence; waiting ones that `is_gone` do not count. Raises BusyError."""
+        waiting = [each for each in self.waiting if not is_gone(each.number)]
+        self._limits.check(new, waiting, self.sequences, self.holds_one)
+
     def add(self, sequence: Sequence) -> None:
-        """Add a sequence."""
-        self.sequences.append(sequence)
+        """Add a sequence, which waits until it is admitted."""
+        self.waiting.append(sequence)
+
+    def admit(self) -> list[Sequence]:
+        """Let the sequences run that may run now, and return them."""
+        admitted = self._limits.admitted(self.waiting, self.sequences, self.holds_one) if self.waiting else []
+        self.waiting = [each for each in self.waiting if each not in admitted]
+        self.sequences += admitted
+        return admitted
 
     def remove(self, sequence: Sequence) -> None:
-        """Remove a sequence."""
-        self.sequences.remove(sequence)
+        """Remove a sequence, running or waiting."""
+        (self.waiting if sequence in self.waiting else self.sequences).remove(sequence)
 
     def plan(self) -> Batch:
         """Return the batch of the next pass; empty if there is no sequence."""

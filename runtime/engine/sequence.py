@@ -38,6 +38,7 @@ class Request:
     report: Report | None = None
     expected: List[int] = ()  # predicted tokens of the reply
     is_short: bool = False  # whether it has priority where sequences take turns
+    is_admitted: bool = False  # whether it waits behind no other
     n_indent: int = 0  # minimum spaces or tabs before each line after the first
     exactness: Exactness | None = None  # of the target's passes
     is_exact: bool = True  # whether all passes round alike, however the prompt is split
@@ -101,6 +102,16 @@ class Sequence:
         self.has_begun = False  # whether drafters have begun it
         self.n_early = 0  # tokens generated in the pass of the prompt's last piece while no other sequence was active
         self.finish_reason: str | None = None
+
+    @property
+    def is_short(self) -> bool:
+        """See Request."""
+        return self.request.is_short
+
+    @property
+    def is_admitted(self) -> bool:
+        """See Request."""
+        return self.request.is_admitted
 
     @property
     def _n_likely(self) -> int:

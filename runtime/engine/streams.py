@@ -1,37 +1,36 @@
-"""Iterators over single replies of an engine whose steps generate several."""
+"""Iterators over single replies of an engine that pushes outputs."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from queue import Empty, SimpleQueue
 
 from runtime.engine.engine import Ask, Engine
 from runtime.engine.output import Chunk
 from runtime.engine.stats import Stats
 
+Came = SimpleQueue[Chunk | Exception]  # unread outputs of a reply
+POLL_SECONDS = 0.05  # seconds between two checks whether a reply without outputs was cancelled
 
-class SteppedEngine(Engine):
-    """An engine whose replies may also be read as iterators, on the thread of its steps."""
 
-    def __init__(self) -> None:
-        self._came: dict[int, deque[Chunk | Exception]] = {}  # unread outputs by the number of a reply
+class PushedEngine(Engine):
+    """An engine whose replies may also be read as iterators."""
 
     def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
         """See Engine; an invalid request raises before this returns."""
         if cancel():
             return iter((Chunk("", finish_reason="cancelled", stats=Stats()),))
-        number = self.add(ask)
-        self._came[number] = deque()
-        chunks = self._chunks(number, cancel, on_prefill)
+        came: Came = SimpleQueue()
+        chunks = self._chunks(self.add(ask, came.put), came, cancel, on_prefill)
         next(chunks)
         return chunks
 
     def _chunks(
-        self, number: int, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]
+        self, number: int, came: Came, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]
     ) -> Iterator[Chunk]:
         """Yield an empty chunk once the reply has begun, then the chunks of the reply."""
-        came, is_over, told = self._came[number], False, PrefillReport(on_prefill)
+        is_over, told = False, PrefillReport(on_prefill)
         try:
             chunk = self._next(number, came, cancel)
             yield Chunk("")
@@ -44,24 +43,26 @@ class SteppedEngine(Engine):
                     return
                 chunk = self._next(number, came, cancel)
         finally:
-            del self._came[number]
             if not is_over:
                 self.end(number)
 
-    def _next(self, number: int, came: deque[Chunk | Exception], cancel: Callable[[], bool]) -> Chunk:
-        """Run steps until one returns an output of this reply, and return its chunk."""
-        if cancel():
-            self.cancel(number)
-        while not came:
-            for output in self.step():
-                if output.number in self._came:
-                    self._came[output.number].append(output.came)
-            if not came and cancel():
+    def _next(self, number: int, came: Came, cancel: Callable[[], bool]) -> Chunk:
+        """Wait for the next output of this reply and return it. Raises it if it is an error."""
+        output = None
+        while output is None:
+            if cancel():
                 self.cancel(number)
-        chunk = came.popleft()
-        if isinstance(chunk, Exception):
-            raise chunk
-        return chunk
+            output = self._wait(came)
+        if isinstance(output, Exception):
+            raise output
+        return output
+
+    def _wait(self, came: Came) -> Chunk | Exception | None:
+        """Return the next output, or None if there is none within a moment."""
+        try:
+            return came.get(timeout=POLL_SECONDS)
+        except Empty:
+            return None
 
 
 def is_progress(chunk: Chunk) -> bool:

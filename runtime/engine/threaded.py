@@ -1,65 +1,98 @@
-"""Adapts an engine that generates each reply as an iterator to the step interface, with a thread per reply."""
+"""Pushes the outputs of an engine that generates each reply as an iterator, with a thread per reply."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from itertools import count
-from queue import Empty, SimpleQueue
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
+from runtime.core.limits import UNLIMITED, Limits
 from runtime.engine.engine import Ask
-from runtime.engine.output import Chunk, Output
+from runtime.engine.output import Chunk, Sink
 from runtime.engine.stats import Stats
 
-POLL_SECONDS = 0.02  # seconds after which a step without outputs returns
+
+@dataclass(slots=True, eq=False)
+class ThreadedReply:
+    """A reply that waits or is read by its thread."""
+
+    number: int
+    ask: Ask
+    sink: Sink
+    cancelled: Event = field(default_factory=Event)
+
+    @property
+    def is_short(self) -> bool:
+        """See Ask."""
+        return self.ask.is_short
+
+    @property
+    def is_admitted(self) -> bool:
+        """See Ask."""
+        return self.ask.is_admitted
 
 
 class ThreadedReplies(ABC):
-    """Implements `add`, `step`, `cancel` and `end` of Engine with `answer`."""
+    """Implements `add`, `cancel` and `end` of Engine with `answer`."""
 
-    def __init__(self) -> None:
-        self._numbers, self._outputs = count(1), SimpleQueue[Output]()
-        self._cancels: dict[int, Event] = {}
+    def __init__(self, limits: Limits = UNLIMITED) -> None:
+        self.limits, self._numbers, self._lock = limits, count(1), Lock()
+        self._running, self._waiting = list[ThreadedReply](), list[ThreadedReply]()
 
     @abstractmethod
     def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
         """See Engine."""
 
-    def add(self, ask: Ask) -> int:
-        """See Engine; an invalid request is reported by a step."""
-        number = next(self._numbers)
-        self._cancels[number] = Event()
-        Thread(target=self._read, args=(number, ask, self._cancels[number]), daemon=True).start()
-        return number
+    def add(self, ask: Ask, sink: Sink) -> int:
+        """See Engine. The first output is empty."""
+        reply = ThreadedReply(next(self._numbers), ask, sink)
+        with self._lock:
+            self.limits.check(ask, self._waiting, self._running, holds_one=False)
+            self._waiting.append(reply)
+            self._admit()
+        return reply.number
 
-    def _read(self, number: int, ask: Ask, cancelled: Event) -> None:
+    def _admit(self) -> None:
+        for reply in self.limits.admitted(self._waiting, self._running, holds_one=False):
+            self._waiting.remove(reply)
+            self._running.append(reply)
+            Thread(target=self._read, args=(reply,), daemon=True).start()
+
+    def _read(self, reply: ThreadedReply) -> None:
         def tell(done: int, total: int) -> None:
-            self._outputs.put(Output(number, Chunk("", n_read=done + (done == total), stats=Stats(prompt_n=total + 1))))
+            reply.sink(Chunk("", n_read=done + (done == total), stats=Stats(prompt_n=total + 1)))
 
         try:
-            for chunk in self.answer(ask, cancelled.is_set, tell):
-                self._outputs.put(Output(number, chunk))
+            reply.sink(Chunk(""))
+            for chunk in self.answer(reply.ask, reply.cancelled.is_set, tell):
+                reply.sink(chunk)
         except Exception as error:
-            self._outputs.put(Output(number, error))
+            reply.sink(error)
         finally:
-            del self._cancels[number]
-
-    def step(self) -> list[Output]:
-        """See Engine."""
-        found = list[Output]()
-        try:
-            found.append(self._outputs.get(timeout=POLL_SECONDS))
-            while True:
-                found.append(self._outputs.get_nowait())
-        except Empty:
-            return found
+            with self._lock:
+                self._running.remove(reply)
+                self._admit()
 
     def cancel(self, number: int) -> None:
         """See Engine."""
-        if cancelled := self._cancels.get(number):
-            cancelled.set()
+        with self._lock:
+            waiting = [each for each in self._waiting if each.number == number]
+            self._waiting = [each for each in self._waiting if each not in waiting]
+            for running in self._running:
+                if running.number == number:
+                    running.cancelled.set()
+        for reply in waiting:
+            reply.sink(Chunk("", finish_reason="cancelled", stats=Stats()))
 
     def end(self, number: int) -> None:
         """See Engine."""
+        for reply in [*self._waiting, *self._running]:
+            if reply.number == number:
+                reply.sink = ignore
         self.cancel(number)
+
+
+def ignore(output: Chunk | Exception) -> None:
+    """Drop an output that nobody reads."""

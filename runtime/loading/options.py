@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runtime.core.limits import UNLIMITED, Limits
 from runtime.memory.footprint import DRAFT_WINDOW
 from runtime.memory.pressure import USUAL, Thresholds
 from runtime.speculative.control.tuning import TUNING
@@ -24,6 +25,7 @@ class Options:
     without_gpu: bool = False  # compute on the processor alone, even if there is a GPU
     branches: int = 0  # side branches per draft token; all drafters' proposals are then verified as one tree
     memory: Thresholds = USUAL  # levels at which drafters are closed
+    limits: Limits = UNLIMITED  # sequences that run and wait
     slots: int = 1  # conversations that are cached, so that several replies can take turns
     prompt_bytes: int = 0  # bytes of the prompt cache on disk; 0: none
     rpc: tuple[str, ...] | None = None  # workers that take layers of the target; None: those that the pair names

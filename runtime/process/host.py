@@ -1,7 +1,7 @@
 """The process that runs the models: `python -m runtime.process.host`, with the numbers of three pipes.
 
-The main thread generates replies and handles commands between two steps. A second thread answers calls about text, and
-a third one receives cancels. Knows an engine and pipes.
+The main thread takes commands, generates replies and pushes their outputs. A second one answers calls about text and
+hears cancels. Knows an engine and pipes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from runtime.backends import library
@@ -22,13 +22,14 @@ from runtime.core.errors import NO_MEMORY, NoMemoryError, SlipstreamError
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.output import Chunk
+from runtime.engine.status import Status
 from runtime.loading.neighbours import family
-from runtime.process.messages import Call, Failed, Opened, Progress, Status, pack, receive, send
+from runtime.process.messages import Call, Failed, Opened, Progress, pack, receive, send
 from runtime.process.outbox import Outbox
 from runtime.process.spawning import inherited
 
 REST = 0.5  # seconds without a command after which prompts are stored
-NOW_AND_THEN = 8  # steps between two status messages
+IDLE = 5.0  # seconds without a command after which memory is checked
 # Seconds to sleep after a reply's first token, so that its reader gets a core before the next passes use all of them:
 # otherwise it waits for a time slice of the operating system, some milliseconds
 WAY = 5e-4
@@ -42,8 +43,8 @@ class Host:
     """
 
     def __init__(self, commands: Connection, texts: Connection, stops: Connection) -> None:
-        self._commands, self._texts, self._stops, self._n_steps = commands, texts, stops, 0
-        self._outbox = Outbox()
+        self._commands, self._texts, self._stops = commands, texts, stops
+        self._outbox, self._told = Outbox(), Status()
 
     def run(self) -> None:
         """Load the pair of the first message, then serve until a close command."""
@@ -61,9 +62,8 @@ class Host:
         """Serve until a close command."""
         gc.freeze()  # loaded objects stay, and the garbage collector need not scan them while replies are generated
         self.engine = engine
-        send(self._commands, Opened(engine.facts, self._status()))
-        for work in (self._answer_texts, self._receive_stops):
-            threading.Thread(target=work, daemon=True).start()
+        send(self._commands, Opened(engine.facts, engine.status))
+        threading.Thread(target=self._listen, daemon=True).start()
         self.loop()
 
     def loop(self) -> None:
@@ -72,20 +72,12 @@ class Host:
             began = time.perf_counter()
             outputs = self.engine.step()
             self._outbox.add(outputs, time.perf_counter() - began)
-            self._n_steps += 1
             if self._outbox.should_send:
-                gives_way = self._outbox.has_first and self.engine.core.n_sequences == 1
-                self._send_outputs(*self._news())
+                gives_way = self._outbox.has_first and self.engine.core.n_running == 1
+                self._send_outputs()
                 if gives_way:
                     time.sleep(WAY)
         self.engine.close()
-
-    def _news(self) -> list[Status]:
-        """Return the status every NOW_AND_THEN steps and when idle; else nothing."""
-        if self._n_steps < NOW_AND_THEN and not self.engine.core.is_idle:
-            return []
-        self._n_steps = 0
-        return [self._status()]
 
     def _obey(self) -> bool:
         """Handle the commands that have arrived; wait for one if no reply is generated. Return False for a close
@@ -104,17 +96,18 @@ class Host:
         return True
 
     def _rest(self) -> None:
-        """Store prompts until a command arrives."""
+        """Store prompts, then check memory from time to time, until a command arrives."""
         while not self._commands.poll(REST) and self.engine.prompts.keep():
             pass
+        while not self._commands.poll(IDLE):
+            with suppress(SlipstreamError):
+                self.engine.tend()
+            if self.engine.status != self._told:
+                self._send_outputs()
 
     def _report(self, what: str, share: float) -> bool:
         send(self._commands, Progress(what, share))
         return True  # the client cancels loading by ending this process
-
-    def _status(self) -> Status:
-        engine = self.engine
-        return Status(engine.holds_one, engine.n_held, engine.memory_level, engine.given_up, engine.learning)
 
     def _carry_out(self, call: Call) -> None:
         if call.name == "add":
@@ -122,11 +115,11 @@ class Host:
         elif call.name == "cancel":
             self.engine.cancel(call.number)
         else:
-            self._send_outputs(self._answer(call), self._status())
+            self._send_outputs(self._answer(call))
 
     def _add(self, number: int, ask: Ask) -> None:
         try:
-            self.engine.add(ask, number)
+            self.engine.begin(ask, number)
         except Exception as error:
             self._send_outputs(failed(error, number))
         else:
@@ -140,10 +133,12 @@ class Host:
             return failed(error)
 
     def _send_outputs(self, *more: object) -> None:
-        """Send the outputs since the last time, and `more` messages."""
-        outputs = [
+        """Send the outputs since the last time, `more` messages, and the status if it has changed."""
+        outputs: list[object] = [
             each if isinstance(each.came, Chunk) else failed(each.came, each.number) for each in self._outbox.take()
         ]
+        if (status := self.engine.status) != self._told:
+            self._told, more = status, (*more, status)
         try:
             self._send(*outputs, *more)
         except Exception:  # a message that cannot be pickled is a bug here and must not block the others
@@ -156,25 +151,25 @@ class Host:
         except OSError:
             os._exit(0)
 
-    def _answer_texts(self) -> None:
-        """Answer calls about text until the other side is gone."""
+    def _listen(self) -> None:
+        """Hear cancels and answer calls about text, also during passes, until the other side is gone."""
         self.engine.prepare()
-        while True:
-            call = Call(*receive(self._texts))
-            try:
-                value = getattr(self.engine, call.name)
-                send(self._texts, value(*call.args, **call.named) if callable(value) else value)
-            except Exception as error:
-                send(self._texts, failed(error))
+        try:
+            while True:
+                ready = wait([self._stops, self._texts])
+                if self._stops in ready:
+                    self.engine.cancel(receive(self._stops))
+                else:
+                    self._answer_text(Call(*receive(self._texts)))
+        except (EOFError, OSError):
+            os._exit(0)
 
-    def _receive_stops(self) -> None:
-        """Receive cancels, also during passes, until the other side is gone."""
-        while True:
-            try:
-                number = receive(self._stops)
-            except (EOFError, OSError):
-                os._exit(0)
-            self.engine.cancel(number)
+    def _answer_text(self, call: Call) -> None:
+        try:
+            value = getattr(self.engine, call.name)
+            send(self._texts, value(*call.args, **call.named) if callable(value) else value)
+        except Exception as error:
+            send(self._texts, failed(error))
 
 
 def sendable(message: object) -> object:

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from runtime.engine.engine import EngineFacts
 from runtime.engine.output import Chunk, Output
+from runtime.engine.status import Status
 from runtime.speculative.control.explain import Pass
-
-PIPE = 4096  # bytes that can be written without blocking while the other side does not read
 
 
 class Call(NamedTuple):
@@ -31,16 +30,6 @@ class Progress(NamedTuple):
 
     what: str
     share: float
-
-
-class Status(NamedTuple):
-    """State of the engine that changes while a pair is loaded; the fields are properties of Engine."""
-
-    holds_one: bool
-    n_held: int
-    memory_level: str
-    given_up: str
-    learning: str = ""
 
 
 class Opened(NamedTuple):

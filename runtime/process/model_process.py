@@ -9,23 +9,26 @@ import signal
 import subprocess
 import threading
 import time
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 from runtime.core.backend import OnProgress
 from runtime.engine.engine import Ask
 from runtime.engine.output import Output
+from runtime.engine.status import Status
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
-from runtime.process.messages import PIPE, Call, Failed, Opened, Progress, Status, as_output, pack, receive_all
+from runtime.process.answers import Answers
+from runtime.process.doorbell import Doorbell
+from runtime.process.messages import Call, Failed, Opened, Progress, as_output, pack, receive_all, send
+from runtime.process.outgoing import Outgoing
 from runtime.process.spawning import HOST, HOST_PIPES, spawn
 from runtime.process.underway import Underway
 
 POLL_SECONDS = 0.05  # seconds of one poll of a pipe
-SOON = 0.001  # seconds between two checks whether a long call is written
 LAST = 5.0  # seconds for a cancelled reply to end, and to close; then the process is killed
 TEXT = 15.0  # seconds that a template or a tokenizer may take
 TAIL = 4096  # bytes of its last error output that are read
@@ -56,8 +59,8 @@ def unless_failed(came: Any) -> Any:
 
 
 class ModelProcess:
-    """A process that loads a pair, generates replies and answers calls. Commands may be sent from any thread; one
-    thread at a time receives.
+    """A process that loads a pair, generates replies and answers calls. Calls may be made on any thread; one thread
+    receives, and must go on doing so while calls wait for their answers.
     """
 
     def __init__(self, pair: Pair, options: Options, on_progress: OnProgress) -> None:
@@ -68,9 +71,8 @@ class ModelProcess:
         self._process, pipes, errors = spawn(HOST, HOST_PIPES)
         self._errors = self._open.enter_context(errors)
         self._commands, self._texts, self._stops = map(self._open.enter_context, pipes)
-        self._turn, self._text_turn, self._sending = threading.RLock(), threading.Lock(), threading.Lock()
-        self._answers, self._outputs = deque[Any](), list[Output]()  # received and not processed yet
-        self._replies = Underway()
+        self._outgoing, self._answers, self._replies = Outgoing(self._commands), Answers(), Underway()
+        self._receiving, self._text_turn = threading.Lock(), threading.Lock()
         self._has_gpu = False  # whether it uses a GPU
         try:
             opened = self._load(pair, options, on_progress)
@@ -80,9 +82,8 @@ class ModelProcess:
         self.facts, self.status = opened.facts, opened.status
 
     def _load(self, pair: Pair, options: Options, on_progress: OnProgress) -> Opened:
-        self._send(self._commands, (pair, options))
+        self._outgoing.put(pack((pair, options)))
         progress = Progress("target", 0.0)
-        self._has_gpu = unless_failed(self._receive(self._commands)[0])
         while True:
             while not self._poll(self._commands):  # repeat the last progress, so that the caller can cancel
                 if not on_progress(*progress):
@@ -90,6 +91,9 @@ class ModelProcess:
             came = unless_failed(self._receive(self._commands)[0])
             if isinstance(came, Opened):
                 return came
+            if isinstance(came, bool):
+                self._has_gpu = came
+                continue
             progress = came
             if not on_progress(*progress):
                 raise KeyboardInterrupt
@@ -99,69 +103,65 @@ class ModelProcess:
         """Whether the process runs."""
         return self._process.poll() is None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its loss was noticed."""
+        return self._answers.loss is not None
+
     def add(self, number: int, ask: Ask) -> None:
-        """Start a reply. Raises ProcessLostError."""
+        """Start a reply."""
+        data = pack(Call("add", (ask,), number=number))
         self._replies.add(number)
-        self._command(Call("add", (ask,), number=number))
+        self._outgoing.put(data)
 
     def cancel(self, number: int) -> None:
-        """Cancel a reply: its running pass stops, or it ends once it begins. Raises ProcessLostError."""
+        """Cancel a reply: its running pass stops, or it ends once it begins."""
         self._replies.cancel(number)
-        self._send(self._stops, number)
-        self._send(self._commands, Call("cancel", number=number))
+        with suppress(OSError):  # it is gone
+            send(self._stops, number)
+        self._outgoing.put(pack(Call("cancel", number=number)))
+
+    def ask(self, call: Call) -> Any:
+        """Make a call and return its result. Raises what it raises, and ProcessLostError."""
+        return unless_failed(self._answers.expect(partial(self._outgoing.put, pack(call))))
+
+    def wait(self, bell: Doorbell, has_work: Callable[[], bool]) -> bool:
+        """Wait for a message, the bell or work, if there is none. Return whether there is a message. Raises
+        ProcessLostError.
+        """
+        try:
+            with self._receiving:
+                return bell.wait(self._commands, has_work)
+        except OSError as error:
+            raise self._lost() from error
 
     def receive(self) -> list[Output]:
         """Return the outputs of replies, waiting for a moment if there are none. Raises OverdueError for a
         reply that does not begin in time, and ProcessLostError.
         """
-        with self._turn:
-            if not self._outputs and not self._take_in():
-                self._check_timeout()
-            outputs, self._outputs = self._outputs, []
-        return outputs
+        with self._receiving:
+            if self._poll(self._commands):
+                self._replies.receive()
+                return [*self._outputs(self._receive(self._commands))]
+        self._check_timeout()
+        return []
 
-    def ask(self, call: Call) -> Any:
-        """Make a call and return its result. Raises what it raises, and ProcessLostError."""
-        with self._turn:
-            self._command(call)
-            while not self._answers:
-                self._take_in()
-            return unless_failed(self._answers.popleft())
-
-    def _command(self, call: Call) -> None:
-        """Send a call. While a long one is written, messages are received: the process may be writing too, and if
-        neither side read, both would block. Raises ProcessLostError.
-        """
-        data = pack(call)
-        if len(data) <= PIPE:
-            self._write(self._commands, data)
-            return
-        with self._turn, ThreadPoolExecutor(1) as writer:
-            written = writer.submit(self._write, self._commands, data)
-            while not written.done():
-                self._take_in(SOON)
-            written.result()
-
-    def _take_in(self, seconds: float = POLL_SECONDS) -> bool:
-        """Receive and sort the messages that arrive within `seconds`. Return whether there were any."""
-        if not self._poll(self._commands, seconds):
-            return False
-        self._replies.receive()
-        for came in self._receive(self._commands):
+    def _outputs(self, messages: Iterable[Any]) -> Iterator[Output]:
+        """Process messages and yield the outputs among them."""
+        for came in messages:
             if isinstance(came, Status):
                 self.status = came
             elif output := as_output(came):
                 self._replies.note(output)
-                self._outputs.append(output)
+                yield output
             else:
-                self._answers.append(came)
-        return True
+                self._answers.take(came)
 
     def _check_timeout(self) -> None:
-        """Kill a process that does not end a cancelled reply, or in which a reply takes too long to begin.
-        Raises OverdueError in the second case.
+        """Kill a process that does not end a cancelled reply, or in which a reply takes too long to begin, though no
+        other call is answered first. Raises OverdueError in the second case.
         """
-        number = self._replies.overdue(TEXT, LAST)
+        number = None if self._answers.is_expected else self._replies.overdue(TEXT, LAST)
         if number is not None:
             self.kill()
             if number:
@@ -172,7 +172,7 @@ class ModelProcess:
         ProcessLostError.
         """
         with self._text_turn:
-            self._send(self._texts, call)
+            self._send_text(call)
             deadline = time.monotonic() + TEXT
             while not self._poll(self._texts):
                 if time.monotonic() > deadline:
@@ -186,13 +186,10 @@ class ModelProcess:
         except (OSError, EOFError) as error:
             raise self._lost() from error
 
-    def _send(self, pipe: Connection, message: object) -> None:
-        self._write(pipe, pack(message))
-
-    def _write(self, pipe: Connection, data: bytes) -> None:
+    def _send_text(self, call: Call) -> None:
+        data = pack(call)
         try:
-            with self._sending:
-                pipe.send_bytes(data)
+            self._texts.send_bytes(data)
         except OSError as error:
             raise self._lost() from error
 
@@ -205,6 +202,7 @@ class ModelProcess:
     def _lost(self) -> ProcessLostError:
         lost = ProcessLostError(self._end())
         lost.has_gpu = self._has_gpu
+        self._answers.lose(lost)
         return lost
 
     def _end(self) -> str:
@@ -222,11 +220,12 @@ class ModelProcess:
 
     def _last_words(self) -> str:
         """Return the last line of its error output."""
-        if self._errors.closed:
+        try:
+            self._errors.seek(0, 2)
+            self._errors.seek(max(0, self._errors.tell() - TAIL))
+            lines = self._errors.read().decode("utf8", "replace").split("\n")
+        except ValueError:  # it is closed
             return ""
-        self._errors.seek(0, 2)
-        self._errors.seek(max(0, self._errors.tell() - TAIL))
-        lines = self._errors.read().decode("utf8", "replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def kill(self) -> None:
@@ -236,15 +235,15 @@ class ModelProcess:
 
     def close(self) -> None:
         """Let the process free the models and exit; kill it if it is busy or takes long."""
-        if self.is_alive and self._turn.acquire(blocking=False):
-            with suppress(ProcessLostError, subprocess.TimeoutExpired):
-                self._send(self._commands, Call("close"))
-                self._commands.close()  # so that it does not block on writing
+        if self.is_alive and not self._replies.is_active and not self._answers.is_expected:
+            self._outgoing.put(pack(Call("close")))
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(LAST)
-            self._turn.release()
         self._end_at_once()
 
     def _end_at_once(self) -> None:
         self.kill()
-        with self._turn, self._text_turn:  # threads that wait on a pipe notice its end first
+        self._answers.lose(ProcessLostError("it was closed"))
+        self._outgoing.end()
+        with self._receiving, self._text_turn:  # threads that wait on a pipe notice its end first
             self._open.close()

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from runtime.process.kept import KeptProcess
+from runtime.process.messages import Call
 from runtime.speculative.control.explain import Explanation
 
 
 class RemoteQuestions:
     """Methods of Engine that the model process answers."""
 
-    @abstractmethod
+    kept: KeptProcess
+
     def _ask(self, name: str, *args: Any) -> Any:
-        """Call a method of the remote engine and return its result."""
+        return self.kept.call(lambda process: process.ask(Call(name, args)))
 
     def explain(self) -> Explanation:
         """See Engine."""

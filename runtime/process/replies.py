@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from runtime.engine.engine import Ask
-from runtime.engine.output import Output
+from runtime.engine.output import Chunk, Output, Sink
+from runtime.engine.stats import Stats
 from runtime.process.model_process import ModelProcess
 from runtime.speculative.control.explain import Pass
 
@@ -21,10 +22,18 @@ class LiveReply:
 
     number: int
     ask: Ask
+    sink: Sink
     reply_tokens: list[int] = field(default_factory=list)
     passes: list[Pass] = field(default_factory=list)
     cancelled_at: float | None = None
-    process: ModelProcess | None = None  # the process that generates it
+    process: ModelProcess | None = None  # the process that has it
+    has_begun: bool = False  # whether it ever ran
+    runs: bool = False  # whether it runs in that process; else it waits there, and cannot be why the process is lost
+
+    def cancelled(self) -> Chunk:
+        """Return the last chunk of a reply that was cancelled and is not waited for."""
+        stats = Stats(steps=self.passes, decode_seconds=sum(each.seconds for each in self.passes))
+        return Chunk("", finish_reason="cancelled", stats=stats)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -37,7 +46,9 @@ class LiveReplies:
     that only the reply that crashes the process counts as the cause.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_last: Callable[[], None]) -> None:
+        """`on_last` is called when the last reply has ended."""
+        self._on_last = on_last
         self._live: dict[int, LiveReply] = {}
         self._lock = threading.RLock()
         self._is_careful = False  # whether replies are submitted one by one
@@ -52,33 +63,42 @@ class LiveReplies:
     def remove(self, number: int) -> LiveReply | None:
         """Remove a reply that has ended or is no longer read. Return it, or None if it is unknown."""
         with self._lock:
-            return self._live.pop(number, None)
+            reply = self._live.pop(number, None)
+            is_last = reply is not None and not self._live
+        if is_last:
+            self._on_last()
+        return reply
 
     def get(self, number: int) -> LiveReply | None:
         """Return the active reply with this number, or None."""
         return self._live.get(number)
 
     def submit(self, process: ModelProcess) -> None:
-        """Send the replies that the process does not have yet. Raises ProcessLostError."""
+        """Send the replies that the process does not have yet, first those that ran before."""
         with self._lock:
-            for reply in list(self._live.values()):
+            for reply in sorted(self._live.values(), key=lambda each: not each.has_begun):
                 if reply.process is process or reply.cancelled_at is not None:
                     continue
                 if self._is_careful and self._is_tried():
                     return
                 tokens, passes = tuple(reply.reply_tokens), tuple(reply.passes)
-                process.add(reply.number, replace(reply.ask, reply_tokens=tokens, passes=passes))
-                reply.process, self._tried, self._place = process, reply, reply.place
+                ask = replace(reply.ask, is_admitted=reply.ask.is_admitted or reply.has_begun)
+                process.add(reply.number, replace(ask, reply_tokens=tokens, passes=passes))
+                reply.process, reply.runs, self._tried, self._place = process, False, reply, reply.place
             self._is_careful = False
 
     def _is_tried(self) -> bool:
-        """Return whether the reply that was submitted last has not advanced since."""
-        return self._tried is not None and self._tried.number in self._live and self._tried.place == self._place
+        """Return whether the reply that was submitted last ran before and has not advanced since."""
+        tried = self._tried
+        return tried is not None and tried.has_begun and tried.number in self._live and tried.place == self._place
 
     def lost(self, process: ModelProcess) -> list[LiveReply]:
-        """Return the replies of a lost process; if there are several, they are submitted one by one from now on."""
+        """Return the replies that ran in a lost process, or if none did, those that it had; if there are several, they
+        are submitted one by one from now on.
+        """
         with self._lock:
-            found = [each for each in self._live.values() if each.process is process]
+            had = [each for each in self._live.values() if each.process is process]
+            found = [each for each in had if each.runs] or had
             self._is_careful, self._tried = len(found) > 1 or self._is_careful, None
         return found
 
@@ -95,17 +115,16 @@ class LiveReplies:
             if each.process is not process or not process.is_alive or now - each.cancelled_at > timeout:
                 yield each
 
-    def take(self, output: Output) -> bool:
-        """Add an output to its reply. Return whether the reply is still read."""
+    def take(self, output: Output) -> LiveReply | None:
+        """Add an output to its reply, and return that; None if it is no longer read."""
         number, came = output
+        if isinstance(came, Exception):
+            return self.remove(number)
         with self._lock:
-            reply = self._live.get(number)
-            if reply is None:
-                return False
-            if isinstance(came, Exception) or came.finish_reason:
-                del self._live[number]
-            if not isinstance(came, Exception):
-                reply.reply_tokens += came.tokens
-                if came.made is not None:
-                    reply.passes.append(came.made)
-        return True
+            if (reply := self._live.get(number)) is None:
+                return None
+            reply.has_begun = reply.runs = True
+            reply.reply_tokens += came.tokens
+            if came.made is not None:
+                reply.passes.append(came.made)
+        return self.remove(number) if came.finish_reason else reply

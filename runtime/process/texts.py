@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,40 +11,29 @@ from runtime.conversation.prompt import Ids, Prompt
 from runtime.conversation.quoting import Rendered
 from runtime.core.errors import TemplateError
 from runtime.engine.engine import Engine
+from runtime.process.kept import KeptProcess
 from runtime.process.messages import Call
-from runtime.process.model_process import TEXT, ModelProcess, OverdueError, ProcessLostError
+from runtime.process.model_process import TEXT, OverdueError
 
 
 class RemoteTexts(Engine):
     """Text methods of Engine, answered by the model process. Answers about single tokens are cached."""
 
-    def __init__(self) -> None:
-        self._words: dict[int, tuple[bytes, str, bool]] = {}
-
-    @abstractmethod
-    def living(self) -> ModelProcess:
-        """Return the process, restarted if it was lost. Raises what loading raises."""
-
-    @abstractmethod
-    def note_loss(self, lost: ProcessLostError, place: Hashable) -> None:
-        """Record the loss of the process at this place. Raises ModelError if losses there repeat."""
+    def __init__(self, kept: KeptProcess) -> None:
+        self.kept, self._words = kept, dict[int, tuple[bytes, str, bool]]()
 
     def _ask_text(self, name: str, *args: Any, **named: Any) -> Any:
         """Call a text method of the remote engine while replies continue, and return its result.
 
         Raises TemplateError if it takes too long.
         """
-        place = object()
-        while True:
-            try:
-                return self.living().ask_text(Call(name, args, named))
-            except ProcessLostError as lost:
-                self.note_loss(lost, place)
-            except OverdueError:
-                raise TemplateError(
-                    f"Reading the prompt took more than {TEXT:g} s, so it was stopped: it is too long, or the model's "
-                    "chat template does not end."
-                ) from None
+        try:
+            return self.kept.call(lambda process: process.ask_text(Call(name, args, named)))
+        except OverdueError:
+            raise TemplateError(
+                f"Reading the prompt took more than {TEXT:g} s, so it was stopped: it is too long, or the model's "
+                "chat template does not end."
+            ) from None
 
     def encode(self, prompt: Prompt) -> list[int]:
         """See Engine."""

@@ -19,6 +19,11 @@ class Underway:
         self._decoded = set[int]()
         self._received_at = 0.0  # time of the last message from the process
 
+    @property
+    def is_active(self) -> bool:
+        """Whether a reply is wanted."""
+        return bool(self._begun or self._decoded)
+
     def receive(self) -> None:
         """Record a message from the process, which therefore is not stuck."""
         self._received_at = time.monotonic()

@@ -16,8 +16,10 @@ from runtime.conversation.quoting import Rendered
 from runtime.conversation.window import POLICIES
 from runtime.core.backend import SERVERS, OnProgress
 from runtime.core.errors import ContextError, SettingsError
+from runtime.core.limits import UNLIMITED
 from runtime.engine.engine import Ask, Engine, EngineFacts
 from runtime.engine.output import Chunk
+from runtime.engine.status import Status
 from runtime.engine.threaded import ThreadedReplies
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
@@ -41,7 +43,7 @@ class UpstreamEngine(ThreadedReplies, Engine):
 
     def __init__(self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> None:
         """Query the server, and wait while it is loading its model. Raises UpstreamError, or KeyboardInterrupt."""
-        super().__init__()
+        super().__init__(options.limits if options else UNLIMITED)
         report = on_progress or (lambda part, share: True)
         if not report("target", 0.0):
             raise KeyboardInterrupt
@@ -162,33 +164,15 @@ class UpstreamEngine(ThreadedReplies, Engine):
         """Raise SettingsError: embeddings are not available here."""
         raise SettingsError(f"Embeddings are made by {where(self._server, self._connection)}. Send the request there.")
 
-    def tend(self) -> None:
-        """Do nothing: there is no background work."""
-
     def close(self) -> None:
         """End the replies that are being generated."""
         for exchange in tuple(self._exchanges):
             exchange.stop()
 
     @property
-    def holds_one(self) -> bool:
-        """False: the server decides how many conversations it caches."""
-        return False
-
-    @property
-    def n_held(self) -> int:
-        """0: the server caches the conversations."""
-        return 0
-
-    @property
-    def memory_level(self) -> str:
-        """OK: nothing is cached here."""
-        return "OK"
-
-    @property
-    def given_up(self) -> str:
-        """Always "": nothing is given up here."""
-        return ""
+    def status(self) -> Status:
+        """See Engine; the server decides how many conversations it caches."""
+        return Status(len(self._running), len(self._waiting))
 
 
 def where(server: Server, connection: Connection) -> str:

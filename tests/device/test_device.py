@@ -214,7 +214,7 @@ def test_a_driver_that_fails_is_left_alone(pair: Pair) -> None:
         chunks.append(chunk)
         if len(chunks) in (3, 5):  # twice at the same place
             with suppress(ProcessLookupError):
-                os.kill(engine._process._process.pid, signal.SIGABRT)
+                os.kill(engine.kept.current._process.pid, signal.SIGABRT)
             time.sleep(0.1)
     assert len(tokens_of(chunks)) == 12
     assert "on the processor, as the GPU or its driver may be the cause" in heard[-1]

@@ -20,6 +20,7 @@ class Request:
     sampling: Sampling
     max_tokens: int | None
     stops: tuple[str, ...] = ()
+    is_short: bool = False
 
     @property
     def is_predictable(self) -> bool:

@@ -37,11 +37,11 @@ class UnluckyEngine(host.LoadedEngine):
             os.abort()
         super().__init__(pair, options, *more, **named)
 
-    def add(self, ask: Ask, number: int | None = None) -> int:
+    def begin(self, ask: Ask, number: int) -> None:
         if "[slow beginning]" in str(ask.prompt):
             time.sleep(60)
         self.asked, self.said = str(ask.prompt), len(ask.reply_tokens)
-        return super().add(ask, number)
+        super().begin(ask, number)
 
     def step(self) -> list[Output]:
         asked, has_drafters = self.asked, bool(self.decoder.lineup.drafters)
@@ -50,7 +50,7 @@ class UnluckyEngine(host.LoadedEngine):
             os.abort()
         if self.said >= PLACE and "[hang]" in asked:
             time.sleep(60)
-        if not self.said and "[long piece]" in asked and not self.core._new:
+        if not self.said and "[long piece]" in asked and not self.core.scheduler.waiting:
             time.sleep(PIECE)
         outputs = super().step()
         self.said += sum(len(came.tokens) for _, came in outputs if isinstance(came, Chunk))

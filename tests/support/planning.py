@@ -67,6 +67,7 @@ class Setting:
         self.target.held[number] = n_cached
         sequence.n_read = min(n_cached, n + n_said - 1)
         self.scheduler.add(sequence)
+        self.scheduler.admit()
         return sequence
 
     def speaking(self, number: int, n: int = 10, sampling: Sampling = GREEDY) -> Sequence:

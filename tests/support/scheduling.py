@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -17,43 +16,17 @@ import pytest
 
 from runtime.backends.shared import SharedBackend
 from runtime.conversation.prompt import Ids
-from runtime.engine.engine import Ask, Engine
-from runtime.engine.output import Chunk
+from runtime.core.errors import BusyError
+from runtime.engine.engine import Ask
+from runtime.loading.options import Options
 from runtime.process import client, host, model_process
 from runtime.process.client import EngineProcess
 from runtime.process.spawning import Spawned
-from tests.support.alone import Request, Said
+from tests.support.alone import Request
+from tests.support.read_reply import Reply, is_full
 from tests.support.toy_engine import N_CTX, PAIR, Setup, ToyEngine
 from tests.support.toy_library import FAILED, TickingClock, ToyContext, ToyLibrary
-from tests.support.toy_process import LostError, ToyProcess
-
-
-class Reply:
-    """A reply that somebody reads, and what was read of it."""
-
-    def __init__(self, request: Request) -> None:
-        self.request, self.said = request, Said()
-        self.error: Exception | None = None
-        self.is_cancelled = False
-        self.n_waited = 0  # reads since the last that brought a token
-        self.n_unwanted = 0  # steps that were made for it since it was cancelled
-        self.number = 0
-        self.came = deque[Chunk | Exception]()  # and was not read yet
-
-    @property
-    def is_over(self) -> bool:
-        return self.said.reason is not None or self.error is not None
-
-    def take(self, chunk: Chunk | Exception | None) -> None:
-        """Notes what a read has brought."""
-        if isinstance(chunk, Exception) or chunk is None:
-            self.error, self.n_waited = chunk, self.n_waited + 1
-            return
-        assert len(chunk.tokens) == len(chunk.drafted)
-        self.n_waited = 0 if chunk.tokens or chunk.finish_reason else self.n_waited + 1
-        self.said.tokens += chunk.tokens
-        self.said.text += chunk.text
-        self.said.reason = chunk.finish_reason
+from tests.support.toy_process import LostError, Outgoing, ToyProcess
 
 
 class Scheduling:
@@ -68,6 +41,8 @@ class Scheduling:
         self._patch.setattr(host, "WAY", 0.0)
         self._patch.setattr(client, "HEED", 60.0)
         self._patch.setattr(model_process, "spawn", self._spawn)
+        self._patch.setattr(model_process, "Outgoing", Outgoing)
+        self._patch.setattr(EngineProcess, "_run", lambda self: None)  # it is advanced here
         # Who asks for no seed gets one, so that a failure can be had again
         self._patch.setattr("runtime.sampling.sampler.random", SimpleNamespace(Random=lambda seed: random.Random(0)))
         self._library = ToyLibrary(self._patch, clock)
@@ -85,7 +60,10 @@ class Scheduling:
     def open(self) -> None:
         """Loads the models."""
         self._process: ToyProcess | None = None
-        self.engine: Engine = ToyEngine(self._setup) if self._n_ahead is None else EngineProcess(PAIR)
+        options = Options(limits=self._setup.limits)
+        self.engine: ToyEngine | EngineProcess = (
+            ToyEngine(self._setup) if self._n_ahead is None else EngineProcess(PAIR, options)
+        )
 
     def _spawn(self, module: str, n_pipes: int) -> Spawned:
         assert self._n_ahead is not None
@@ -93,18 +71,28 @@ class Scheduling:
         return self._process.spawned()
 
     def add(self, request: Request) -> Reply:
-        """A reply begins."""
-        reply = Reply(request)
+        """A reply begins, or is refused: where the models are here, exactly when too many wait."""
+        for each in self.replies:
+            if each.is_cancelled:
+                self.engine.cancel(each.number)
+        expects_refusal, reply = is_full(self._setup.limits, self.replies, request.is_short), Reply(request)
         self.replies.append(reply)
         self._begin(reply)
+        if self._n_ahead is None:
+            assert expects_refusal == any(isinstance(came, BusyError) for came in reply.came)
         return reply
 
     def _begin(self, reply: Reply) -> None:
         request, reply.n_unwanted = reply.request, 0
         said = [*reply.said.tokens, *(token for chunk in reply.came for token in chunk.tokens)]  # type: ignore[union-attr]
-        reply.number = self.engine.add(
-            Ask(Ids(request.prompt), request.sampling, request.max_tokens, request.stops, reply_tokens=tuple(said))
-        )
+        ask = Ask(
+            Ids(request.prompt), request.sampling, request.max_tokens, request.stops, reply_tokens=tuple(said),
+            is_short=request.is_short, is_admitted=reply.has_begun,
+        )  # fmt: skip
+        try:
+            reply.number = self.engine.add(ask, reply.hear)
+        except BusyError as error:
+            reply.hear(error)
         if reply.is_cancelled:
             self.engine.cancel(reply.number)
 
@@ -123,14 +111,12 @@ class Scheduling:
 
     def _step(self) -> None:
         try:
-            outputs = self.engine.step()
+            if isinstance(self.engine, EngineProcess):
+                self.engine.advance()
+            else:
+                self.engine.step()
         except LostError:
             self.crash()
-            return
-        by_number = {each.number: each for each in self.replies}
-        for number, came in outputs:
-            if number in by_number:
-                by_number[number].came.append(came)
 
     def leave(self, reply: Reply) -> None:
         """Nobody reads it any more."""
@@ -202,6 +188,13 @@ class Scheduling:
         process = self._process
         return process is None or (process.is_idle and process.code is None and not process.end.came)
 
+    def check_limits(self) -> None:
+        """No more are made at the same time than may be."""
+        most, made = self._setup.limits.max_running, self._toy.core.scheduler.sequences
+        if most is not None:
+            assert sum(not each.is_short for each in made) <= most
+            assert sum(each.is_short for each in made) <= 1
+
     def check_cache(self) -> None:
         """The cache holds what our books say, and nothing else."""
         if not self.is_at_rest:
@@ -224,11 +217,11 @@ class Scheduling:
         if not self.is_at_rest:
             return []
         core = self._toy.core
-        found: list[object] = [*core.scheduler.sequences, *core._new, *core._cancels._known]
+        found: list[object] = [*core.scheduler.sequences, *core.scheduler.waiting, *core._cancels._known]
         if isinstance(self.engine, EngineProcess):
-            while self.engine._process._commands.came:  # type: ignore[attr-defined]
-                assert not self.engine.step()
-            underway = self.engine._process._replies
+            while self.engine.kept.current._commands.came:  # type: ignore[attr-defined]
+                self.engine.advance()
+            underway = self.engine.kept.current._replies
             found += [*underway._begun, *underway._cancelled, *underway._decoded, *self.engine._replies.all()]
         if self._process is not None:
             found += self._process.host._outbox._silent

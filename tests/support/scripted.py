@@ -160,7 +160,7 @@ class ScriptedEngine:
         n_context = self._stats.prompt_n + self._stats.predicted_n
         return explain(self.controller, n_context, self.controller.reason().text)
 
-    def tend(self) -> None:
+    def watch(self, on_lost: Callable[[Exception], None]) -> None:
         pass
 
     def close(self) -> None:

@@ -16,15 +16,18 @@ import pytest
 
 from app.server.command import EngineServer, ServerSettings
 from app.server.policy import ServerPolicy
+from app.server.served import OpenEngine
 from app.server.sockets import Addresses, listening
-from app.server.worker import OpenEngine
 from bench.instruments.facts import facts
+from runtime.core.limits import Limits
 from runtime.engine import Chunk, Options
+from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.output import Output
+from runtime.engine.output import Sink
 from runtime.engine.stats import Stats
 from runtime.models.registry import load_registry
 from runtime.speculative.control.explain import Pass
+from tests.support.stepped import Stepping
 from tests.support.waiting import PATIENCE, wait_for
 
 READ_FILE: dict[str, Any] = {
@@ -80,14 +83,21 @@ def running(
     verbose: bool = False,
     max_tokens: int | None = None,
 ) -> Iterator[Running]:
-    """A server until the block ends; with `loads`, from when its engine answers."""
+    """A server until the block ends; with `loads`, from when its engine answers. The steps of an engine of this process
+    are made by a thread.
+    """
     loaded = threading.Event()
+
+    def opened(on_progress: Any) -> Any:
+        engine = open_engine(on_progress)
+        return Stepping(engine, Limits(3, max_waiting)) if isinstance(engine, LoadedEngine) else engine
+
     with listening(Addresses("127.0.0.1", 0, path)) as sockets:
         settings = ServerSettings(
-            Addresses("127.0.0.1", 0, path), api_key, max_waiting, allow_origins=allow_origins,
+            Addresses("127.0.0.1", 0, path), api_key, allow_origins=allow_origins,
             policy=ServerPolicy(aliases, shows_slots, max_tokens), verbose=verbose,
         )  # fmt: skip
-        server = EngineServer(open_engine, settings, loaded.set)
+        server = EngineServer(opened, settings, loaded.set)
         thread = threading.Thread(target=server.run, args=(sockets,))
         thread.start()
         if loads:
@@ -120,7 +130,7 @@ def endless_request(engine: LoadedEngine) -> dict[str, Any]:
 
 def is_idle(here: Running) -> bool:
     """Is nothing answered, and does nobody wait?"""
-    return not here.server.worker.is_answering and not here.server.worker.n_waiting
+    return not here.server.served.is_answering and not here.server.served.n_waiting
 
 
 def events(reply: httpx2.Response) -> list[Any]:
@@ -136,7 +146,7 @@ def events(reply: httpx2.Response) -> list[Any]:
 
 def saying(here: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Has the model say a text, as one that reasons."""
-    engine = here.server.worker.engine
+    engine = here.server.served.engine
     thinking = replace(engine.facts, template=engine.facts.template + "{# <think> #}")
     monkeypatch.setattr(engine, "facts", thinking)
 
@@ -144,8 +154,12 @@ def saying(here: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
         stats = Stats(steps=[Pass(0.0, (), 0, 0, n_tokens=len(pieces))])
         last = error or Chunk("", finish_reason="stop", stats=stats)
-        outputs = [Output(1, came) for came in (*(Chunk(piece, (1,), pieces=(piece,)) for piece in pieces), last)]
-        monkeypatch.setattr(engine, "add", lambda ask: 1)
-        monkeypatch.setattr(engine, "step", lambda: outputs)
+
+        def add(ask: Ask, sink: Sink) -> int:
+            for came in (*(Chunk(piece, (1,), pieces=(piece,)) for piece in pieces), last):
+                sink(came)
+            return 0
+
+        monkeypatch.setattr(engine, "add", add)
 
     return say

@@ -15,10 +15,10 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.shared import SharedBackend
 from runtime.conversation.prompt import PromptEncoder
 from runtime.core.drafter import Drafter
+from runtime.core.limits import UNLIMITED, Limits
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.streams import SteppedEngine
 from runtime.loading.drafters import shared_passes
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
@@ -59,6 +59,7 @@ class Setup:
     drafters: tuple[str, ...] = ()
     fixed_k: int | None = None
     exact_rows: int = sys.maxsize
+    limits: Limits = UNLIMITED
 
     @property
     def target(self) -> ToyModel:
@@ -69,7 +70,6 @@ class ToyEngine(LoadedEngine):
     """A LoadedEngine whose models are the toy library's."""
 
     def __init__(self, setup: Setup, has_drafters: bool = True) -> None:
-        SteppedEngine.__init__(self)
         vocab, exact = ToyVocab(), Exactness(min(setup.exact_rows, MAX_K + 1), MAX_K + 1, together=True)
         self.backends = [opened(setup, setup.target, vocab)]
         target = self.backends[0]
@@ -80,7 +80,7 @@ class ToyEngine(LoadedEngine):
         self.decoder = decoder_of(setup, target, drafters)
         self._loaded: Any = SimpleNamespace(
             target=SimpleNamespace(is_embedder=False),
-            options=Options(),
+            options=Options(limits=setup.limits),
             backend=target,
             close_embedder=lambda: None,
             close=self._free,

@@ -12,6 +12,7 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from runtime.core.errors import SlipstreamError
 from runtime.process.host import Host
@@ -59,6 +60,20 @@ class Pipe:
         self.close()
 
 
+class Outgoing:
+    """Sends at once."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+
+    def put(self, message: bytes) -> None:
+        with suppress(OSError):
+            self._pipe.send_bytes(message)
+
+    def end(self) -> None:
+        pass
+
+
 class HostEnd:
     """The host's ends of its pipes, and the calls that have come through one."""
 
@@ -75,6 +90,8 @@ class HostEnd:
         self._tell(message)
 
     def poll(self, timeout: float = 0.0) -> bool:
+        while timeout and not self.came:
+            self._wait()
         return bool(self.came)
 
 
@@ -115,7 +132,7 @@ class ToyProcess:
         _pair, options = receive(self.end)  # type: ignore[arg-type]
         send(self.end, False)  # type: ignore[arg-type]
         engine = self.host.engine = ToyEngine(self._setup, options.drafters != ())
-        send(self.end, Opened(engine.facts, self.host._status()))  # type: ignore[arg-type]
+        send(self.end, Opened(engine.facts, engine.status))  # type: ignore[arg-type]
         self.host.loop()
 
     @staticmethod

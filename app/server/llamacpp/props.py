@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from app.server.endpoint import fact_endpoint
 from app.server.llamacpp.generation_settings import sampling_settings
+from app.server.served import ServedEngine
 from app.server.wire import Event
-from app.server.worker import Worker
 from runtime.engine import Sampling
 
 
@@ -33,16 +33,16 @@ class PropsResponse(BaseModel):
     build_info: str
 
 
-def props(worker: Worker) -> Event:
+def props(served: ServedEngine) -> Event:
     """Return the body of PropsResponse. Raises ApiError while the model is being loaded.
 
     Tools work with any chat template: where it does not support them, they are described in the system prompt.
     """
-    engine, pair = worker.engine, worker.engine.pair
+    engine, pair = served.engine, served.engine.pair
     params = sampling_settings(Sampling(**pair.sampling_defaults))
     return {
         "default_generation_settings": {"n_ctx": engine.facts.n_ctx, "params": params},
-        "total_slots": worker.max_active,
+        "total_slots": served.n_slots,
         "model_alias": pair.name,
         "model_path": pair.target.name or pair.upstream,
         "chat_template": engine.facts.template,

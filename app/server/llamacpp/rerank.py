@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 from app.server.endpoint import Endpoint
 from app.server.errors import ApiError
 from app.server.fields import RequestModel
-from app.server.worker import Worker
+from app.server.served import ServedEngine
 
 PATHS = ("/rerank", "/reranking")
 
@@ -17,7 +17,7 @@ class RerankRequest(RequestModel):
     """The body of a request to /rerank, which is ignored."""
 
 
-async def refuse(worker: Worker, request: Request) -> ASGIApp:
+async def refuse(served: ServedEngine, request: Request) -> ASGIApp:
     """Raises ApiError."""
     raise ApiError(
         501,

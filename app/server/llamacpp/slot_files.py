@@ -14,8 +14,8 @@ from app.server.endpoint import Endpoint
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, read_body
 from app.server.scheduled_task import ScheduledTask
+from app.server.served import ServedEngine
 from app.server.wire import Event, JSONBody
-from app.server.worker import Worker
 from runtime.engine import Chunk, Engine
 from runtime.engine.stats import Stats
 
@@ -35,16 +35,16 @@ class SlotAnswer(BaseModel):
 
 
 class SlotTask:
-    """An action on the engine's thread between replies. Implements EngineTask."""
+    """An action on a cached conversation between replies. Implements EngineTask."""
 
     prompt_field, max_tokens, max_decode_seconds = "filename", None, None
-    is_short, n_prompt = True, 0
+    n_prompt = 0
     changes: tuple[str, ...] = ()
 
     def __init__(self, action: str, number: int, path: str) -> None:
         self.asked, self.done, self.seconds = (action, number, path), (0, 0), 0.0
 
-    def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
+    def work(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
         """Run the action in one step."""
         began = time.perf_counter()
         self.done = engine.conversation(*self.asked)
@@ -59,7 +59,7 @@ def path_of(folder: Path, name: str) -> str:
     return str(folder / name)
 
 
-async def act(worker: Worker, request: Request) -> ASGIApp:
+async def act(served: ServedEngine, request: Request) -> ASGIApp:
     """Run the query's `action`. Raises ApiError."""
     folder, action = request.app.state.slot_folder, request.query_params.get("action", "")
     if folder is None:
@@ -67,13 +67,13 @@ async def act(worker: Worker, request: Request) -> ASGIApp:
     if action not in (*MADE, "erase"):
         raise ApiError(400, f"action is '{action[:40]}'. It must be save, restore or erase.", "action")
     number = request.path_params["id"]
-    if not number.isdecimal() or int(number) >= worker.max_active:
-        raise ApiError(400, f"Slots have the numbers 0 to {worker.max_active - 1}.", "id_slot")
-    body = await read_body(request, SlotRequest, worker.engine.facts.n_ctx) if action in MADE else SlotRequest()
+    if not number.isdecimal() or int(number) >= served.n_slots:
+        raise ApiError(400, f"Slots have the numbers 0 to {served.n_slots - 1}.", "id_slot")
+    body = await read_body(request, SlotRequest, served.engine.facts.n_ctx) if action in MADE else SlotRequest()
     path = path_of(folder, body.filename) if action in MADE else ""
     task = SlotTask(action, int(number), path)
     scheduled = ScheduledTask(task)
-    worker.submit(scheduled)
+    served.submit(scheduled)
     await scheduled.started()
     async for _ in scheduled.chunks():
         pass

@@ -12,9 +12,9 @@ from app.server.endpoint import Endpoint
 from app.server.errors import ApiError
 from app.server.llamacpp.generation_settings import UNLIMITED, sampling_settings
 from app.server.scheduled_task import ScheduledTask
+from app.server.served import ServedEngine
 from app.server.task import CompletionTask
 from app.server.wire import Event, JSONBody
-from app.server.worker import Worker
 
 
 class NextToken(BaseModel):
@@ -41,12 +41,12 @@ class Slots(RootModel[list[Slot]]):
     """The body of /slots."""
 
 
-async def show(worker: Worker, request: Request) -> ASGIApp:
+async def show(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the body of Slots. Raises ApiError if slots are hidden."""
-    if not worker.policy.shows_slots:
+    if not served.policy.shows_slots:
         raise ApiError(501, "Slots are not shown. Start the server with `slipstream serve --slots` to see them.")
-    engine, active = worker.engine, worker.active
-    places: list[ScheduledTask | None] = [*active, *[None] * (worker.max_active - len(active))]
+    engine, active = served.engine, served.active
+    places: list[ScheduledTask | None] = [*active, *[None] * (served.n_slots - len(active))]
     common = {"n_ctx": engine.facts.n_ctx, "speculative": engine.facts.can_draft}
     return JSONBody([{"id": i} | common | state(task) for i, task in enumerate(places)])
 

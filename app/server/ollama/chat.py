@@ -17,8 +17,8 @@ from app.server.openai.chat import ChatRequest
 from app.server.openai.conversation import ChatMessage
 from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tools import PastToolCall, ToolDefinition
+from app.server.served import ServedEngine
 from app.server.wire import NDJSON, JSONBody
-from app.server.worker import Worker
 
 
 class OllamaMessage(RequestModel):
@@ -51,16 +51,16 @@ class OllamaChatRequest(OllamaRequest):
         return ChatRequest(messages=messages, tools=self.tools, **self.settings(), **self.thoughts())
 
 
-async def chat(worker: Worker, request: Request) -> ASGIApp:
+async def chat(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the model's reply."""
-    engine = worker.engine
+    engine = served.engine
     body = await read_body(request, OllamaChatRequest, engine.facts.n_ctx)
     name = body.model or engine.pair.name
     if not body.messages:
         return JSONBody(OllamaFormatter(name, ReplyReader(), is_chat=True).loaded())
     asked = body.as_chat()
     return await generated(
-        worker, engine, asked, lambda engine, _: OllamaFormatter(name, asked.reply_reader(engine), is_chat=True)
+        served, engine, asked, lambda engine, _: OllamaFormatter(name, asked.reply_reader(engine), is_chat=True)
     )
 
 

@@ -17,9 +17,9 @@ from app.server.ollama.errors import OllamaErrorBody
 from app.server.ollama.reply import NANO
 from app.server.openai.embeddings import MAX_INPUTS, EmbeddingsRequest, EmbeddingTask, VectorFormatter
 from app.server.scheduled_task import ScheduledTask
+from app.server.served import ServedEngine
 from app.server.task_response import TaskResponse
 from app.server.wire import Event
-from app.server.worker import Worker
 from runtime.engine import Engine
 
 Texts = Annotated[
@@ -85,13 +85,13 @@ def embed_endpoint(
     the body.
     """
 
-    async def embed(worker: Worker, request: Request) -> ASGIApp:
-        engine, began = worker.engine, time.perf_counter()
+    async def embed(served: ServedEngine, request: Request) -> ASGIApp:
+        engine, began = served.engine, time.perf_counter()
         require_tokens(engine)
         body = await read_body(request, kind, engine.facts.n_ctx)
         task = await run_in_threadpool(lambda: EmbeddingTask(body.asked(engine), engine))
         scheduled = ScheduledTask(task)
-        worker.submit(scheduled)
+        served.submit(scheduled)
         name = body.model or engine.pair.name
         return TaskResponse(scheduled, VectorFormatter(lambda: written(task, name, began)), stream=False)
 

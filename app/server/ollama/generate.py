@@ -15,8 +15,8 @@ from app.server.openai.chat import ChatRequest
 from app.server.openai.completions import CompletionRequest
 from app.server.openai.conversation import ChatMessage
 from app.server.openai.reply_reader import ReplyReader
+from app.server.served import ServedEngine
 from app.server.wire import NDJSON, JSONBody
-from app.server.worker import Worker
 
 
 class GenerateRequest(OllamaRequest):
@@ -46,9 +46,9 @@ class GenerateRequest(OllamaRequest):
         return ChatRequest(messages=messages, **self.settings(), **self.thoughts())
 
 
-async def generate(worker: Worker, request: Request) -> ASGIApp:
+async def generate(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the model's completion."""
-    engine = worker.engine
+    engine = served.engine
     body = await read_body(request, GenerateRequest, engine.facts.n_ctx)
     name = body.model or engine.pair.name
     if not body.prompt and not body.suffix:
@@ -59,7 +59,7 @@ async def generate(worker: Worker, request: Request) -> ASGIApp:
         reader = asked.reply_reader(engine) if isinstance(asked, ChatRequest) else ReplyReader()
         return OllamaFormatter(name, reader, is_chat=False)
 
-    return await generated(worker, engine, asked, formatter)
+    return await generated(served, engine, asked, formatter)
 
 
 ENDPOINT = Endpoint("/api/generate", generate, GenerateRequest, OllamaReply, streams=NDJSON, refusal=OllamaErrorBody)

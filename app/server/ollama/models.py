@@ -17,8 +17,8 @@ from app.server.errors import ApiError
 from app.server.fields import RequestModel, read_body
 from app.server.ollama.errors import OllamaErrorBody
 from app.server.ollama.reply import moment
+from app.server.served import ServedEngine
 from app.server.wire import Event, JSONBody
-from app.server.worker import Worker
 from runtime.engine import Engine
 from runtime.models.facts import ModelFacts
 from runtime.models.file_types import quantization
@@ -66,7 +66,7 @@ def facts_of(path: Path) -> ModelFacts:
     return ModelFacts(read_model_header(path))
 
 
-def served(engine: Engine) -> ModelFacts | None:
+def served_model(engine: Engine) -> ModelFacts | None:
     """Return the facts of the served model, or None if a remote server has it."""
     return None if engine.facts.upstream else facts_of(engine.pair.target)
 
@@ -105,24 +105,24 @@ def changed(engine: Engine, facts: ModelFacts | None) -> str:
     return moment(engine.pair.target.stat().st_mtime if facts else 0)
 
 
-def version(worker: Worker) -> Event:
+def version(served: ServedEngine) -> Event:
     """Return the body of OllamaVersion."""
     return {"version": VERSION}
 
 
-def tags(worker: Worker) -> Event:
+def tags(served: ServedEngine) -> Event:
     """Return the model that can be used. Raises ApiError while it is being loaded."""
-    engine = worker.engine
-    facts = served(engine)
+    engine = served.engine
+    facts = served_model(engine)
     return {"models": [entry(engine, facts) | {"modified_at": changed(engine, facts)}]}
 
 
-def loaded(worker: Worker) -> Event:
+def loaded(served: ServedEngine) -> Event:
     """Return the model in memory. Raises ApiError while it is being loaded."""
-    engine = worker.engine
+    engine = served.engine
     in_gpu = engine.facts.n_bytes if engine.facts.has_gpu else 0
     more = {"expires_at": NEVER, "size_vram": in_gpu, "context_length": engine.facts.n_ctx}
-    return {"models": [entry(engine, served(engine)) | more]}
+    return {"models": [entry(engine, served_model(engine)) | more]}
 
 
 def information(engine: Engine, facts: ModelFacts | None) -> Event:
@@ -146,14 +146,14 @@ def abilities(engine: Engine) -> list[str]:
     return ["completion", "tools", *["insert"] * can_infill, *["thinking"] * thinks]
 
 
-async def show(worker: Worker, request: Request) -> ASGIApp:
+async def show(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the body of OllamaModel. Raises ApiError for another model."""
-    engine = worker.engine
+    engine = served.engine
     body = await read_body(request, ShowRequest, engine.facts.n_ctx)
     name = body.model or body.name or ""
-    if tagged(name) not in map(tagged, (engine.pair.name, *worker.policy.aliases)):
+    if tagged(name) not in map(tagged, (engine.pair.name, *served.policy.aliases)):
         raise ApiError(404, f"There is no model '{name}' here. Served: {engine.pair.name}.", "model", "model_not_found")
-    facts = served(engine)
+    facts = served_model(engine)
     found: Event = {
         "details": details(facts), "model_info": information(engine, facts), "capabilities": abilities(engine),
         "template": engine.facts.template, "parameters": f"num_ctx {engine.facts.n_ctx}", "modelfile": "",

@@ -16,9 +16,9 @@ from app.server.endpoint import Endpoint, require_tokens
 from app.server.errors import ApiError, Overflow
 from app.server.fields import RequestModel, Whole, read_body, require_list
 from app.server.scheduled_task import ScheduledTask
+from app.server.served import ServedEngine
 from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import Event
-from app.server.worker import Worker
 from runtime.engine import Chunk, Engine
 from runtime.engine.stats import Stats
 
@@ -73,11 +73,10 @@ class EmbeddingTask:
 
     def __init__(self, request: EmbeddingsRequest, engine: Engine) -> None:
         self.tokens = request.tokens(engine)
-        self.is_short = len(self.tokens) == 1
         self.n_prompt = sum(map(len, self.tokens))
         self.vectors: list[list[float]] = []
 
-    def begin(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
+    def work(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
         """Yield an empty chunk for each vector, so that other replies continue in between."""
         stats = Stats()
         for ids in self.tokens:
@@ -155,14 +154,14 @@ def packed(vector: list[float]) -> str:
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
-async def embed(worker: Worker, request: Request) -> TaskResponse:
+async def embed(served: ServedEngine, request: Request) -> TaskResponse:
     """Answer with the vectors of texts."""
-    engine = worker.engine
+    engine = served.engine
     require_tokens(engine)
     body = await read_body(request, EmbeddingsRequest, engine.facts.n_ctx)
     task = await run_in_threadpool(EmbeddingTask, body, engine)
     scheduled = ScheduledTask(task)
-    worker.submit(scheduled)
+    served.submit(scheduled)
     formatter = VectorFormatter(lambda: embeddings(task, engine.pair.name, body.encoding_format == "base64"))
     return TaskResponse(scheduled, formatter, stream=False)
 

@@ -10,8 +10,8 @@ from starlette.types import ASGIApp
 
 from app.server.endpoint import Endpoint, fact_endpoint
 from app.server.errors import ApiError
+from app.server.served import ServedEngine
 from app.server.wire import Event, JSONBody
-from app.server.worker import Worker
 
 
 class ModelMeta(BaseModel):
@@ -48,9 +48,9 @@ class ModelList(BaseModel):
     data: list[ModelCard]
 
 
-def model_card(worker: Worker) -> Event:
+def model_card(served: ServedEngine) -> Event:
     """Return the body of ModelCard for the loaded pair. Zed reads `meta.n_ctx` and `status.value`."""
-    engine = worker.engine
+    engine = served.engine
     meta = {
         "n_ctx": engine.facts.n_ctx,
         "n_ctx_train": engine.facts.n_ctx_train,
@@ -58,21 +58,21 @@ def model_card(worker: Worker) -> Event:
         "size": engine.facts.n_bytes,
     }
     return {
-        "id": engine.pair.name, "object": "model", "created": worker.created_at, "owned_by": "slipstream",
-        "aliases": list(worker.policy.aliases), "meta": meta, "status": {"value": "loaded"},
+        "id": engine.pair.name, "object": "model", "created": served.created_at, "owned_by": "slipstream",
+        "aliases": list(served.policy.aliases), "meta": meta, "status": {"value": "loaded"},
         "description": engine.pair.description,
     }  # fmt: skip
 
 
-def models(worker: Worker) -> Event:
+def models(served: ServedEngine) -> Event:
     """Return the body of ModelList with the only model. Raises ApiError while it is being loaded."""
-    return {"object": "list", "data": [model_card(worker)]}
+    return {"object": "list", "data": [model_card(served)]}
 
 
-async def one_model(worker: Worker, request: Request) -> ASGIApp:
+async def one_model(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the body of ModelCard for the requested name. Raises ApiError if that is not served."""
-    card, name = model_card(worker), request.path_params["name"]
-    if name not in {card["id"], *worker.policy.aliases}:
+    card, name = model_card(served), request.path_params["name"]
+    if name not in {card["id"], *served.policy.aliases}:
         raise ApiError(404, f"There is no model '{name}' here. Served: {card['id']}.", "model", "model_not_found")
     return JSONBody(card)
 

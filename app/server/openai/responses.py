@@ -24,9 +24,9 @@ from app.server.openai.kept_responses import KeptResponses
 from app.server.openai.responses_input import InputItem, chat_messages
 from app.server.openai.responses_output import ResponseObject, ResponsesFormatter
 from app.server.openai.responses_tools import ResponsesToolChoice, ToolChoiceInput, ToolInput
+from app.server.served import ServedEngine
 from app.server.task import CompletionTask
 from app.server.wire import SSE, Event, JSONBody
-from app.server.worker import Worker
 from runtime.engine import Engine
 
 OUTPUT = TypeAdapter(list[InputItem])  # a response's output as the next one's input
@@ -164,19 +164,19 @@ def kept_responses(request: Request) -> KeptResponses:
     return found
 
 
-async def create(worker: Worker, request: Request) -> ASGIApp:
+async def create(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the model's response to a conversation."""
-    engine, kept = worker.engine, kept_responses(request)
+    engine, kept = served.engine, kept_responses(request)
     asked = (await read_body(request, ResponsesRequest, engine.facts.n_ctx)).with_conversation(kept)
 
     def keep(body: Event) -> None:
         if asked.store is not False:
             kept.keep(str(body["id"]), body, [*asked.input, *OUTPUT.validate_python(body["output"])])
 
-    return await generated(worker, engine, asked, partial(asked.formatter, keep=keep))
+    return await generated(served, engine, asked, partial(asked.formatter, keep=keep))
 
 
-async def retrieve(worker: Worker, request: Request) -> ASGIApp:
+async def retrieve(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with a stored response."""
     found = kept_responses(request).find(request.path_params["response_id"])
     if found is None:
@@ -184,9 +184,9 @@ async def retrieve(worker: Worker, request: Request) -> ASGIApp:
     return JSONBody(found.body)
 
 
-async def count(worker: Worker, request: Request) -> ASGIApp:
+async def count(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the number of prompt tokens of a request."""
-    engine, kept = worker.engine, kept_responses(request)
+    engine, kept = served.engine, kept_responses(request)
     asked = (await read_body(request, ResponsesRequest, engine.facts.n_ctx)).with_conversation(kept)
 
     def n_tokens() -> int:

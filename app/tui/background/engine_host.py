@@ -17,6 +17,7 @@ from textual.widget import Widget
 from app.chats.branch import CONTINUE_HINT, INTERRUPTED, NO_ROOM, TOO_LONG
 from app.tui.background.active_reply import ActiveReply, ReplyRequest
 from app.tui.background.events import (
+    MemoryChanged,
     ModelFailed,
     ModelReady,
     PromptRead,
@@ -26,7 +27,7 @@ from app.tui.background.events import (
     TextGathered,
 )
 from app.tui.background.pace import Pace
-from app.tui.background.reply_worker import make_reply, open_pair, tend_engine
+from app.tui.background.reply_worker import make_reply, open_pair
 from app.tui.background.titles import Titles
 from app.tui.numbers import ChatNumbers, kept, line, measured
 from app.tui.pieces import Piece, marks_of, text_of
@@ -39,7 +40,7 @@ from runtime.engine.stats import Stats
 from runtime.models.registry import Pair
 
 SAVE = 0.5  # seconds between two writes during a reply
-IDLE = 5.0  # seconds between two checks of memory outside replies
+LOOK = 5.0  # seconds between two looks at what the engine disabled for lack of memory
 STOPPED = "stopped"
 
 
@@ -57,7 +58,7 @@ class EngineHost(Widget):
         self._gap = gap  # in which new text is shown
         self.reply: ActiveReply | None = None
         self.coming: Pair | None = None  # replaces the session's pair once it is open
-        self._pace, self._is_tending = Pace(), False
+        self._pace, self._given_up = Pace(), ""  # what the engine had disabled at the last look
         self._left = Event()  # set when the chat is left, so that no engine is opened any more
         self._opening: Event | None = None  # set when the latest pair is open or cancelled
 
@@ -66,9 +67,9 @@ class EngineHost(Widget):
         yield self.titles
 
     def on_mount(self) -> None:
-        """Save new text and check memory from time to time."""
+        """Save new text and look at memory from time to time."""
         self.set_interval(SAVE, self.save)
-        self.set_interval(IDLE, self.tend_memory)
+        self.set_interval(LOOK, self.look_at_memory)
 
     def on_unmount(self) -> None:
         """Save the reply and cancel everything; threads end within a step."""
@@ -134,20 +135,13 @@ class EngineHost(Widget):
         self.coming = None
         self.session.note(event.reason)
 
-    def tend_memory(self) -> None:
-        """Check memory between replies, so that an idle chat also frees memory when it is short."""
-        engine = self.session.engine
-        if engine is None or self.is_replying or self._is_tending:
-            return
-        self._is_tending = True
-
-        def tend() -> None:
-            try:
-                tend_engine(engine, self.session, self.post_message)
-            finally:
-                self._is_tending = False
-
-        self.run_worker(tend, thread=True, group="engine")
+    def look_at_memory(self) -> None:
+        """Report what the engine has disabled for lack of memory, or enabled again, since the last look."""
+        given_up = self.session.engine.given_up if self.session.engine else ""
+        if given_up != self._given_up:
+            self._given_up = given_up
+            self.session.note(given_up or "what was disabled for lack of memory is back")
+            self.post_message(MemoryChanged())
 
     def start(self, request: ReplyRequest) -> None:
         """Start a reply. To be called only while idle."""

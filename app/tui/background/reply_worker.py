@@ -11,7 +11,6 @@ from functools import partial
 
 from app.tui.background.active_reply import ActiveReply
 from app.tui.background.events import (
-    MemoryChanged,
     ModelFailed,
     ModelLoading,
     ModelReady,
@@ -72,18 +71,6 @@ def open_second(session: Session, opened: Callable[[], SharedEngine]) -> SharedE
         return engine
     engine.close()
     return None
-
-
-def tend_engine(engine: SharedEngine, session: Session, post: Post) -> None:
-    """Check memory between replies, and report the changes."""
-    before = engine.given_up
-    try:
-        engine.tend()
-    except SlipstreamError:  # it is being closed, or was lost: the next reply reports that
-        return
-    if engine.given_up != before:
-        session.note(engine.given_up or "what was disabled for lack of memory is back")
-        post(MemoryChanged())
 
 
 def make_reply(reply: ActiveReply, post: Post) -> None:

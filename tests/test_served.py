@@ -1,4 +1,4 @@
-"""The server's worker has several replies made at once, and nobody is kept waiting."""
+"""The server's engine has several replies made at once, and nobody is kept waiting."""
 
 from __future__ import annotations
 
@@ -6,35 +6,38 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from app.server.errors import ApiError
 from app.server.scheduled_task import ScheduledTask
+from app.server.served import ServedEngine
 from app.server.task import CompletionTask
-from app.server.worker import Worker
+from runtime.core.limits import Limits
 from runtime.engine import Chunk, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
-from tests.support.stepped import Breaking, Letters
-from tests.support.waiting import PATIENCE
+from tests.support.stepped import Breaking, Letters, Stepping
+from tests.support.waiting import PATIENCE, wait_for
 
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?")
 GREEDY = Sampling(temperature=0.0)
 
 
+TWO = Limits(max_running=2, max_waiting=8)
+
+
 @contextmanager
-def worker_with(
-    engine: LoadedEngine, max_active: int = 2, on_failed: Callable[[Exception], None] = lambda error: None
-) -> Iterator[Worker]:
+def served_by(engine: Any, on_failed: Callable[[Exception], None] = lambda error: None) -> Iterator[ServedEngine]:
     loaded = threading.Event()
-    worker = Worker(lambda on_progress: engine, 8, loaded.set, on_failed, max_active)
-    worker.start()
+    served = ServedEngine(lambda on_progress: engine, loaded.set, on_failed)
+    served.start()
     assert loaded.wait(PATIENCE)
-    yield worker
-    worker.stop()
-    worker.join()
+    yield served
+    served.stop()
+    served.join()
 
 
 def counted(prompt: str, n: int, *, is_short: bool = False) -> ScheduledTask:
@@ -59,13 +62,14 @@ def test_chunks_that_have_come_together_are_read_together_and_what_failed_after_
 
 
 def test_as_many_run_at_once_as_may_and_a_short_one_besides() -> None:
-    engine = Letters()
+    engine = Letters(TWO)
 
     async def run() -> None:
-        with worker_with(engine) as worker:  # type: ignore[arg-type]
+        with served_by(engine) as served:
             jobs = [counted("a", 6), counted("b", 6), counted("c", 2), counted("s", 3, is_short=True)]
             for job in jobs:
-                worker.submit(job)
+                served.submit(job)
+            await asyncio.to_thread(wait_for, lambda: len(engine.begun) == 3 and engine.n_waiting == 1)
             engine.go_on.set()
             assert await asyncio.gather(*map(heard, jobs)) == ["x" * 6, "x" * 6, "xx", "xxx"]
 
@@ -75,36 +79,36 @@ def test_as_many_run_at_once_as_may_and_a_short_one_besides() -> None:
 
 
 def test_an_engine_that_breaks_leaves_nobody_waiting() -> None:
-    engine, failures = Breaking(), list[Exception]()
+    engine, failures = Breaking(TWO), list[Exception]()
 
     async def run() -> None:
-        with worker_with(engine, on_failed=failures.append) as worker:  # type: ignore[arg-type]
+        with served_by(engine, on_failed=failures.append) as served:
             jobs = [counted("a", 5), counted("b", 5)]
             for job in jobs:
-                worker.submit(job)
+                served.submit(job)
             engine.go_on.set()
             for job in jobs:
                 with pytest.raises(ApiError, match="shutting down"):
                     await asyncio.wait_for(heard(job), PATIENCE)
             with pytest.raises(ApiError, match="shutting down"):
-                worker.submit(counted("c", 5))
+                served.submit(counted("c", 5))
 
     asyncio.run(run())
     assert [type(failure) for failure in failures] == [MemoryError]
 
 
 def test_who_leaves_has_no_further_turn_and_a_reader_who_does_not_read_holds_up_nobody() -> None:
-    engine = Letters()
+    engine = Letters(TWO)
 
     async def run() -> None:
-        with worker_with(engine) as worker:  # type: ignore[arg-type]
+        with served_by(engine) as served:
             gone, unread, other = counted("gone", 10**6), counted("unread", 10**6), counted("other", 50)
-            worker.submit(gone)
-            worker.submit(unread)
+            served.submit(gone)
+            served.submit(unread)
             engine.go_on.set()
             await gone.started()
             gone.cancel()
-            worker.submit(other)
+            served.submit(other)
             assert await heard(other) == "x" * 50
             unread.cancel()
 
@@ -113,17 +117,17 @@ def test_who_leaves_has_no_further_turn_and_a_reader_who_does_not_read_holds_up_
     assert "gone" not in engine.order[first:]
 
 
-def test_the_engine_alternates_behind_the_worker(open_demo: OpenEngine) -> None:
+def test_the_engine_alternates_behind_the_server(open_demo: OpenEngine) -> None:
     prompts = [[Message("user", question)] for question in QUESTIONS]
 
     async def run() -> list[str]:
         jobs = [ScheduledTask(CompletionTask(lambda engine, prompt=prompt: prompt, GREEDY, 60)) for prompt in prompts]  # type: ignore[misc]
         for job in jobs:
-            worker.submit(job)
+            served.submit(job)
         return await asyncio.gather(*map(heard, jobs))
 
     plain = open_demo(threads=1, drafters=())
     alone = ["".join(chunk.text for chunk in plain.reply(prompt, GREEDY, 60)) for prompt in prompts]
     opened = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=3))
-    with worker_with(opened) as worker:
+    with served_by(Stepping(opened, TWO)) as served:
         assert asyncio.run(run()) == alone

@@ -1,0 +1,161 @@
+"""The engine behind a server: opened in a thread, with the requests that it answers. Must not know a protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections.abc import Callable
+from itertools import count
+from time import time
+
+from app.server.errors import ApiError, as_api_error
+from app.server.metrics import Totals
+from app.server.policy import DEFAULT_POLICY, ServerPolicy
+from app.server.scheduled_task import ScheduledTask
+from runtime.core.errors import BusyError, SlipstreamError
+from runtime.engine import Engine
+
+log = logging.getLogger(__name__)
+OpenEngine = Callable[[Callable[[str, float], bool]], Engine]  # takes the progress callback
+MAX_RETRY = 60  # seconds; the longest Retry-After of a refused request
+
+
+class ServedEngine:
+    """An engine that is opened while the server runs already. The engine decides who waits and who is refused."""
+
+    def __init__(
+        self,
+        open_engine: OpenEngine,
+        on_loaded: Callable[[], None],
+        on_failed: Callable[[Exception], None],
+        policy: ServerPolicy = DEFAULT_POLICY,
+    ) -> None:
+        self.policy, self.totals, self.created_at = policy, Totals(), int(time())
+        self._open_engine, self._on_loaded, self._on_failed = open_engine, on_loaded, on_failed
+        self._numbers, self._requests = count(), dict[ScheduledTask, asyncio.Task[None]]()
+        self._turn = asyncio.Lock()  # of steps that are no reply's
+        self._engine: Engine | None = None
+        self.is_stopping = False
+        self._thread = threading.Thread(target=self._open, name="engine")
+
+    @property
+    def engine(self) -> Engine:
+        """The engine. Raises ApiError while it is not loaded or the server is stopping."""
+        if self._engine is None or self.is_stopping:
+            raise self._unavailable()
+        return self._engine
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the engine has been loaded."""
+        return self._engine is not None
+
+    @property
+    def model(self) -> str:
+        """The name of the served pair. "" while nothing is loaded."""
+        return self._engine.pair.name if self._engine else ""
+
+    @property
+    def n_slots(self) -> int:
+        """The number of long requests that run at the same time."""
+        return self.engine.limits.max_running or 1
+
+    @property
+    def active(self) -> list[ScheduledTask]:
+        """The running requests in order of submission."""
+        return [request for request in list(self._requests) if request.has_begun]
+
+    @property
+    def n_active(self) -> int:
+        """The number of running requests."""
+        return len(self.active)
+
+    @property
+    def n_waiting(self) -> int:
+        """The number of requests that wait to run."""
+        return len(self._requests) - self.n_active
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether any request is running."""
+        return self.n_active > 0
+
+    @property
+    def n_held(self) -> int:
+        """The number of conversations in the target's cache. 0 while nothing is loaded."""
+        return self._engine.n_held if self._engine else 0
+
+    @property
+    def memory_level(self) -> str:
+        """The level of memory pressure. "" while nothing is loaded."""
+        return self._engine.memory_level if self._engine else ""
+
+    def start(self) -> None:
+        """Start loading the engine."""
+        self._thread.start()
+
+    def submit(self, request: ScheduledTask) -> None:
+        """Run a request on its event loop. Raises ApiError when there is no engine, or too much other work than replies
+        waits.
+        """
+        engine = self.engine
+        n_alike, most = sum(not each.is_reply for each in self._requests), engine.limits.max_waiting
+        if not request.is_reply and most is not None and n_alike + engine.n_waiting > most:
+            raise self._refusal(n_alike + engine.n_waiting)
+        request.number = next(self._numbers)
+        self._requests[request] = asyncio.create_task(self._run(request, engine))
+
+    async def _run(self, request: ScheduledTask, engine: Engine) -> None:
+        """Run a request. An error goes to its reader, and the server outlives it."""
+        try:
+            await request.run(engine, self._turn, self.totals)
+        except BusyError as error:
+            request.emit(self._refusal(error.n_waiting))
+        except Exception as error:
+            if not isinstance(error, (ApiError, SlipstreamError)):
+                log.exception("A reply failed.")
+            request.emit(as_api_error(error, request.task.prompt_field))
+        finally:
+            del self._requests[request]
+
+    def stop(self, ends_active: bool = True) -> None:
+        """Refuse new requests and end the waiting ones with an error, or all of them. Returns immediately."""
+        self.is_stopping = True
+        for request in list(self._requests):
+            if ends_active or not request.has_begun:
+                request.cancel(self._unavailable())
+
+    def join(self) -> None:
+        """Close the engine, since nobody uses it any more."""
+        self._thread.join()
+        if self._engine:
+            self._engine.close()
+
+    def _open(self) -> None:
+        try:
+            self._engine = self._open_engine(lambda what, share: not self.is_stopping)
+        except KeyboardInterrupt:  # stopped while loading
+            return None
+        except Exception as error:
+            return self._on_failed(error)
+        self._engine.watch(self._abandon)
+        return self._on_loaded()
+
+    def _abandon(self, error: Exception) -> None:
+        """End all requests, because the engine is lost."""
+        self.stop()
+        self._on_failed(error)
+
+    def _refusal(self, n_waiting: int) -> ApiError:
+        seconds = min(MAX_RETRY, math.ceil(self.totals.seconds_per_reply * n_waiting) + 1)
+        message = f"{n_waiting} requests are waiting already. Try again in {seconds} s."
+        return ApiError(429, message, code="queue_full", retry_after=seconds)
+
+    def _unavailable(self) -> ApiError:
+        if not self.is_stopping:
+            message = "The model is still being loaded. Try again in a moment."
+            return ApiError(503, message, code="loading", retry_after=1)
+        message = "The server is shutting down. Start it again with `slipstream serve`."
+        return ApiError(503, message, code="shutting_down", retry_after=5)

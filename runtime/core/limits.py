@@ -1,0 +1,70 @@
+"""How many sequences of an engine run and wait, and which one runs next. Knows no sequence but what is asked of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from runtime.core.errors import BusyError
+
+
+class Limited(Protocol):
+    """What limits count."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it has a place of its own, and goes before long ones."""
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether it belongs to work that ran before: then it is not refused and waits behind no other."""
+
+
+class Queued(Limited, Protocol):
+    """What waits for its turn."""
+
+    @property
+    def number(self) -> int:
+        """Its place in the order of arrival."""
+
+
+Waiting = TypeVar("Waiting", bound=Queued)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`max_running` long sequences and a short one run, or a single one where the cache holds one. None: no limit."""
+
+    max_running: int | None = None
+    max_waiting: int | None = None  # sequences; a further one is refused
+
+    def n_free(self, is_short: bool, running: Sequence[Limited], holds_one: bool) -> float:
+        """Return how many sequences of this kind may begin now."""
+        if self.max_running is None:
+            return math.inf
+        if holds_one:
+            return 0 if running else 1
+        return (1 if is_short else self.max_running) - sum(each.is_short == is_short for each in running)
+
+    def admitted(self, waiting: Sequence[Waiting], running: Sequence[Limited], holds_one: bool) -> list[Waiting]:
+        """Return those that may begin now: first what ran before, then short ones, then by arrival."""
+        order = sorted(waiting, key=lambda each: (not each.is_admitted, not each.is_short, each.number))
+        found = list[Waiting]()
+        for each in order:
+            if self.n_free(each.is_short, [*running, *found], holds_one) > 0:
+                found.append(each)
+        return found
+
+    def check(self, new: Limited, waiting: Sequence[Queued], running: Sequence[Limited], holds_one: bool) -> None:
+        """Check that a new sequence may begin or wait. Raises BusyError."""
+        if new.is_admitted or self.max_waiting is None:
+            return
+        begin = self.admitted(waiting, running, holds_one)
+        n_waiting = len(waiting) - len(begin)
+        if n_waiting >= self.max_waiting and self.n_free(new.is_short, [*running, *begin], holds_one) <= 0:
+            raise BusyError(n_waiting)
+
+
+UNLIMITED = Limits()

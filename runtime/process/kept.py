@@ -1,0 +1,91 @@
+"""The model process of a pair, restarted when it is wanted after a loss."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import TypeVar
+
+from runtime.core.backend import OnProgress
+from runtime.core.errors import ModelError
+from runtime.loading.options import Options
+from runtime.models.registry import Pair
+from runtime.process.losses import Losses
+from runtime.process.model_process import ModelProcess, ProcessLostError
+
+WORKER_TIMEOUT = 15.0  # seconds that a worker may take to be reachable again
+CLOSED = "The model is closed."
+Answer = TypeVar("Answer")
+
+
+class KeptProcess:
+    """The current process, and the losses so far. `say` gets a message after a restart."""
+
+    def __init__(self, pair: Pair, options: Options, on_progress: OnProgress, say: Callable[[str], object]) -> None:
+        self._pair, self._losses, self._say, self._lock = pair, Losses(options), say, threading.RLock()
+        self.is_closed, self.forgive = False, self._losses.forgive
+        self.on_wait: Callable[[], None] = lambda: None  # called from time to time during a restart
+        self.on_restart: Callable[[], None] = lambda: None
+        self.current = self._started(on_progress)
+        self.facts = self.current.facts
+        if self._losses.is_reduced:
+            lost = f"the model's process was lost while it loaded and was started again{self._losses.consequence}"
+            self.facts = replace(self.facts, left_out="; ".join(filter(None, (self.facts.left_out, lost))))
+
+    def _started(self, on_progress: OnProgress, timeout: float = 0.0) -> ModelProcess:
+        """Start the process and load the pair; restart it if it is lost.
+
+        Workers may be unreachable for `timeout` seconds, because the process is lost when a worker is. Raises what
+        loading raises, and ModelError if loading lost the process several times.
+        """
+        while True:
+            try:
+                process = ModelProcess(self._pair, replace(self._losses.options, worker_timeout=timeout), on_progress)
+            except ProcessLostError as lost:
+                self.note_loss(lost, "load")
+            else:
+                self.forgive("load")
+                return process
+
+    def living(self) -> ModelProcess:
+        """Return the process, restarted if it was lost. Raises what loading raises."""
+        with self._lock:
+            if self.current.is_alive:
+                return self.current
+            if self.is_closed:
+                raise ModelError(CLOSED)
+            self.current.close()
+            try:
+                self.current = self._started(self._goes_on, WORKER_TIMEOUT)
+            except KeyboardInterrupt:  # closed meanwhile
+                raise ModelError(CLOSED) from None
+            self.facts = self.current.facts
+            self.on_restart()
+            lacking = f" {self.facts.left_out}." if self.facts.left_out else ""
+            how = f"has been started again{self._losses.consequence}.{lacking}"
+            self._say(f"The model's process was lost and {how}")
+            return self.current
+
+    def _goes_on(self, what: str, share: float) -> bool:
+        self.on_wait()
+        return not self.is_closed
+
+    def note_loss(self, lost: ProcessLostError, place: Hashable) -> None:
+        """Record the loss of the process at this place. Raises ModelError if losses there repeat."""
+        with self._lock:
+            self._losses.note(lost, place, self._pair.target.name)
+
+    def call(self, ask: Callable[[ModelProcess], Answer]) -> Answer:
+        """Return what `ask` returns for the process, for a new one after a loss. Raises what `ask` raises."""
+        place = object()
+        while True:
+            try:
+                return ask(self.living())
+            except ProcessLostError as lost:
+                self.note_loss(lost, place)
+
+    def close(self) -> None:
+        """Free the models; calls in progress fail."""
+        self.is_closed = True
+        self.current.close()
