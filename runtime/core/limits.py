@@ -1,4 +1,4 @@
-"""How many sequences of an engine run and wait, and which one runs next. Knows no sequence but what is asked of it."""
+"""Limits of running and waiting sequences, and the order in which they run. Knows nothing else of sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost model of passes that several sequences share: cost, share of each sequence, and rows of prompts beside them.
+"""Cost model of passes that several sequences share: cost, share of each sequence, and prompt rows that fit in.
 
 Knows times and counts.
 """
