@@ -98,7 +98,7 @@ def test_a_free_drafter_is_asked_on_every_step_even_while_it_does_not_pay() -> N
         begin(controller, 0)
         assert asks(controller, "ngram")
         k, _ = length(controller, "ngram", [0.9] * 4)
-        learn(controller, [DraftOutcome("ngram", [0.9] * 4, 1, 0, 0.01, 0.0, 0, k > 0)], 1, 0.01, 46.0, 46.0)
+        learn(controller, [DraftOutcome("ngram", [0.9] * 4, 1, 0, 0.01, 0.0, 0, k)], 1, 0.01, 46.0, 46.0)
     assert k == 0
 
 
@@ -137,5 +137,5 @@ def test_a_lookup_whose_first_answers_took_long_is_asked_on() -> None:
         begin(controller, 0)
         assert asks(controller, "ngram") or n > 8
         seconds = 0.05 if n < 3 else 1e-5
-        learn(controller, [DraftOutcome("ngram", [0.99] * 8, 8, 8, seconds, 0.0, 0, True, 7.0)], 9, 0.0, 1.0, 1.0)
+        learn(controller, [DraftOutcome("ngram", [0.99] * 8, 8, 8, seconds, 0.0, 0, 8, 7.0)], 9, 0.0, 1.0, 1.0)
     assert controller.states["ngram"].times.first < 0.01

@@ -177,7 +177,7 @@ def test_where_it_brings_nothing_it_costs_next_to_nothing() -> None:
         begin(control, 0)
         asked = asks(control, "lookahead")
         lost += 2.0 * asked
-        scored = [DraftOutcome("lookahead", [0.5], 1, 0, 1e-6, 0.0, 0, True)] if asked else []
+        scored = [DraftOutcome("lookahead", [0.5], 1, 0, 1e-6, 0.0, 0, 1)] if asked else []
         learn(control, scored, 1, 0.0, 1.0 + 2.0 * asked, 1.0 + 2.0 * asked)
     assert lost < 0.01 * control.exploration.decode_seconds
 

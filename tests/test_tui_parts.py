@@ -43,7 +43,7 @@ def heard(controller: Controller, right: int, known: int) -> Explanation:
     """After a drafter was scored often enough to be believed."""
     for _ in range(60):
         begin(controller, 0)
-        drafted = DraftOutcome("model", [0.95] * known, known, right, 1e-4, 1e-4, known - 1, True)
+        drafted = DraftOutcome("model", [0.95] * known, known, right, 1e-4, 1e-4, known - 1, known)
         learn(controller, [drafted], 1 + right, 1e-4, 10e-3, 11e-3)
     begin(controller, 0)
     return explain(controller, 0, "of a reason")

@@ -35,9 +35,7 @@ class TaskRun:
         of the task; own steps wait for their `turn`. Raises what the engine raises, and what `fail` is given.
         """
         try:
-            await run_in_threadpool(self._begin, adapt, asyncio.get_running_loop())
-            if self._is_cancelled:
-                self.cancel()
+            self._begin(adapt, asyncio.get_running_loop())
             while (chunk := await self._next(turn)).finish_reason is None:
                 emit(chunk)
                 if self._is_over and self._reply is not None:

@@ -115,7 +115,7 @@ def learn(
         draft - rest,
         rest,
         n_rest,
-        k > 0,
+        k,
     )
     outcomes = [outcome] if choice.decision.asks else []
     controller.learn(terms, {NAME: choice}, outcomes, right + 1, draft, verify, total or draft + verify)

@@ -221,7 +221,7 @@ def outcome(proposal: Proposal, tokens: tuple[int, ...]) -> DraftOutcome:
     n_comparable = min(len(proposed), len(tokens))
     is_right = proposed[:n_comparable] == tokens[:n_comparable]
     n_matched = n_comparable if is_right else common_start(proposed, tokens)
-    return DraftOutcome(name, confidences, n_comparable, n_matched, first, rest, n_rest, bool(draft.tokens), gain)
+    return DraftOutcome(name, confidences, n_comparable, n_matched, first, rest, n_rest, len(draft.tokens), gain)
 
 
 def confidences(proposals: Sequence[Proposal], draft: Draft) -> tuple[float, ...]:

@@ -37,7 +37,7 @@ def trace(law: str | float, costs: tuple[Sequence[float], float, float] = CHEAP,
 def said(
     controller: Controller, confidence: float, n: int, n_right: int, is_used: bool = True, seconds: float = 0.004
 ) -> DraftOutcome:
-    return DraftOutcome(NAME, [confidence] * n, min(n, n_right + 1), n_right, seconds, 0.0, n - 1, is_used)
+    return DraftOutcome(NAME, [confidence] * n, min(n, n_right + 1), n_right, seconds, 0.0, n - 1, n * is_used)
 
 
 TERMS: WeakKeyDictionary[Controller, Terms] = WeakKeyDictionary()  # of the step that was begun last

@@ -186,11 +186,13 @@ class Controller:
         is_plain = not any(each.is_used or not self.states[each.name].traits.is_model_free for each in outcomes)
         self.plain_passes.note(is_plain)
         self.passes.note_width(is_wide)
-        unexplained, lost = rest - n_tokens * self.overhead.seconds, total - n_tokens / terms.plain_rate
+        without_pass, lost = total - draft - n_tokens * self.overhead.seconds, total - n_tokens / terms.plain_rate
         by_name = {each.name: each for each in outcomes}
         for name, choice in choices.items():
             if state := self.states.get(name):  # a drafter that failed is gone
-                self._learn_choice(state, choice, by_name.get(name), unexplained, lost)
+                outcome = by_name.get(name)
+                unexplained = without_pass - terms.share(state, outcome.n_used) if outcome else 0.0
+                self._learn_choice(state, choice, outcome, unexplained, lost)
 
     def _learn_choice(
         self, state: DrafterState, choice: Choice, outcome: DraftOutcome | None, unexplained: float, lost: float

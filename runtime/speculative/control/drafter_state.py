@@ -28,13 +28,18 @@ class DraftOutcome(NamedTuple):
     first_seconds: float  # time until its first token; for a lookup, its whole time
     rest_seconds: float
     n_rest: int  # tokens that took `rest_seconds`
-    is_used: bool  # whether it was verified, not only scored
+    n_used: int  # tokens that were verified; 0: they were only scored
     expected_gain: float = 0.0  # of a lookup: expected tokens gained by using it
+
+    @property
+    def is_used(self) -> bool:
+        """Whether it was verified."""
+        return self.n_used > 0
 
 
 class DraftTimes:
-    """Average seconds of a draft's first token, of each further one, and of a step with a draft that its parts and
-    sampling do not explain.
+    """Average seconds of a draft's first token, of each further one, and of a step with a draft beyond those of
+    drafting, the expected pass and sampling.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -59,7 +64,7 @@ class DraftTimes:
             self.rest *= self.first / before
 
     def learn_unexplained(self, seconds: float) -> None:
-        """Update the seconds of a step with its draft that drafting, the pass and sampling do not explain. A single
+        """Update the seconds of a step with a draft beyond those of drafting, the expected pass and sampling. A single
         long step is no evidence.
         """
         least, self._last_unexplained = min(seconds, self._last_unexplained), seconds
@@ -155,12 +160,16 @@ class DrafterState:
             self.probes.since = 0
 
     def learn(self, outcome: DraftOutcome, unexplained: float) -> None:
-        """Learn from a proposal: acceptance, seconds, and `unexplained` seconds of the step if it was verified."""
+        """Learn from a proposal: acceptance, seconds, and `unexplained` seconds of the step if it was verified. Those
+        of a lookup fade while it is only scored, because nothing else would have it verified again.
+        """
         if outcome.confidences:
             self.acceptance.observe(outcome.confidences, outcome.n_matched, outcome.n_comparable)
         self.times.learn(outcome.first_seconds, outcome.rest_seconds, outcome.n_rest)
         if outcome.is_used:
             self.times.learn_unexplained(unexplained)
+        elif self.traits.is_model_free and outcome.confidences:
+            self.times.unexplained *= TUNING.recent_decay
         if self.traits.is_model_free:
             self.expected_gain += TUNING.time_weight * (outcome.expected_gain - self.expected_gain)
             self.n_misses = 0 if outcome.is_used else self.n_misses + 1

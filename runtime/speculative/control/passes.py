@@ -61,6 +61,12 @@ class Terms(NamedTuple):
         """Tokens per second without drafts."""
         return 1 / max(self.shares[0] + self.overhead, 1e-9)
 
+    def share(self, state: DrafterState, k: int) -> float:
+        """Return the expected seconds of a pass over `k` tokens of a drafter, without surcharges."""
+        if state.costs is not None and self.n_together == 1:
+            return state.costs.seconds(1 + k, self.n_context)
+        return self.shares[min(k, self.most)]
+
     def pass_seconds_of(self, state: DrafterState) -> list[float]:
         """Return the seconds of passes over the tokens of a drafter with a policy, by width - 1, up to the policy's
         depth. A plain pass costs the same for all drafters.
