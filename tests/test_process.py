@@ -161,9 +161,9 @@ def test_a_reply_is_not_blamed_for_what_happens_beside_it(open_demo: OpenEngine)
     reply = engine.reply(QUESTION, GREEDY, 30)
     said = next(reply).text
     for _ in range(3):  # one more than a reply survives
-        next(engine.reply(LONG, SEEDED, 30))
+        next(other := engine.reply(LONG, SEEDED, 30))
         hit(engine)
-        engine.kept.current._process.wait()
+        next(other)
         said += next(reply).text
     assert said + text_of(list(reply)) == whole
     engine.close()

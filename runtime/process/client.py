@@ -141,13 +141,15 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
             self._push(output)
 
     def _note_losses(self, process: ModelProcess, lost: ProcessLostError) -> None:
-        """Record a loss. Replies at which the process was lost too often end with an error."""
-        blamed: list[tuple[list[LiveReply], Hashable]] = [([each], each.place) for each in self._replies.lost(process)]
-        for replies, place in blamed or [(self._replies.all(), IDLE)]:
-            try:
-                self.kept.note_loss(lost, place)
-            except ModelError as error:
-                self._fail(replies, error)
+        """Record a loss. If only one reply ran and the process was lost there too often, it ends with an error; if
+        several ran, none of them is blamed, as they are submitted one by one from now on.
+        """
+        ran = self._replies.lost(process)
+        place: Hashable = ran[0].place if len(ran) == 1 else IDLE
+        try:
+            self.kept.note_loss(lost, place)
+        except ModelError as error:
+            self._fail(ran if len(ran) == 1 else self._replies.all(), error)
 
     def _fail(self, replies: Sequence[LiveReply], error: Exception) -> None:
         for each in replies:
