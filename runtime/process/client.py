@@ -145,11 +145,11 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         several ran, none of them is blamed, as they are submitted one by one from now on.
         """
         ran = self._replies.lost(process)
-        place: Hashable = ran[0].place if len(ran) == 1 else IDLE
+        place: Hashable = ran[0].place if len(ran) == 1 else object() if ran else IDLE  # an object: of this loss alone
         try:
             self.kept.note_loss(lost, place)
         except ModelError as error:
-            self._fail(ran if len(ran) == 1 else self._replies.all(), error)
+            self._fail(ran or self._replies.all(), error)
 
     def _fail(self, replies: Sequence[LiveReply], error: Exception) -> None:
         for each in replies:
