@@ -13,7 +13,7 @@ import pytest
 from bench.instruments.architectures.families import TEXT
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.heads import PROMPT, head_for, replies_with_and_without, write_head
-from bench.instruments.shapes import TINY, write_random
+from bench.instruments.shapes import write_random
 from runtime.backends import staging
 from runtime.backends.contexts import open_backend
 from runtime.backends.eagle import EagleBackend
@@ -35,21 +35,10 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
 from runtime.tools.pairing import Target
+from tests.support import tiny_target
 
 N_CTX, N_ROWS, ROOM = 256, 9, 8
-TARGET = replace(TINY, layers=4)
-
-
-@pytest.fixture(scope="module")
-def target_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random(tmp_path_factory.mktemp("target") / "target.gguf", TARGET)
-
-
-@pytest.fixture(scope="module")
-def target(target_file: Path) -> Iterator[LlamaModel]:
-    model = LlamaModel(target_file)
-    yield model
-    model.close()
+TARGET, target_file, target = tiny_target.TARGET, tiny_target.target_file, tiny_target.target
 
 
 @pytest.fixture(scope="module", params=["few words", "the target's words", "a table of its own"])

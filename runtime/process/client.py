@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -141,13 +141,14 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
             self._push(output)
 
     def _note_losses(self, process: ModelProcess, lost: ProcessLostError) -> None:
-        """Record a loss. If only one reply ran and the process was lost there too often, it ends with an error; if
-        several ran, none of them is blamed, as they are submitted one by one from now on.
+        """Record a loss, after which a reply that ran alone ends with an error if the process was lost there too often.
+        Of several, none is blamed: they are submitted one by one, so that the cause is alone the next time.
         """
         ran = self._replies.lost(process)
-        place: Hashable = ran[0].place if len(ran) == 1 else object() if ran else IDLE  # an object: of this loss alone
+        if len(ran) > 1:
+            return
         try:
-            self.kept.note_loss(lost, place)
+            self.kept.note_loss(lost, ran[0].place if ran else IDLE)
         except ModelError as error:
             self._fail(ran or self._replies.all(), error)
 

@@ -61,8 +61,8 @@ class Host:
     def serve(self, engine: LoadedEngine) -> None:
         """Serve until a close command."""
         gc.freeze()  # loaded objects stay, and the garbage collector need not scan them while replies are generated
-        self.engine = engine
-        send(self._commands, Opened(engine.facts, engine.status))
+        self.engine, self._told = engine, engine.status
+        send(self._commands, Opened(engine.facts, self._told))
         threading.Thread(target=self._listen, daemon=True).start()
         self.loop()
 
