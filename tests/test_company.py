@@ -18,7 +18,6 @@ from runtime.models.registry import load_registry
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import Choice, Decision
-from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 
 GREEDY, SEEDED = Sampling(temperature=0.0), Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
@@ -56,18 +55,6 @@ def test_what_drafts_add_to_shared_passes_is_learned_from_few_of_them() -> None:
     shares = controller.begin(0, n_together=2).shares
     assert shares[0] == pytest.approx(1.2, rel=0.02)
     assert shares[2] - shares[0] > 2.4  # of 3.6
-
-
-def test_drafters_are_valued_anew_where_clearly_more_or_fewer_share_a_pass() -> None:
-    controller = Controller(costs(*(1.0 + 0.2 * width for width in range(12))), {"model": Traits(0.1)}, max_k=4)
-    state = controller.states["model"]
-
-    def is_anew(n_together: int) -> bool:
-        before = state.policy
-        controller.begin(0, n_together=n_together)
-        return state.policy is not before
-
-    assert [is_anew(n) for n in (6, 5, 6, 7, 3, 3, 1)] == [True, False, False, False, True, False, True]
 
 
 def test_prompts_are_read_in_pieces_that_others_can_wait_for() -> None:

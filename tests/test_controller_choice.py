@@ -36,11 +36,11 @@ def test_what_drafters_bring_to_other_replies_is_no_price_for_this_one() -> None
 
 
 def test_what_expects_repetition_must_promise_more_than_its_cost() -> None:
-    """A token that comes with a chance of 0.7, and costs 0.6 of a plain one, is a gain for others only."""
+    """A token that comes with a chance of 0.7, and costs 0.65 of a plain one, is a gain for others only."""
 
     def used(must_earn: bool) -> int:
         controller = Controller(
-            costs_of(1.0, 1.6, 2.2, 2.8), {"ngram": Traits(1e-5, is_model_free=True, must_earn=must_earn)}, max_k=3
+            costs_of(1.0, 1.65, 2.3, 3.0), {"ngram": Traits(1e-5, is_model_free=True, must_earn=must_earn)}, max_k=3
         )
         for i in range(200):
             controller.states["ngram"].acceptance.observe([0.7], int(i % 10 < 7), 1)

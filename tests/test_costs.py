@@ -96,8 +96,9 @@ def test_what_passes_in_use_have_told_is_known_at_the_next_start_of_a_slower_mac
 def test_what_was_measured_at_load_bounds_what_an_earlier_start_has_learned() -> None:
     """It may have been beside programs that are gone."""
     after = costs_of(1.0, 1.5)
-    after.restore([(0, 2, 6.0), (2, 2, 6.0)])
-    assert (after.seconds(2, 0), after.seconds(2, 600)) == (1.5 * TUNING.most_learned_change, 6.0)
+    after.restore([(0, 2, 6.0), (2, 2, 60.0)])
+    most = TUNING.most_learned_change
+    assert (after.seconds(2, 0), after.seconds(2, 600)) == (1.5 * most, 1.5 * most * most)
 
 
 def test_passes_that_other_threads_made_are_not_kept() -> None:

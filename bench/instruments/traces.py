@@ -21,7 +21,6 @@ from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.kept import kept, restore
 from runtime.speculative.control.passes import Terms
 from runtime.speculative.control.traits import Traits
-from runtime.speculative.control.tuning import TUNING
 
 MAX_K = 8
 NAME = "model"
@@ -129,8 +128,7 @@ def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
     total = trace.step_seconds(len(proposed.confidences), proposed.k)
     came = learn(controller, trace, place, proposed, draft, verify, total)
     if proposed.k or controller.plain_passes.is_steady:
-        weight = TUNING.rare_weight if proposed.terms.is_plain else TUNING.time_weight
-        controller.passes.learn((NAME,) if proposed.k else (), 1 + proposed.k, 0, verify, weight=weight)
+        controller.passes.learn((NAME,) if proposed.k else (), 1 + proposed.k, 0, verify)
     return came, total
 
 

@@ -159,7 +159,7 @@ class Decoder:
             times = drafting, share, rest + share
             self.controller.learn(terms, found.choices, outcomes, len(verdict.tokens), *times)
             if n_together == 1:
-                self._passes.note_alone(names, 1 + len(draft.tokens), len(asked.context), took, terms.is_plain)
+                self._passes.note_alone(names, 1 + len(draft.tokens), len(asked.context), took)
             state.n_idle = self._steps_to_idle(state, terms, names)
             for drafter in self.lineup.resting:
                 drafter.rest(self.controller.n_unasked(terms, drafter.name))

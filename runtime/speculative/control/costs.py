@@ -66,9 +66,7 @@ class PassCosts:
         """Count each entry as one measurement: the machine may have been busy at load, and times in use differ."""
         self._n_seen = {(bucket, width): 1 for bucket, row in self._table.items() for width in row}
 
-    def observe(
-        self, width: int, n_context: int, seconds: float, weight: float = TUNING.time_weight, is_rare: bool = False
-    ) -> float:
+    def observe(self, width: int, n_context: int, seconds: float, is_rare: bool = False) -> float:
         """Update the table with a pass. All other entries drift with it to a small extent.
 
         If it `is_rare`, its first measurements are attributed to this width alone, not to the machine. Returns the
@@ -81,7 +79,7 @@ class PassCosts:
         if width not in row:
             expected = self.seconds(width, n_context) or seconds
             row[width], self._n_seen[key] = min(seconds, expected) / self._drift, 0
-        weight, share = self._weights(key, weight)
+        weight, share = self._weights(key)
         change = weight * (min(max(seconds / (row[width] * self._drift), 0.5), 2) - 1)
         self.drift(1 + share * change)
         row[width] *= (1 + change) / (1 + share * change)
@@ -106,8 +104,7 @@ class PassCosts:
         for bucket, width, ratio in sorted(found) if plain else []:
             if (bucket, width) != (0, 1):
                 row = self._row(bucket * TUNING.context_bucket)
-                measured = row.get(width) if bucket == 0 else None
-                row[width] = ratio * plain if measured is None else clamped(ratio * plain, measured)
+                row[width] = clamped(ratio * plain, row.get(width, ratio * plain))
                 self._n_seen[bucket, width] = TUNING.kept_times
 
     @property
@@ -127,15 +124,15 @@ class PassCosts:
             self._n_seen |= {(bucket, width): self._n_guessed for width in self._table[bucket]}
         return self._table[bucket]
 
-    def _weights(self, key: tuple[int, int], weight: float) -> tuple[float, float]:
+    def _weights(self, key: tuple[int, int]) -> tuple[float, float]:
         """Return the weight of a new measurement, and the fraction of its change that is attributed to the machine.
         The fraction is 0 while an entry has few measurements, because one of them may be a spike.
         """
         if key not in self._n_seen:
-            return weight, self._shared
+            return TUNING.time_weight, self._shared
         self._n_seen[key] += 1
         fresh = 1 / (1 + self._n_seen[key])
-        return (fresh, 0.0) if fresh > weight else (weight, self._shared)
+        return (fresh, 0.0) if fresh > TUNING.time_weight else (TUNING.time_weight, self._shared)
 
     def scale(self, widths: Callable[[int], bool], factor: float) -> None:
         """Scale the times of passes of these widths."""

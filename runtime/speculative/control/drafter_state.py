@@ -107,11 +107,8 @@ class DrafterState:
         return not 1 / TUNING.dearer < self.times.price / self.priced_seconds < TUNING.dearer
 
     def pays_now(self) -> bool:
-        """Return whether a proposal is expected to gain, given its last confidence. Once it is parked, it must gain a
-        margin.
-        """
-        gain = self.policy.asked[self.acceptance.last] if self.policy else 0.0
-        return gain > (TUNING.margin if self.probes.since else 0.0)
+        """Return whether a proposal is expected to gain, given its last confidence."""
+        return self.policy is not None and self.policy.asked[self.acceptance.last] > 0
 
     def n_to_verify(self, can_score: bool, pass_seconds: Sequence[float]) -> int:
         """Return the number of a probe's tokens to verify; 0 if comparing them with the text is enough.

@@ -94,7 +94,7 @@ def explain(controller: Controller, n_context: int, why_plain: str) -> Explanati
     pass_seconds = tuple(costs.up_to(controller.max_k + 1, n_context))
     plain = 1 / max(pass_seconds[0] + controller.overhead.seconds, 1e-9)
     ranked = sorted(controller.states.items(), key=lambda item: -item[1].expected_gain)
-    paying = [name for name, state in ranked if state.expected_gain > TUNING.margin]
+    paying = [name for name, state in ranked if state.expected_gain > 0]
     return Explanation(
         pass_seconds=pass_seconds,
         measured=tuple(sorted(costs.widths(n_context))),

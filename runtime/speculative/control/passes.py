@@ -159,24 +159,14 @@ class Passes:
         """Whether each of the next one-row passes must be timed, for the choice of threads."""
         return self.threads is not None and self.threads.one.is_on_trial
 
-    def note_alone(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took, is_plain: bool) -> None:
-        """Learn from a pass of one sequence. Soon after a draft, a plain pass takes longer than in plain decode.
-        `is_plain`: whether it was made plain to measure that.
-        """
+    def note_alone(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took) -> None:
+        """Learn from a pass of one sequence. Soon after a draft, a plain pass takes longer than in plain decode."""
         if drafters or self._plain.is_steady:
-            self.note(drafters, width, n_context, took, weight=TUNING.rare_weight if is_plain else TUNING.time_weight)
+            self.note(drafters, width, n_context, took)
         elif self.is_left and not self.is_on_trial and not self.is_far:
             self.costs.observe_after(n_context, took.seconds)
 
-    def note(
-        self,
-        drafters: tuple[str, ...],
-        width: int,
-        n_context: int,
-        took: Took,
-        n_together: int = 1,
-        weight: float = TUNING.time_weight,
-    ) -> None:
+    def note(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took, n_together: int = 1) -> None:
         """Learn from a pass of this width over `n_together` sequences; `drafters` proposed its draft tokens.
 
         A pass that tried another number of threads is not used for the cost model. With workers, the first pass of each
@@ -190,7 +180,7 @@ class Passes:
             expected = self.of(drafters, width, n_together).seconds(width, n_context)
             change = self.threads.observe(width, took.seconds, expected, took.n_cores)
         if change == 1.0:
-            self.learn(drafters, width, n_context, took.seconds, n_together, weight)
+            self.learn(drafters, width, n_context, took.seconds, n_together)
         elif change is not None:
             self.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
 
@@ -200,20 +190,12 @@ class Passes:
             return self.joint.costs
         return self._own.get(drafters[0], self.costs) if len(drafters) == 1 and width > 1 else self.costs
 
-    def learn(
-        self,
-        drafters: tuple[str, ...],
-        width: int,
-        n_context: int,
-        seconds: float,
-        n_together: int = 1,
-        weight: float = TUNING.time_weight,
-    ) -> None:
+    def learn(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float, n_together: int = 1) -> None:
         """Update the cost model of passes over these drafters' tokens; the other cost models drift with it."""
         own = self.of(drafters, width, n_together)
         # The table of shared passes starts with times of a single sequence, whose further rows are cheaper
         is_rare = 1 < n_together < width
-        change = own.observe(width, n_context, seconds, weight, is_rare)
+        change = own.observe(width, n_context, seconds, is_rare)
         for costs in self._tables:
             if costs is not own:
                 costs.drift(1 + change)

@@ -137,23 +137,17 @@ class StoppingCriterion:
                 return REJECT
             self._n_drafted += 1
             return CONTINUE if self._n_drafted < self._limit else LAST
-        if self._policy is None:
+        survival = self._survival * self._acceptance.chance(confidence)
+        policy = self._policy
+        if policy is None or not policy.includes(self._n_drafted, survival, confidence):
             return REJECT
-        answer = self._decide(self._policy, confidence)
-        return LAST if answer is CONTINUE and self._is_stalled() else answer
+        self._survival, self._n_drafted = survival, self._n_drafted + 1
+        goes_on = policy.continues(self._n_drafted, survival, confidence) and not self._is_stalled()
+        return CONTINUE if goes_on else LAST
 
     def _is_stalled(self) -> bool:
         """Return whether the tokens so far took much longer than expected; they are then verified without more."""
-        n = len(self.confidences)
-        return self._clock() - self._began > TUNING.held_up * self._seconds_for(n)
-
-    def _decide(self, policy: Policy, confidence: float) -> Answer:
-        """Return the policy's decision about one more token of this confidence, and about another after it."""
-        survival = self._survival * self._acceptance.chance(confidence)
-        if not policy.includes(self._n_drafted, survival, confidence):
-            return REJECT
-        self._survival, self._n_drafted = survival, self._n_drafted + 1
-        return CONTINUE if policy.continues(self._n_drafted, survival, confidence) else LAST
+        return self._clock() - self._began > TUNING.held_up * self._seconds_for(len(self.confidences))
 
     def seconds(self) -> tuple[float, float]:
         """Return the seconds until the first token was known, and the seconds since then."""

@@ -23,7 +23,6 @@ class Tuning:
     plain_run: int = 4  # passes in such a run
     plain_share: float = 0.002  # fraction of decode time that these runs may cost
     steady_passes: int = 2  # consecutive plain passes until one takes the time of plain decode, because of CPU caches
-    rare_weight: float = 0.25  # weight of the time of a plain pass where plain passes are rare
     leaving: float = 0.5  # initial fraction of steps with a draft that a plain step follows
 
     # Calibration of confidence (acceptance.py)
@@ -51,7 +50,6 @@ class Tuning:
     spike: float = 2.0  # times the estimate of a time; a time beyond counts only if two in a row agree
     caution: float = 2.0  # power of the confidence of a drafter that relies on repetition; the prior acceptance
     cheap: float = 0.01  # fraction of a plain pass; a lookup that takes less and needs no repetition runs in every step
-    margin: float = 0.05  # minimum expected gain of a parked drafter, in tokens per step
     news: float = 0.03  # change of the mean acceptance probability after which a drafter is valued again
     dearer: float = 1.5  # change of the seconds of a first token, as a factor, after which it is valued again
     misses: int = 8  # unused proposals of a lookup in a row, after which it runs less often
@@ -70,10 +68,9 @@ class Tuning:
 
     # The step (controller.py)
     valuation_interval: int = 8  # steps between two valuations of the drafters whose estimates changed
-    prudence: float = 1.3  # factor on the cost of a second for lookups, because overestimated matches are chosen
+    prudence: float = 1.15  # factor on the cost of a second for lookups, because overestimated matches are chosen
     most_idle: int = 7  # maximum consecutive steps that skip all drafters
     idle_seconds: float = 0.05  # maximum seconds of such steps in total
-    batch_change: float = 1.5  # factor on the number of sequences in a pass from which drafters are valued again
     inexact_gain: float = 1.05  # required speedup of inexact passes where exact ones are preferred
     unusual_pass: float = 2.0  # times a plain pass, from which drafters run again
 

@@ -46,9 +46,8 @@ class Valuation:
 
 def differ(terms: Terms, others: Terms) -> bool:
     """Return whether drafters valued on some terms must be valued again on others."""
-    few, many = sorted((terms.n_together, others.n_together))
     limits, other_limits = ((each.most, each.exact_rows, each.drafters) for each in (terms, others))
-    return limits != other_limits or many >= TUNING.batch_change * few
+    return limits != other_limits
 
 
 def value_all(states: Collection[DrafterState], terms: Terms, rate: float, is_time: bool) -> float:
