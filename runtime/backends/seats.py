@@ -73,13 +73,14 @@ class Seats:
 
         Of several such seats, return the one that lacks the fewest tokens.
         """
-        n, found = len(context), None
+        n, found, most = len(context), None, max(0, len(context) - NEGLIGIBLE - 1)
         for seat in self.free:
             asked = seat.reuse.n_asked
-            is_near = max(1, n - NEGLIGIBLE) <= asked < n and asked <= seat.n_held
-            is_near = is_near and (grain == 1 or seat.reuse.n_exact >= asked - 1)
-            is_alike = is_near and seat.tokens[asked - 1] == context[asked - 1]
-            is_better = is_alike and (found is None or asked > found.reuse.n_asked)
-            if is_better and common_prefix(seat.tokens[:asked], context) == asked:
-                found = seat
+            if not most < asked < n or asked > seat.n_held or (grain > 1 and seat.reuse.n_exact < asked - 1):
+                continue
+            is_alike = seat.tokens[asked - 1] == context[asked - 1]
+            if is_alike and common_prefix(seat.tokens[:asked], context) == asked:
+                found, most = seat, asked
+                if asked == n - 1:
+                    break
         return found
