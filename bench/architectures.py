@@ -47,7 +47,6 @@ WAYS = {name: replace(PLAIN, drafters=(name,), fixed_k=K.get(name, USUAL_K)) for
 WAYS |= {
     "poor model": WAYS["model"],  # other weights, so that almost nothing is accepted
     "adaptive": replace(PLAIN, drafters=None),
-    "tree": replace(PLAIN, drafters=("model", "ngram"), fixed_k=USUAL_K, branches=2),
 }
 COLUMNS = ("family", "layers", "answers", "drafts", "same text", "worst difference", "decoded again", "notes")
 PAGE = """# Architectures

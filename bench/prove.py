@@ -43,7 +43,7 @@ TEMPERATURES, SEEDS = (0.0, 0.7, 1.2), (1, 2, 3, 4)
 KS = (1, 3, 7, None)  # None: adaptive
 NOT_HERE = "cannot be had here"
 ALONE = ("model", *HEADS, "ngram", "layerskip", "lookahead", "suffix", "prediction")
-KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {"all": Options(), "tree": Options(branches=2)}
+KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {"all": Options()}
 PLAIN = Options(drafters=())
 # Families of tiny models with a drafting layer; the first two also with concurrent replies
 MTP = "qwen35mtp", "glm4moe", "qwen35moemtp", "deepseek2mtp", "nemotron_h_moe_mtp", "step35", "mimo2", "bailingmoe3"

@@ -34,7 +34,6 @@ SAMPLED = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, seed=1)
 class Instant:
     """Logits without a model: fixed rows with a clear favorite. Each pass reads `weights`; its seconds are counted."""
 
-    can_branch = True
     n_ctx = n_rewindable = 1 << 20
 
     def __init__(self, n_vocab: int, n_read: int = 0) -> None:

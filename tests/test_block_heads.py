@@ -138,7 +138,7 @@ def test_a_target_whose_positions_have_parts_is_drafted_for_alike(tmp_path: Path
     assert np.abs(found[0]).max() > 0.1
 
 
-def pick(row: Logits, path: Tentative, n_others: int) -> Pick:
+def pick(row: Logits, path: Tentative) -> Pick:
     return Pick(int(row.argmax()), 1 / (2 + len(path)), None)
 
 

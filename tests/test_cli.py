@@ -139,7 +139,7 @@ def test_raw_continues_the_prompt() -> None:
 @pytest.mark.parametrize("held_up", [0.0, 0.5])
 def test_speed_is_told_without_what_other_programs_took(held_up: float) -> None:
     own = 0.02
-    passes = [Pass(own / (1 - held_up), ("ngram",), 1, 1, 2, 0.0, own, own)] * 5
+    passes = [Pass(own / (1 - held_up), "ngram", 1, 1, 2, 0.0, own, own)] * 5
     told = speed(Stats(steps=passes, decode_seconds=5 * own / (1 - held_up), plain_per_second=80.0))
     assert "1.25 times plain decode" in told
     assert ("other programs took 50% of the time: without them 100.0 tok/s, plain 80.0" in told) == bool(held_up)
@@ -147,7 +147,7 @@ def test_speed_is_told_without_what_other_programs_took(held_up: float) -> None:
 
 
 def test_no_ratio_is_told_above_what_the_passes_allow() -> None:
-    passes = [Pass(0.01, (), 0, 0, 1, 0.0, 0.01, 0.01)] * 10
+    passes = [Pass(0.01, "none", 0, 0, 1, 0.0, 0.01, 0.01)] * 10
     assert Stats(steps=passes, decode_seconds=0.1, plain_per_second=10.0).times_plain == 1.0
 
 

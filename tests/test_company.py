@@ -47,11 +47,11 @@ def test_a_reply_pays_its_part_of_a_plain_pass_and_all_of_its_draft() -> None:
 def test_what_drafts_add_to_shared_passes_is_learned_from_few_of_them() -> None:
     controller = Controller(costs(1.0, 1.2, 1.4, 1.6, 1.8), {}, max_k=2)
     for _ in range(50):
-        controller.passes.learn((), 2, 0, 2.4, n_together=2)  # twice what was believed, and so all others
+        controller.passes.learn("none", 2, 0, 2.4, n_together=2)  # twice what was believed, and so all others
     shares = controller.begin(0, n_together=2).shares
     assert shares[2] - shares[0] < 0.8
     for _ in range(4):
-        controller.passes.learn((), 4, 0, 6.0, n_together=2)
+        controller.passes.learn("none", 4, 0, 6.0, n_together=2)
     shares = controller.begin(0, n_together=2).shares
     assert shares[0] == pytest.approx(1.2, rel=0.02)
     assert shares[2] - shares[0] > 2.4  # of 3.6

@@ -77,7 +77,7 @@ class Bench:
         self.machine.now, self.machine.free = self.machine.now + 1, FREE[level]
         step = one_step(self.loop, np.array(self.context, dtype=np.int32), Sampler(GREEDY), len(self.context) - 2, 10)
         self.context += step.tokens
-        return "+".join(step.drafters) or "none"
+        return step.drafter
 
     def until(self, names: list[str]) -> None:
         """Steps with all memory free until these are back."""

@@ -32,8 +32,6 @@ WAYS = [
     {"drafters": ("lookahead",), "fixed_k": 1, "max_k": 2},
     {"drafters": ("lookahead",), "fixed_k": 3, "max_k": 4},
     {"drafters": ("lookahead",), "fixed_k": 7},
-    {"branches": 2},
-    {"branches": 1, "fixed_k": 3},
     {},
 ]
 

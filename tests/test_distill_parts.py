@@ -126,12 +126,12 @@ def test_a_text_comes_back_as_it_was_and_a_damaged_one_is_none(tmp_path: Path) -
 # What was measured
 
 
-def drafted(drafters: tuple[str, ...], n_drafted: int, n_accepted: int) -> Pass:
-    return Pass(0.01, drafters, n_drafted, n_accepted, n_accepted + 1, 0.002 * n_drafted)
+def drafted(n_drafted: int, n_accepted: int) -> Pass:
+    return Pass(0.01, "eagle", n_drafted, n_accepted, n_accepted + 1, 0.002 * n_drafted)
 
 
 def test_a_guess_behind_a_wrong_one_says_nothing_about_the_chance_of_a_guess() -> None:
-    found = trial_of([1.1, 0.9, 1.0], [10.0], [drafted(("eagle",), 3, 1), drafted(("eagle",), 2, 2)], 12)
+    found = trial_of([1.1, 0.9, 1.0], [10.0], [drafted(3, 1), drafted(2, 2)], 12)
     assert (found.gain, found.acceptance, found.n_tried, found.right) == (1.0, 3 / 5, 4, 3 / 4)
     assert found.guess_seconds == pytest.approx(0.002)
     assert found.per_pass == 12 / 9

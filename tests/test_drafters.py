@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import UNKNOWN_TOKEN, Budget, Pick
-from runtime.drafters import merging
 from runtime.drafters.lookup import Lookup, tail_of
-from runtime.drafters.merging import END
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 
@@ -23,7 +21,7 @@ def budget(k: int, go_on: Callable[[float], bool] = lambda confidence: True) -> 
     return Budget(
         k,
         lambda confidence, token=UNKNOWN_TOKEN: go_on(confidence),
-        lambda row, path, n: Pick(int(row.argmax()), 1.0, None),
+        lambda row, path: Pick(int(row.argmax()), 1.0, None),
     )
 
 
@@ -107,61 +105,6 @@ def test_ngram_is_surer_of_longer_matches_of_more_of_them_and_of_those_that_agre
 def test_ngram_stops_where_the_budget_says_so() -> None:
     answers = iter([True, True, False])
     assert said(NgramDrafter().propose(ids("the cat sat. the c"), budget(8, lambda c: next(answers)))) == "at"
-
-
-def tree(
-    runs: list[str], k: int, branches: int, go_on: Callable[[float], bool] = lambda confidence: True
-) -> dict[str, str]:
-    """The tree of runs that weigh alike, as the path to each node, in order -> the path to its parent."""
-    ids_of = [[ord(c) if c != "." else END for c in run] for run in runs]
-    draft = merging.tree(ids_of, [1.0] * len(runs), budget(k, go_on)._replace(branches=branches))
-    paths: list[str] = []
-    for node, token in enumerate(draft.tokens):
-        paths.append((paths[draft.parent(node)] if draft.parent(node) >= 0 else "") + chr(token))
-    return {path: path[:-1] for path in paths}
-
-
-@pytest.mark.parametrize(
-    ("runs", "k", "branches", "expected"),
-    [
-        (["abc", "abc", "abd", "xyz"], 9, 2, ["a", "ab", "abc", "x", "xy", "xyz", "abd"]),
-        (["abc", "abc", "abd", "xyz"], 9, 0, ["a", "ab", "abc"]),
-        (["abc", "abc", "abd", "xyz"], 2, 2, ["a", "ab"]),
-        (["ab.", "ab.", "abc"], 9, 1, ["a", "ab", "abc"]),
-        (["a", "b", "c"], 9, 1, ["a", "b"]),
-        ([], 9, 2, []),
-    ],
-)
-def test_a_tree_has_the_likeliest_paths_by_counts_best_first(
-    runs: list[str], k: int, branches: int, expected: list[str]
-) -> None:
-    found = list(tree(runs, k, branches))
-    assert sorted(found) == sorted(expected)
-    assert [path for path in found if path.startswith("a")] == [path for path in expected if path.startswith("a")]
-
-
-def test_the_budget_is_asked_about_the_trunk_of_a_tree_alone() -> None:
-    asked: list[float] = []
-    tree(["abc", "abc", "abd", "xyz"], 9, 2, lambda confidence: asked.append(confidence) or True)
-    doubts = [merging.FIRST_DOUBT / merging.GROWTH**depth for depth in range(3)]
-    assert asked == pytest.approx([3 / (4 + doubts[0]), 3 / (3 + doubts[1]), 2 / (3 + doubts[2])])
-    assert tree(["abc", "abc", "xyz"], 9, 2, lambda confidence: False) == {}
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 2), min_size=8, max_size=80), st.integers(0, 3), st.integers(1, 9))
-def test_the_trunk_of_a_tree_is_the_chain_and_its_siblings_differ(text: list[int], branches: int, k: int) -> None:
-    tokens = np.array(text, dtype=np.int32)
-    alone, whole = (
-        NgramDrafter().propose(tokens, budget(k)),
-        NgramDrafter().propose(tokens, budget(k)._replace(branches=branches)),
-    )
-    trunk = tuple(whole.tokens[node] for node in whole.trunk())
-    assert trunk == alone.tokens[: len(trunk)]
-    assert len(whole) <= k
-    places = [(whole.parent(node), token) for node, token in enumerate(whole.tokens)]
-    assert len(set(places)) == len(places)
-    assert all(whole.parent(node) < node for node in range(len(whole)))
 
 
 def test_a_context_that_only_grows_is_known_again_and_one_that_was_edited_far_back_is_taken_in_anew() -> None:

@@ -44,7 +44,7 @@ ROOM = 8
 QUICK = "deepseek2mtp", "qwen35mtp", "glm4moe"
 
 
-def pick(row: Logits, path: Tentative, n_others: int) -> Pick:
+def pick(row: Logits, path: Tentative) -> Pick:
     return Pick(int(row.argmax()), 1.0, None)
 
 

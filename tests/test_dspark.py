@@ -86,7 +86,7 @@ def test_each_row_adds_what_follows_the_likeliest_token_of_the_row_before(
     assert np.abs(found[first:, drafted] - plain[first:, drafted]).max() > 0.1
 
 
-def pick(row: Logits, path: Tentative, n_others: int) -> Pick:
+def pick(row: Logits, path: Tentative) -> Pick:
     return Pick(int(row.argmax()), 1.0, None)
 
 

@@ -101,9 +101,6 @@ def test_who_asks_for_it_where_it_cannot_be_is_told_what_to_do(monkeypatch: pyte
         SettingsError, match=r"'layerskip' cannot run on target.gguf, because its graph .* Leave it out of `--drafters`"
     ):
         LoadedEngine(load_registry()["demo"], Options(drafters=("layerskip",)))
-    monkeypatch.undo()
-    with pytest.raises(SettingsError, match="token trees"):
-        LoadedEngine(load_registry()["demo"], Options(drafters=("layerskip",), branches=1))
 
 
 def test_the_bundled_target_exits_like_its_pruned_self(tmp_path: Path) -> None:

@@ -172,8 +172,8 @@ def test_a_reply_with_stats(run: Any, golden: Golden) -> None:
 
 
 def test_stats_of_a_reply_with_drafts(golden: Golden) -> None:
-    passes = [Pass(0.02, ("model",), 3, n, n + 1, 0.004, 0.015) for n in (3, 0, 2, 3)] + [
-        Pass(0.01, (), 0, 0, 1, 0.0, 0.01)
+    passes = [Pass(0.02, "model", 3, n, n + 1, 0.004, 0.015) for n in (3, 0, 2, 3)] + [
+        Pass(0.01, "none", 0, 0, 1, 0.0, 0.01)
     ]
     stats = Stats(12, 4, 0.05, 0.1, 80.0, passes, exactness=Exactness(4, 13, 0.01), widths=Widths.EXACT)
     golden.check("stats_with_drafts", describe(stats, "everything fits", "it learns"))

@@ -22,7 +22,7 @@ from tests.conftest import OpenEngine
 from tests.support.quick import others_slow
 
 LARK = 'start: "def " NAME "(): return " NUMBER\nNAME: /[a-z]{3,8}/\nNUMBER: /[0-9]{1,4}/'
-WAYS = [{"drafters": ("model",), "fixed_k": 3}, {"drafters": ("grammar",), "fixed_k": 8}, {"branches": 2}, {}]
+WAYS = [{"drafters": ("model",), "fixed_k": 3}, {"drafters": ("grammar",), "fixed_k": 8}, {}]
 
 
 def said(engine: Engine, grammar: Grammar, seed: int, temperature: float = 1.0) -> tuple[str, list[int], int]:
@@ -182,5 +182,5 @@ def test_a_bias_against_all_that_the_grammar_allows_is_said(open_demo: OpenEngin
 
 
 def test_nothing_is_forced_without_a_grammar() -> None:
-    budget = Budget(4, lambda confidence: True, lambda row, path, n: Pick(0, 1.0, None))
+    budget = Budget(4, lambda confidence: True, lambda row, path: Pick(0, 1.0, None))
     assert len(GrammarDrafter().propose(np.array([1], dtype=np.int32), budget)) == 0

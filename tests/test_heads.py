@@ -56,7 +56,7 @@ def tokens(seed: int, n: int) -> Tokens:
     return np.random.default_rng(seed).integers(0, TARGET.vocab, n).astype(np.int32)
 
 
-def pick(row: Logits, path: Tentative, n_others: int) -> Pick:
+def pick(row: Logits, path: Tentative) -> Pick:
     return Pick(int(row.argmax()), 1.0, None)
 
 

@@ -136,9 +136,7 @@ class Plain(ToyBackend):
 def test_it_drafts_as_a_draft_model_does_under_its_own_name() -> None:
     early = Plain()
     drafter = LayerSkipDrafter(early, early.n_vocab)
-    picks = Budget(
-        3, lambda confidence, token=0: Answer.CONTINUE, lambda row, path, n: Pick(int(row.argmax()), 0.9, None)
-    )
+    picks = Budget(3, lambda confidence, token=0: Answer.CONTINUE, lambda row, path: Pick(int(row.argmax()), 0.9, None))
     draft = drafter.propose(np.array([1, 2], dtype=np.int32), picks)
     assert (drafter.name, drafter.is_model_free, len(draft), early.drafts) == ("layerskip", False, 3, [0, 0, 0])
 

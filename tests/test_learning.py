@@ -36,11 +36,11 @@ needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="needs signal
 
 
 def plain(n: int = 1) -> list[Pass]:
-    return [Pass(0.01, (), 0, 0, 1)] * n
+    return [Pass(0.01, "none", 0, 0, 1)] * n
 
 
 def drafted(n_drafted: int, n_accepted: int, drafter: str = "eagle") -> Pass:
-    return Pass(0.01, (drafter,), n_drafted, n_accepted, n_accepted + 1)
+    return Pass(0.01, drafter, n_drafted, n_accepted, n_accepted + 1)
 
 
 def reply(n_prompt: int, passes: Sequence[Pass], seed: int = 0) -> GeneratedReply:

@@ -190,7 +190,7 @@ def test_an_engine_that_believes_in_it_says_the_same(monkeypatch: pytest.MonkeyP
     for prompt in PROMPTS[::20]:
         assert ask(engine, prompt, sampling)[0] == ask(plain, prompt, sampling)[0]
     assert {drafter.name for drafter in engine.decoder.lineup.drafters} == {"lookahead", "ngram", "model"}
-    assert engine.decoder.target.backend.can_branch
+    assert engine._loaded.backend.can_branch
     engine.close()
     plain.close()
 
@@ -201,7 +201,7 @@ def test_it_is_left_out_with_a_reason_where_passes_cost_too_much(monkeypatch: py
     stats = ask(engine, PROMPTS[0])[2]
     assert (stats.draft_n, stats.reason.code if stats.reason else "") == (0, "cost")
     assert "would reach 0.40 times plain decode" in engine.decoder.why_plain().text
-    assert not engine.decoder.target.backend.can_branch  # room for trees would make every pass dearer
+    assert not engine._loaded.backend.can_branch  # room for trees would make every pass dearer
     engine.close()
 
 

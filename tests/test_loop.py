@@ -95,7 +95,7 @@ def test_seconds_add_up(clock: Clock) -> None:
     loop.target.backend = Timed(clock, 1.0)
     step = one_step(loop, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)
     assert (step.draft_seconds, step.verify_seconds, step.seconds) == pytest.approx((0.1, 1.0, 1.1))
-    assert (step.drafters, step.n_drafted) == (("model",), 2)
+    assert (step.drafter, step.n_drafted) == ("model", 2)
 
 
 def prepared(clock: Clock, n_prompt: int, n_reply: int, is_cancelled: bool = False) -> tuple[Decoder, ToyBackend]:
@@ -115,9 +115,9 @@ def test_what_rests_in_one_reply_drafts_in_another_that_is_made_in_turns_with_it
     resting, drafting = state_of(loop), DraftingState(2)
     loop.begin(drafting, short)
     for _ in range(2):
-        assert one_step(loop, long, Sampler(GREEDY), 0, 9, resting).drafters == ()
+        assert one_step(loop, long, Sampler(GREEDY), 0, 9, resting).drafter == "none"
         assert "900 tokens" in loop.why_plain().text
-        assert one_step(loop, short, Sampler(GREEDY), 0, 9, drafting).drafters == ("model",)
+        assert one_step(loop, short, Sampler(GREEDY), 0, 9, drafting).drafter == "model"
 
 
 def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repays_it(clock: Clock) -> None:
@@ -126,9 +126,9 @@ def test_a_long_prompt_is_taken_in_by_the_draft_model_only_where_the_reply_repay
     loop, draft = prepared(clock, n_prompt=900, n_reply=2)
     assert (draft.n_passes, loop.why_plain().code) == (0, "cost")
     assert "900 tokens" in loop.why_plain().text
-    assert one_step(loop, np.ones(900, dtype=np.int32), Sampler(GREEDY), 0, 9).drafters == ()
+    assert one_step(loop, np.ones(900, dtype=np.int32), Sampler(GREEDY), 0, 9).drafter == "none"
     loop.begin(DraftingState(2), np.ones(30, dtype=np.int32))
-    assert one_step(loop, np.ones(30, dtype=np.int32), Sampler(GREEDY), 0, 9).drafters == ("model",)
+    assert one_step(loop, np.ones(30, dtype=np.int32), Sampler(GREEDY), 0, 9).drafter == "model"
 
 
 def test_taking_in_can_be_cancelled(clock: Clock) -> None:

@@ -12,7 +12,7 @@ from runtime.engine.output import Chunk, Output
 from runtime.process.outbox import SEND_INTERVAL, Outbox
 from runtime.speculative.control.explain import Pass
 
-TOKEN = Chunk("a", (1,), made=Pass(1e-3, (), 0, 0))
+TOKEN = Chunk("a", (1,), made=Pass(1e-3, "none", 0, 0))
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def test_f2_tells_what_the_named_draft_costs_as_measured_where_it_was(engine: An
     known = replace(known, drafters=tuple(replace(each, rest_seconds=0.36) for each in known.drafters))
     estimated = "small.gguf guesses here. A guess is expected to take 360 ms; a token of the model alone takes 40 ms."
     assert estimated in answers(engine, Stats(), known)
-    guessed = Stats(steps=[Pass(0.1, ("model",), 2, 1, 2, draft_seconds=72e-3)] * 3)
+    guessed = Stats(steps=[Pass(0.1, "model", 2, 1, 2, draft_seconds=72e-3)] * 3)
     assert "small.gguf guesses here. A guess took 36 ms;" in answers(engine, guessed, known)
 
 
@@ -118,7 +118,7 @@ def test_f2_tells_once_why_the_named_draft_is_left_out(engine: Any) -> None:
     engine.pair = replace(engine.pair, draft=engine.pair.target.with_name("small.gguf"))
     why = "the draft model was left out, because it cannot pay here"
     engine.facts = facts(left_out=why, remark=why)
-    plain = Stats(steps=[Pass(10e-3, (), 0, 0, 1)] * 40, decode_seconds=0.4, reason=Reason("cost", why))
+    plain = Stats(steps=[Pass(10e-3, "none", 0, 0, 1)] * 40, decode_seconds=0.4, reason=Reason("cost", why))
     told = answers(engine, plain)
     assert "The model wrote every token by itself." in told
     assert f"small.gguf is not used: {why}." in told

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from bench.instruments.traces import NAME
+from runtime.core.drafter import NO_DRAFTER
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.traits import Traits
 from tests.support.control import PASSES, asks, begin, costs_of, learn, n_taken, said, terms_of
@@ -57,7 +58,7 @@ def test_what_plain_decode_cost_in_a_busy_moment_at_load_is_soon_found_wrong() -
             PASSES[k] + 4.0 * k,
         )
         if k or controller.plain_passes.is_steady:
-            controller.passes.learn((NAME,) if k else (), 1 + k, 0, PASSES[k])
+            controller.passes.learn(NAME if k else NO_DRAFTER, 1 + k, 0, PASSES[k])
     assert controller.passes.costs.seconds(1, 0) == pytest.approx(46, rel=0.25)
 
 
@@ -98,7 +99,7 @@ def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:
             real[k] + asked,
         )
         if k or controller.plain_passes.is_steady:
-            controller.passes.learn((NAME,) if k else (), 1 + k, 0, real[k])
+            controller.passes.learn(NAME if k else NO_DRAFTER, 1 + k, 0, real[k])
         if n > 2500:
             came, seconds = came + 1 + k, seconds + real[k] + asked
     assert came / seconds > 1.5 / 46.0
@@ -108,16 +109,16 @@ def test_passes_that_reuse_what_a_drafter_computed_have_costs_of_their_own() -> 
     controller = Controller(
         costs_of(*PASSES), {"layerskip": Traits(4.0, spares_work=True), "model": Traits(4.0)}, max_k=8
     )
-    controller.passes.learn(("layerskip",), 4, 0, 41.0)
+    controller.passes.learn("layerskip", 4, 0, 41.0)
     controller.passes.scale(lambda width: width > 1, 2.0)
-    assert controller.passes.of(("layerskip",), 4).seconds(4, 0) == pytest.approx(0.95 * 164)
+    assert controller.passes.of("layerskip").seconds(4, 0) == pytest.approx(0.95 * 164)
     assert controller.passes.costs.seconds(4, 0) == pytest.approx(0.985 * 164)  # it only drifts along
-    assert controller.passes.of(("layerskip",), 1) is controller.passes.of(("model",), 4) is controller.passes.costs
+    assert controller.passes.of(NO_DRAFTER) is controller.passes.of("model") is controller.passes.costs
 
 
 def test_a_machine_that_becomes_faster_does_so_for_plain_passes_too() -> None:
     controller = Controller(costs_of(*PASSES), {"layerskip": Traits(4.0, spares_work=True)}, max_k=8)
     for _ in range(50):
-        controller.passes.learn(("layerskip",), 4, 0, 41.0)
+        controller.passes.learn("layerskip", 4, 0, 41.0)
     begin(controller, 0)
     assert terms_of(controller).plain_rate > 1.1 / PASSES[0]

@@ -146,16 +146,6 @@ def test_a_shorter_vocabulary_is_adjusted_as_far_as_it_goes() -> None:
     assert sampler.adjusted(row(1, 2)).tolist() == [1, -np.inf]
 
 
-@pytest.mark.parametrize("seed", [None, 5])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_others_are_the_next_best_and_never_the_pick(seed: int | None, temperature: float) -> None:
-    pick = Sampler(Sampling(temperature, top_p=1.0, min_p=0.0, seed=seed)).pick(row(1, 5, 3, 4), (), 2)
-    assert len(set(pick.others)) == 2
-    assert pick.token not in pick.others
-    if temperature == 0:
-        assert (pick.token, pick.others) == (1, (3, 2))
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_confidence_is_the_models_own_and_tells_sure_from_very_sure(temperature: float) -> None:
     logits = np.random.default_rng(2).normal(size=4100).astype(np.float32)

@@ -86,7 +86,7 @@ def test_usage_says_how_many_tokens_were_thought(stream: bool) -> None:
     formatter = ChatFormatter(
         named("m"), logprobs=False, include_usage=True, reply=ReplyReader(reasoning=ReasoningReader(True))
     )
-    stats = Stats(steps=[Pass(0.0, (), 0, 0, n_tokens=1)] * 4)
+    stats = Stats(steps=[Pass(0.0, "none", 0, 0, n_tokens=1)] * 4)
     said = [
         *chunks(["a", "b", "</think>", "Yes"], 3),
         Chunk("", finish_reason="stop", stats=stats),

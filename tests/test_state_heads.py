@@ -49,7 +49,7 @@ def longer(text: Tokens, *more: int) -> Tokens:
     return np.append(text, more).astype(np.int32)
 
 
-def pick(row: Logits, path: Tentative, n_others: int) -> Pick:
+def pick(row: Logits, path: Tentative) -> Pick:
     return Pick(int(row.argmax()), 1.0, None)
 
 

@@ -24,12 +24,10 @@ from runtime.speculative.proposals import Proposer
 from tests.conftest import OpenEngine
 from tests.support.cli import QUESTION, failing, slipstream
 
-DRAFTED = TracedPass(
-    2, 7, Pass(0.5, ("model", "ngram"), 3, 1, 2, 0.125, 0.25, 0.4375, 2), Why(40, (0.5, 0.25), "", 80.0)
-)
+DRAFTED = TracedPass(2, 7, Pass(0.5, "model", 3, 1, 2, 0.125, 0.25, 0.4375, 2), Why(40, (0.5, 0.25), "", 80.0))
 WAITS = {"model": "it waits"}
 PLAIN = TracedPass(
-    2, 8, Pass(0.25, (), 0, 0, 1, 0.0, 0.25, 0.25), Why(42, (), "nothing paid: “0”", 80.0, ("ngram",), WAITS)
+    2, 8, Pass(0.25, "none", 0, 0, 1, 0.0, 0.25, 0.25), Why(42, (), "nothing paid: “0”", 80.0, ("ngram",), WAITS)
 )
 
 

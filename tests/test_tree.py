@@ -1,4 +1,4 @@
-"""Token trees: merged without bias, decoded at once, and the cache behind them as plain decode would have left it."""
+"""Token trees: made of paths, decoded at once, and the cache behind them as plain decode would have left it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from runtime.backends import tree
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.core.draft import NO_DRAFT, Distribution, Draft, merge
-from runtime.core.drafter import Pick
-from runtime.drafters.model import as_draft
+from runtime.core.draft import NO_DRAFT, Draft
+from runtime.drafters.lookahead import tree_of
 
 N_CTX, MOST = 200, 8
 
@@ -106,28 +105,4 @@ def test_losers_in_front_of_winners_that_stay_are_not_freed(monkeypatch: pytest.
 
 
 def test_shared_beginnings_are_one_path() -> None:
-    merged = merge([Draft((1, 2, 3)), Draft((1, 2, 4)), Draft((5,))])
-    assert (merged.tokens, merged.parents) == ((1, 2, 3, 4, 5), (-1, 0, 1, 1, -1))
-    assert merged.probs is not None
-    assert [each.of(token) for each, token in zip(merged.probs, merged.tokens, strict=True)] == [1.0] * 5
-
-
-def test_a_later_sibling_is_known_to_be_none_of_the_earlier() -> None:
-    q = Distribution(np.array([1, 2, 3]), np.array([0.5, 0.3, 0.2]))
-    merged = merge([Draft((1,)), Draft((2,), probs=(q,))])
-    assert merged.probs is not None
-    assert merged.probs[1].of(1) == 0
-    assert merged.probs[1].of(2) == pytest.approx(0.6)
-
-
-def test_one_draft_stays_as_it_is() -> None:
-    assert merge([]) is NO_DRAFT
-    chain = Draft((1, 2))
-    assert merge([chain]) is chain
-
-
-def test_next_best_tokens_become_leaves_within_the_budget() -> None:
-    picks = [Pick(1, 0.9, None, (2, 3)), Pick(4, 0.9, None, (5, 6))]
-    assert as_draft(picks, 8) == Draft((1, 4, 2, 3, 5, 6), (-1, 0, -1, -1, 0, 0))
-    assert as_draft(picks, 3) == Draft((1, 4, 2), (-1, 0, -1))
-    assert as_draft([], 8) == NO_DRAFT
+    assert tree_of([(1, 2, 3), (), (1, 2, 4), (5,)]) == Draft((1, 2, 3, 4, 5), (-1, 0, 1, 1, -1))

@@ -34,7 +34,7 @@ def test_live_numbers_count_what_came() -> None:
 @pytest.mark.parametrize("right", [0, 1])
 def test_few_guesses_have_no_percentage_and_no_guesses_a_pass(right: int) -> None:
     def told(n: int) -> str:
-        passes = [Pass(0.01, ("model",), 1, right, 1 + right)] * n
+        passes = [Pass(0.01, "model", 1, right, 1 + right)] * n
         return " ".join(summary(Stats(steps=[*passes, *plain_passes(500)], decode_seconds=5.0), 900))
 
     for n in (0, 1, FEWEST - 1):

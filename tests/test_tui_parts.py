@@ -89,10 +89,10 @@ def test_a_reply_goes_on_where_it_stopped_as_if_it_never_had(open_demo: OpenEngi
 
 
 PASSES = [
-    Pass(0.01, ("model",), 2, 2, 3),
-    Pass(0.01, ("model",), 2, 0, 1),
-    Pass(0.01, (), 0, 0, 1),
-    Pass(0.01, ("model",), 1, 1, 2),
+    Pass(0.01, "model", 2, 2, 3),
+    Pass(0.01, "model", 2, 0, 1),
+    Pass(0.01, "none", 0, 0, 1),
+    Pass(0.01, "model", 1, 1, 2),
 ]
 
 
@@ -139,7 +139,7 @@ def test_the_status_line_leaves_out_what_has_no_room() -> None:
 
 def long_reply(own: float = 10e-3) -> Stats:
     """Of 40 tokens in 0.2 s, so much of each pass its own; plain decode would have taken twice as long."""
-    steps = [Pass(10e-3, ("model",), 2, 1, 2, 1e-3, own_seconds=own)] * 20
+    steps = [Pass(10e-3, "model", 2, 1, 2, 1e-3, own_seconds=own)] * 20
     return Stats(prompt_n=5, decode_seconds=0.2, plain_per_second=100.0, steps=steps, memory_bytes=2**20)
 
 
@@ -172,7 +172,7 @@ def test_kept_numbers_are_told_as_those_that_grew() -> None:
 
 
 def plain_passes(n: int) -> list[Pass]:
-    return [Pass(10e-3, (), 0, 0, 1)] * n
+    return [Pass(10e-3, "none", 0, 0, 1)] * n
 
 
 def test_three_sentences_say_whether_it_is_faster_why_and_what_would_help() -> None:
@@ -186,7 +186,7 @@ def test_three_sentences_say_whether_it_is_faster_why_and_what_would_help() -> N
     assert "brought 2.0 tokens instead of 1" in said(long_reply())
     seldom = replace(long_reply(), steps=[*plain_passes(99), *long_reply().steps[:1]])
     assert "Hardly anything was guessed, 2 tokens for a reply of 101: of a reason" in said(seldom)
-    wrong = replace(long_reply(), steps=[Pass(10e-3, ("model",), 2, 0, 1)] * 40)
+    wrong = replace(long_reply(), steps=[Pass(10e-3, "model", 2, 0, 1)] * 40)
     assert "brought hardly more than 1 token" in said(wrong)
     mixed = replace(long_reply(), steps=[*plain_passes(30), *long_reply().steps], reason=Reason("cost", "it costs"))
     assert "50% of the guesses by a draft model were right, but most passes had no guess: it costs." in said(mixed)

@@ -23,11 +23,10 @@ from tests.support.quick import others_slow
 @pytest.mark.parametrize("k", others_slow((1, 2, 3, 5, 8), (1, 5)))
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.5])
 def test_seeded_text_does_not_depend_on_the_drafter(drafters: str, k: int, temperature: float) -> None:
-    make, branches = DRAFTERS[drafters]
     for seed in range(5):
         sampling = Sampling(temperature=temperature, seed=seed)
         plain = generate(make_loop([], 1), Sampler(sampling), 60)
-        assert generate(make_loop(make(), k, branches), Sampler(sampling), 60) == plain
+        assert generate(make_loop(DRAFTERS[drafters](), k), Sampler(sampling), 60) == plain
 
 
 @settings(max_examples=60, deadline=None)
@@ -48,8 +47,7 @@ def test_no_setting_lets_a_drafter_change_seeded_text(
     sampling = Sampling(
         temperature, top_k, top_p, min_p, seed, repetition, frequency, presence, last_n, tuple(bias.items())
     )
-    make, branches = DRAFTERS[drafters]
-    loop, context, sampler = make_loop(make(), 1, branches), np.array([1, 2], dtype=np.int32), Sampler(sampling)
+    loop, context, sampler = make_loop(DRAFTERS[drafters](), 1), np.array([1, 2], dtype=np.int32), Sampler(sampling)
     resting, rng = list[Drafter](), np.random.default_rng(seed)
     for k in ks:
         loop.controller.fixed_k = k
@@ -122,6 +120,18 @@ def test_a_draft_token_is_accepted_by_its_ratio_and_else_replaced_from_the_resid
     assert rule.verify(draft, logits, sampler).tokens == said
 
 
+@pytest.mark.parametrize(("chance", "said"), [(0.19, (3, 0)), (0.21, (0,))], ids=["accepted", "rejected"])
+def test_each_child_is_judged_by_what_all_before_it_left(
+    chance: float, said: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third has 0.1 of the 0.5 that the first two leave."""
+    draft, nothing_more = Draft((1, 2, 3), parents=(-1, -1, -1)), [1.0, 1e-9, 1e-9, 1e-9]
+    logits = np.log(np.array([[0.4, 0.3, 0.2, 0.1], *[nothing_more] * 3], dtype=np.float32))
+    sampler, chances = Sampler(Sampling(1.0, top_k=0, top_p=1.0, min_p=0.0)), iter([0.31, 0.29, chance, 0.5])
+    monkeypatch.setattr(sampler.rng, "random", lambda: next(chances))
+    assert rule_of(sampler).verify(draft, logits, sampler).tokens == said
+
+
 def test_an_empty_budget_drafts_nothing() -> None:
     class Eager(Drafter):
         name = "model"
@@ -131,4 +141,4 @@ def test_an_empty_budget_drafts_nothing() -> None:
 
     loop = make_loop([Eager()], 3)
     step = one_step(loop, np.array([1, 2], dtype=np.int32), Sampler(Sampling(temperature=0.0)), 0, 1)
-    assert (step.drafters, len(step.tokens)) == ((), 1)
+    assert (step.drafter, len(step.tokens)) == ("none", 1)

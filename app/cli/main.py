@@ -59,7 +59,6 @@ def run(
     *,
     how: opt.ModelOptions,
     fixed_k: opt.FixedK = None,
-    branches: opt.Branches = 0,
     draft_window: opt.DraftWindow = None,
     temperature: opt.Temperature = None,
     top_k: opt.TopK = None,
@@ -93,7 +92,7 @@ def run(
         )
     model, prompt = choices.asked(model, [*(words or ()), *filter(None, [prompt])])
     pair, options = choices.choose(model, how, fixed_k)
-    options = replace(options, branches=branches, draft_window=draft_window or options.draft_window)
+    options = replace(options, draft_window=draft_window or options.draft_window)
     sampling = choices.sampling(
         pair, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
         repetition_penalty=repetition_penalty,

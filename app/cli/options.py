@@ -70,7 +70,6 @@ Model = Annotated[
     models("--model", "-m", help="A pair of models.toml, a GGUF file or its folder, or hf:owner/repo:file; demo."),
 ]
 FixedK = Annotated[int | None, models(min=1, max=16, help="Always draft this many tokens (for comparisons).")]
-Branches = Annotated[int, models(min=0, max=8, help="Side branches per draft token (for comparisons).")]
 DraftWindow = Annotated[
     int | None, models(min=64, help="Tokens of the context that a draft model sees (2048).", show_default=False)
 ]

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, get_args
 
 from app.tui.shared_engine import SharedEngine
+from runtime.core.drafter import NO_DRAFTER
 from runtime.drafters.registry import find
 from runtime.engine.pass_reasons import reasons, skipped
 from runtime.engine.stats import ELSEWHERE, Stats, Told
@@ -136,7 +137,7 @@ def sentence(stats: Stats, engine: SharedEngine | None) -> str:
 
 def kept(stats: Stats) -> dict[str, Any]:
     """Return a reply's numbers as JSON data to store with it; consecutive equal passes are run-length encoded."""
-    runs = groupby(stats.steps, lambda each: (each.drafters, each.n_drafted, each.n_accepted, each.n_tokens))
+    runs = groupby(stats.steps, lambda each: ([each.drafter], each.n_drafted, each.n_accepted, each.n_tokens))
     return {
         "prompt_n": stats.prompt_n,
         "seconds": round(stats.decode_seconds, 4),
@@ -189,9 +190,9 @@ def stats_of(facts: Mapping[str, Any]) -> Stats:
     seconds, own, together = told["seconds"] / n_passes, told["own_seconds"] / n_passes, told["together"]
     guess = told.get("guess_seconds", {})
     steps = [
-        Pass(seconds, tuple(names), k, right, n, guess.get("+".join(names), 0.0) * k, 0.0, own, together)
+        Pass(seconds, drafter, k, right, n, guess.get(drafter, 0.0) * k, 0.0, own, together)
         for length, names, k, right, n in told["passes"]
-        for _ in range(length)
+        for drafter in ["+".join(names) or NO_DRAFTER] * length
     ]
     reason = told["reason"]
     return Stats(

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from bench.instruments.facts import facts
+from runtime.core.drafter import NO_DRAFTER
 from runtime.engine.output import Chunk, Output
 from runtime.engine.status import Status
 from runtime.process.host import Host
@@ -57,7 +58,7 @@ class Reading:
         self._number += 1
         self.weights.max(initial=0)
         self._left = time.perf_counter()
-        chunk = Chunk(" word", (self._number,), (False,), (" word",), made=Pass(1e-3, (), 0, 0))
+        chunk = Chunk(" word", (self._number,), (False,), (" word",), made=Pass(1e-3, NO_DRAFTER, 0, 0))
         return [Output(REPLY, chunk)]
 
 

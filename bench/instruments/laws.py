@@ -33,25 +33,18 @@ N_VOCAB = 6
 CONTEXT = [1, 2, 1, 5, 1, 2]  # its end occurs twice, so that n-gram lookup proposes something
 SETTINGS = Sampling(temperature=2.5, top_p=0.95)
 Make = Callable[[], list[Drafter]]
-DRAFTERS: dict[str, tuple[Make, int]] = {  # name -> (factory, side branches)
-    "good model": (lambda: [ModelDrafter(ToyBackend(blur=0.2), N_VOCAB)], 0),
-    "poor model": (lambda: [ModelDrafter(ToyBackend(blur=0.9), N_VOCAB)], 0),
-    "block of a head": (lambda: [DsparkDrafter(ToyBlocks(3), N_VOCAB)], 0),
-    "heads": (lambda: [HydraDrafter(ToyHead(3, blur=0.6), N_VOCAB)], 0),
-    "ngram": (lambda: [NgramDrafter()], 0),
-    "model and ngram": (lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), NgramDrafter()], 0),
-    "lookahead": (lambda: [LookaheadDrafter(WindowShape(2, 3))], 0),
-    "model and lookahead as one tree": (
-        lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), LookaheadDrafter(WindowShape(2, 2))],
-        1,
-    ),
-    "ngram as a tree": (lambda: [NgramDrafter()], 2),
-    "model as a tree": (lambda: [ModelDrafter(ToyBackend(blur=0.6), N_VOCAB)], 2),
-    "model and ngram as one tree": (lambda: [ModelDrafter(ToyBackend(blur=0.6), N_VOCAB), NgramDrafter()], 1),
+DRAFTERS: dict[str, Make] = {
+    "good model": lambda: [ModelDrafter(ToyBackend(blur=0.2), N_VOCAB)],
+    "poor model": lambda: [ModelDrafter(ToyBackend(blur=0.9), N_VOCAB)],
+    "block of a head": lambda: [DsparkDrafter(ToyBlocks(3), N_VOCAB)],
+    "heads": lambda: [HydraDrafter(ToyHead(3, blur=0.6), N_VOCAB)],
+    "ngram": lambda: [NgramDrafter()],
+    "model and ngram": lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), NgramDrafter()],
+    "lookahead": lambda: [LookaheadDrafter(WindowShape(2, 3))],
 }
 
 
-def make_loop(drafters: list[Drafter], k: int, branches: int = 0) -> Decoder:
+def make_loop(drafters: list[Drafter], k: int) -> Decoder:
     """Return a loop over the toy model that drafts `k` tokens at every step."""
     costs = PassCosts()
     costs.set(1, 1.0)
@@ -59,7 +52,6 @@ def make_loop(drafters: list[Drafter], k: int, branches: int = 0) -> Decoder:
         TargetPasses(ToyBackend()),
         drafters,
         Controller(costs, {each.name: traits_of(each, 0.01) for each in drafters}, max_k=8, fixed_k=k),
-        branches,
     )
 
 
@@ -84,8 +76,7 @@ def exact_law(sampling: Sampling = SETTINGS) -> NDArray[np.float64]:
 
 def count(name: str, k: int, n_draws: int, is_coupled: bool) -> NDArray[np.float64]:
     """Return counts [n_vocab, n_vocab] of the first two tokens over replies of either rule."""
-    make, branches = DRAFTERS[name]
-    loop, counts = make_loop(make() if k else [], k, branches), np.zeros((N_VOCAB, N_VOCAB))
+    loop, counts = make_loop(DRAFTERS[name]() if k else [], k), np.zeros((N_VOCAB, N_VOCAB))
     for draw in range(n_draws):
         sampler = Sampler(
             Sampling(SETTINGS.temperature, SETTINGS.top_k, SETTINGS.top_p, SETTINGS.min_p, draw if is_coupled else None)

@@ -17,8 +17,6 @@ class ToyBackend:
     often wrong.
     """
 
-    can_branch = True
-
     def __init__(self, n_vocab: int = 6, n_ctx: int = 1024, blur: float = 0.0) -> None:
         rng = np.random.default_rng(7)
         tables = rng.normal(size=(2, n_vocab, n_vocab, n_vocab)) * 2

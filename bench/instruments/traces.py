@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.instruments.clock import Clock
-from runtime.core.drafter import Answer
+from runtime.core.drafter import NO_DRAFTER, Answer
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import SKIP, Choice
@@ -128,7 +128,7 @@ def step(controller: Controller, trace: Trace, place: int) -> tuple[int, float]:
     total = trace.step_seconds(len(proposed.confidences), proposed.k)
     came = learn(controller, trace, place, proposed, draft, verify, total)
     if proposed.k or controller.plain_passes.is_steady:
-        controller.passes.learn((NAME,) if proposed.k else (), 1 + proposed.k, 0, verify)
+        controller.passes.learn(NAME if proposed.k else NO_DRAFTER, 1 + proposed.k, 0, verify)
     return came, total
 
 

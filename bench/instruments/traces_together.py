@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.instruments.traces import MAX_K, Proposed, Trace, controller_for, learn, propose, step
+from runtime.core.drafter import NO_DRAFTER
 from runtime.speculative.control.controller import Controller
 
 FURTHER = 0.1  # relative cost of each further reply with a row in a draft pass
@@ -42,7 +43,7 @@ class Together:
         own = {i: each.terms.shares[each.k] for i, each in proposed.items()}
         n_proposed = sum(len(each.confidences) for each in proposed.values())
         controller.passes.joint.learn_drafts([each.k for each in proposed.values()])
-        controller.passes.learn((), width, 0, verify, len(live))
+        controller.passes.learn(NO_DRAFTER, width, 0, verify, len(live))
         for i, each in proposed.items():
             share = verify * own[i] / sum(own.values())
             thought = draft * len(each.confidences) / max(n_proposed, 1)

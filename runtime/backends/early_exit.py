@@ -278,8 +278,6 @@ class EarlyExit:
     Its context and threads are the target's.
     """
 
-    can_branch = False
-
     def __init__(self, backend: EarlyExitBackend) -> None:
         self.backend, self.n_ctx, self.n_vocab = backend, backend.n_ctx, backend.n_vocab
         self.n_rewindable = backend.n_ctx

@@ -32,7 +32,6 @@ class HeadBackend:
     zero states for others. Close it before the target.
     """
 
-    can_branch = False
     offset = 0  # of a row's position from that of its state
     lag = 1  # positions from a row's state to its token
     few_rows = HEAD_ROWS  # most rows of a pass with logits; of more rows, the last one follows in a pass of its own

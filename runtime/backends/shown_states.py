@@ -30,8 +30,7 @@ class ShownStates:
     def show(self, layers: tuple[int, ...], listener: Listener) -> None:
         """Pass the inputs of these layers, side by side, to the listener for every row decoded from now on.
 
-        Without layers, it receives the last hidden states. The model's graph must name the inputs. Of a tree, only the
-        root's states are passed on.
+        Without layers, it receives the last hidden states. The model's graph must name the inputs.
         """
         if self._layers is None:
             for layer in layers:

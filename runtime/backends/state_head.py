@@ -31,8 +31,6 @@ class StateHeadBackend:
     `forward` takes the state to be zero where it is not known.
     """
 
-    can_branch = False
-
     def __init__(
         self, head: NetworkHead, kept: NDArray[np.int64] | None, target: LlamaBackend, n_trails: int, room: int
     ) -> None:

@@ -27,7 +27,6 @@ class Backend(Protocol):
     n_rewindable: (
         int  # context length in tokens up to which rejected tokens are cheap to drop; beyond it nothing is drafted
     )
-    can_branch: bool  # whether one pass can decode a tree
 
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         """Return the logits [1 + len(draft), n_vocab] after `context` and after each draft token."""

@@ -29,11 +29,6 @@ class Distribution:
         i = int(self.ids.searchsorted(token))
         return float(self.probs[i]) if i < len(self.ids) and self.ids[i] == token else 0.0
 
-    def without(self, tokens: list[int]) -> Distribution:
-        """Return the distribution conditioned on not being one of `tokens`, which must not cover all of it."""
-        kept = ~np.isin(self.ids, tokens)
-        return self if kept.all() else Distribution(self.ids[kept], self.probs[kept] / self.probs[kept].sum())
-
 
 def certain(token: int) -> Distribution:
     """Return the point mass on one token."""
@@ -49,7 +44,7 @@ class Draft:
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] | None = None  # node index, -1 = the context's last token; None = chain
-    probs: tuple[Distribution, ...] | None = None  # the distribution of each token; None = point masses
+    probs: tuple[Distribution, ...] | None = None  # the distribution of each token of a chain; None = point masses
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -69,13 +64,6 @@ class Draft:
     def parent(self, node: int) -> int:
         """Return the parent of `node`; -1 is the context's last token."""
         return node - 1 if self.parents is None else self.parents[node]
-
-    def trunk(self) -> list[int]:
-        """Return the nodes along first children, from the root down."""
-        found = list[int]()
-        while (child := next(self.children(found[-1] if found else -1), None)) is not None:
-            found.append(child)
-        return found
 
     def first(self, n: int) -> Draft:
         """Return the draft's first `n` nodes."""
@@ -102,30 +90,6 @@ def common_start(a: Sequence[int], b: Sequence[int]) -> int:
             break
         n += 1
     return n
-
-
-def merge(drafts: Sequence[Draft]) -> Draft:
-    """Merge drafts into one tree, in which common prefixes are shared paths.
-
-    A token is proposed once among siblings. Each later sibling's distribution is conditioned on not being an earlier
-    sibling, so it is a valid proposal for the residual that the earlier ones leave.
-    """
-    if len(drafts) < 2:
-        return drafts[0] if drafts else NO_DRAFT
-    tokens, parents, probs = list[int](), list[int](), list[Distribution]()
-    nodes: dict[tuple[int, int], int] = {}  # (parent, token) -> node
-    for draft in drafts:
-        places = [-1]  # the tree nodes of the root and of this draft's nodes
-        for i, token in enumerate(draft.tokens):
-            key = places[draft.parent(i) + 1], token
-            if key not in nodes:
-                siblings = [tokens[node] for node, parent in enumerate(parents) if parent == key[0]]
-                nodes[key] = len(tokens)
-                tokens.append(token)
-                parents.append(key[0])
-                probs.append((draft.probs[i] if draft.probs else certain(token)).without(siblings))
-            places.append(nodes[key])
-    return Draft(tuple(tokens), tuple(parents), tuple(probs))
 
 
 def usable(n_shared: int, n_asked: int, n_exact: int, grain: int) -> int:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from runtime.core.draft import NO_DRAFT, Distribution, Draft, Logits, Path, Tokens
 
 UNKNOWN_TOKEN = -1
+NO_DRAFTER = "none"  # in place of a name, for plain passes
 
 
 # Objects created in every step are named tuples: creating one takes a third of the time of a frozen dataclass.
@@ -22,7 +23,6 @@ class Pick(NamedTuple):
     # Probability of the likeliest token. It is known before the token is drawn, so stopping on it is lossless
     confidence: float
     distribution: Distribution | None  # the distribution of `token`, if the verification rule needs it
-    others: tuple[int, ...] = ()  # the next best tokens, best first
 
 
 class Answer(IntEnum):
@@ -51,8 +51,7 @@ class Budget(NamedTuple):
 
     max_k: int
     should_continue: ShouldContinue
-    pick: Callable[[Logits, Path, int], Pick]  # (logits row, tokens drafted before it, number of next best tokens)
-    branches: int = 0  # side branches at each draft token
+    pick: Callable[[Logits, Path], Pick]  # (logits row, tokens drafted before it)
     forced: Callable[[], Path] = tuple  # returns the next tokens that the grammar forces
 
 
@@ -63,7 +62,7 @@ Drafting = Generator[Tokens, Logits, Draft]
 class Drafter:
     """Base class of drafters. Proposes nothing, so decoding is plain."""
 
-    name = "none"
+    name = NO_DRAFTER
     is_model_free = False  # a lookup, cheap enough to run in every step
     must_earn = False  # relies on repetition, so its acceptance must be measured before its confidence is trusted
     has_passes = False  # each draft token takes a pass of a model

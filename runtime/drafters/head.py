@@ -48,8 +48,8 @@ class HeadDrafter(ModelDrafter):
         self._head.rest(max(0, n_steps - FRESH))
 
     def drafting(self, context: Tokens, budget: Budget) -> Drafting:
-        """Draft as ModelDrafter does; nothing where the target's hidden states are not known, as after a tree or a
-        restored conversation.
+        """Draft as ModelDrafter does; nothing where the target's hidden states are not known, as in a restored
+        conversation.
         """
         if self._head.knows(context):
             return (yield from super().drafting(context, budget))
@@ -84,4 +84,4 @@ class BlockHeadDrafter(HeadDrafter):
         for row in (yield context)[: budget.max_k]:
             if not take(row[: self.n_vocab], budget, picks):
                 break
-        return as_draft(picks, budget.max_k)
+        return as_draft(picks)

@@ -9,10 +9,10 @@ the cost of passes whether it pays.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, Tokens, merge
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, Tokens
 from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.registry import Cost, Needs, Registered
 
@@ -119,7 +119,7 @@ class LookaheadDrafter(Drafter):
         while k < len(first) and budget.should_continue(confidence, first[k]):
             k += 1
         guesses = [first[:k], *(other for other, _ in others)] if k else []
-        return merge([Draft(), *map(Draft, guesses), *map(Draft, self._columns())]).first(budget.max_k)
+        return tree_of([*guesses, *self._columns()]).first(budget.max_k)
 
     def _move(self, context: Tokens) -> None:
         """Move the window to the end of the context; new columns get random tokens of the context."""
@@ -152,6 +152,16 @@ class LookaheadDrafter(Drafter):
         for column, token in zip(columns, newest, strict=True):
             self._pool.add((*column[1 - self.shape.order :], token))
         self._levels, self._at = [*self._levels[1:], newest], self._at + 1
+
+
+def tree_of(paths: Iterable[Path]) -> Draft:
+    """Return the tree of these paths after the context, in which common beginnings are shared."""
+    nodes: dict[tuple[int, int], int] = {}  # (parent, token) -> node
+    for path in paths:
+        node = -1
+        for token in path:
+            node = nodes.setdefault((node, token), len(nodes))
+    return Draft(tuple([token for _, token in nodes]), tuple([parent for parent, _ in nodes]))
 
 
 def node_at(draft: Draft, path: Path) -> int | None:

@@ -12,7 +12,7 @@ import numpy as np
 from runtime.core.draft import Draft, Tokens, common_prefix
 from runtime.core.drafter import Budget
 from runtime.drafters.chains import BULK, Chains
-from runtime.drafters.merging import GROWTH, chain, tree
+from runtime.drafters.merging import GROWTH, chain
 
 ORDERS = (4, 2)  # lengths of the indexed n-grams, in lookup order
 MAX_MATCH = 16  # tokens; longer matches have the same weight
@@ -81,7 +81,7 @@ class Lookup:
         return next((found for chains in self._chains if (found := chains.matches(self.tokens, tail))), [])
 
     def draft(self, tail: Sequence[int], budget: Budget) -> Draft:
-        """Return the likeliest continuation of `tail` within the budget: a chain, or a tree if it has branches."""
+        """Return the likeliest continuation of `tail` within the budget."""
         return self.continued(self.find(tail), budget)
 
     def continued(self, matches: Sequence[tuple[int, int]], budget: Budget) -> Draft:
@@ -93,7 +93,7 @@ class Lookup:
         tokens, k, whole = self.tokens, budget.max_k, len(self.tokens) - budget.max_k
         runs = [tokens[at : at + k] if at <= whole else self._run(at, k) for at, _ in matches]
         weights = [WEIGHTS[length] for _, length in matches]
-        return tree(runs, weights, budget) if budget.branches else chain(runs, weights, budget)
+        return chain(runs, weights, budget)
 
     def _run(self, at: int, n: int) -> array[int]:
         """Return `n` tokens from position `at` on; at the end of the text, the tokens since `at` are repeated."""

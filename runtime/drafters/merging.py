@@ -1,4 +1,4 @@
-"""Merges several continuations of a text into one draft: a chain, or a tree if the budget has branches.
+"""Merges several continuations of a text into one draft.
 
 Knows runs of token ids and their weights; must not know where they were found.
 """
@@ -6,8 +6,6 @@ Knows runs of token ids and their weights; must not know where they were found.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
-from typing import NamedTuple
 
 from runtime.core.draft import Draft
 from runtime.core.drafter import Budget
@@ -34,58 +32,6 @@ def chain(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budge
         draft_tokens.append(token)
         total, doubt = support, doubt / GROWTH
     return Draft(tuple(draft_tokens))
-
-
-def tree(runs: Sequence[Sequence[int]], weights: Sequence[float], budget: Budget) -> Draft:
-    """Return the nodes of the runs' trie with the likeliest paths, best first (SuffixDecoding, arXiv 2411.04975).
-
-    The stopping criterion is applied only to the trunk, the nodes along likeliest children. Cutting the tree after a
-    trunk node keeps the nodes that are at least as likely.
-    """
-    tokens, parents, trunk = list[int](), list[int](), -1
-    waiting = (
-        sprouts(runs, weights, 1 + budget.branches, Sprout(-1.0, -1, 0, END, 1.0, tuple(range(len(runs)))), -1)
-        if runs
-        else []
-    )
-    while waiting and len(tokens) < budget.max_k:
-        best = heappop(waiting)
-        if (best.parent, best.rank) == (trunk, 0):
-            if not budget.should_continue(best.confidence):
-                break
-            trunk = len(tokens)
-        tokens.append(best.token)
-        parents.append(best.parent)
-        for sprout in sprouts(runs, weights, 1 + budget.branches, best, len(tokens) - 1):
-            heappush(waiting, sprout)
-    return Draft(tuple(tokens), tuple(parents))
-
-
-class Sprout(NamedTuple):
-    """A candidate node of a tree. Sprouts sort by likelihood, likeliest first."""
-
-    impossibility: float  # minus the probability of its whole path
-    parent: int
-    rank: int  # among its siblings
-    token: int
-    confidence: float  # given its parent
-    members: tuple[int, ...]  # runs through it
-    depth: int = 0  # tokens from the root to it
-
-
-def sprouts(
-    runs: Sequence[Sequence[int]], weights: Sequence[float], most: int, parent: Sprout, node: int
-) -> list[Sprout]:
-    """Return the likeliest children, at most `most`, of the tree node `node`, which was the sprout `parent`."""
-    depth = parent.depth
-    if depth == len(runs[0]):
-        return []
-    votes = ballot([runs[i] for i in parent.members], [weights[i] for i in parent.members], depth)
-    total, found = sum(votes.values()) + FIRST_DOUBT / GROWTH**depth, list[Sprout]()
-    for rank, token in enumerate(sorted(votes, key=votes.__getitem__, reverse=True)[:most]):
-        members, confidence = tuple(i for i in parent.members if runs[i][depth] == token), votes[token] / total
-        found.append(Sprout(parent.impossibility * confidence, node, rank, token, confidence, members, depth + 1))
-    return [sprout for sprout in found if sprout.token != END]
 
 
 def ballot(runs: Sequence[Sequence[int]], weights: Sequence[float], depth: int) -> dict[int, float]:

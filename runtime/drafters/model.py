@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from runtime.core.backend import Backend, SharedPasses
-from runtime.core.draft import Draft, Logits, PassInput, Tokens, certain
+from runtime.core.draft import Draft, Logits, PassInput, Tokens
 from runtime.core.drafter import LAST, UNKNOWN_TOKEN, Budget, Drafter, Drafting, Pick
 from runtime.drafters.registry import Cost, Needs, Registered
 
@@ -35,7 +35,7 @@ class ModelDrafter(Drafter):
         self.n_seen = backend.n_ctx - room  # most tokens of a context that it reads
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """Return a chain with `budget.branches` sibling leaves for each of its tokens; empty if no token pays."""
+        """Return a chain; empty if no token pays."""
         drafting = self.drafting(context, budget)
         try:
             wanted = next(drafting)
@@ -57,7 +57,7 @@ class ModelDrafter(Drafter):
             if not take(logits[0, : self.n_vocab], budget, picks):
                 break
             tokens[end] = picks[-1].token
-        return as_draft(picks, budget.max_k)
+        return as_draft(picks)
 
     def forward_all(self, contexts: Sequence[Tokens]) -> Sequence[Logits]:
         """See `Drafter.forward_all`; the contexts have separate passes if they do not fit together."""
@@ -93,7 +93,7 @@ def take(row: Logits, budget: Budget, picks: list[Pick]) -> bool:
     """Append the pick from a row of logits [n_vocab] to `picks` if the stopping criterion accepts it. Return whether to
     draft another token.
     """
-    pick = budget.pick(row, tuple([each.token for each in picks]), budget.branches)
+    pick = budget.pick(row, tuple([each.token for each in picks]))
     answer = budget.should_continue(pick.confidence, UNKNOWN_TOKEN if pick.distribution else pick.token)
     if answer:
         picks.append(pick)
@@ -109,21 +109,10 @@ def skipped(n: int, n_seen: int) -> int:
     return -(-max(0, n - n_seen) // step) * step
 
 
-def as_draft(picks: Sequence[Pick], most: int) -> Draft:
-    """Return the picked tokens as a chain, followed by the next best tokens of each pick as leaves, up to `most` nodes
-    in total.
-    """
-    chain = Draft(
+def as_draft(picks: Sequence[Pick]) -> Draft:
+    """Return the picked tokens as a draft."""
+    return Draft(
         tuple([pick.token for pick in picks]),
         None,
         tuple([pick.distribution for pick in picks if pick.distribution]) or None,
-    )
-    leaves = [(token, depth - 1) for depth, pick in enumerate(picks) for token in pick.others][: most - len(picks)]
-    if not leaves:
-        return chain
-    probs = chain.probs and (*chain.probs, *(certain(token) for token, _ in leaves))
-    return Draft(
-        (*chain.tokens, *(token for token, _ in leaves)),
-        (*range(-1, len(picks) - 1), *(parent for _, parent in leaves)),
-        probs,
     )

@@ -51,7 +51,7 @@ class NgramDrafter(Drafter):
         self._is_elsewhere = False
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """Return the likeliest continuation: a chain, or a tree if the budget has branches; empty without a match."""
+        """Return the likeliest continuation; empty without a match."""
         if self._is_elsewhere:
             self._switch_to(context, 0)  # sequences of one batch may begin alike
         else:

@@ -45,7 +45,7 @@ class SuffixDrafter(Drafter):
             self._learn(self._store.read())
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
-        """Return the likeliest continuation: a chain, or a tree if the budget has branches; empty without a match."""
+        """Return the likeliest continuation; empty without a match."""
         return self._lookup.draft(tail_of(context), budget)
 
     def finish(self, context: Tokens, n_prompt: int) -> None:

@@ -190,7 +190,7 @@ class Sequence:
         own = step.seconds if n_unread else max(seconds, step.seconds)
         self.stats.prompt_seconds += max(0.0, seconds - own)
         parts = step.draft_seconds, step.verify_seconds, step.seconds
-        generated = Pass(own, step.drafters, step.n_drafted, step.n_accepted, n, *parts, step.n_together, step.why)
+        generated = Pass(own, step.drafter, step.n_drafted, step.n_accepted, n, *parts, step.n_together, step.why)
         self.stats.steps.append(generated)
         self.stats.decode_seconds += own
         drafted = tuple(i < step.n_accepted for i in range(n))

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
+from runtime.core.drafter import NO_DRAFTER
 from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.explain import Pass, Why
 
@@ -83,7 +84,7 @@ def text_of(line: TracedPass) -> str:
     found = {
         "sequence": sequence,
         "step": step,
-        "drafter": "+".join(made.drafters) or None,
+        "drafter": None if made.drafter == NO_DRAFTER else made.drafter,
         "k": made.n_drafted,
         "confidences": [round(each, 3) for each in why.confidences],
         "accepted": made.n_accepted,
@@ -114,11 +115,11 @@ def read(lines: Iterable[str], name: str) -> list[TracedPass]:
 
 def as_pass(found: Any) -> TracedPass:
     """Return the pass of a parsed line. Raises one of NOT_READ if it has another form."""
-    drafters = tuple(found["drafter"].split("+")) if found["drafter"] else ()
+    drafter = str(found["drafter"] or NO_DRAFTER)
     draft, target, rest, whole = (float(found["seconds"][name]) for name in ("draft", "target", "rest", "whole"))
     k, accepted, tokens = int(found["k"]), int(found["accepted"]), int(found["tokens"])
     own, n_together = draft + target + rest, int(found["n_together"])
-    made = Pass(whole, drafters, k, accepted, tokens, draft, target, own, n_together)
+    made = Pass(whole, drafter, k, accepted, tokens, draft, target, own, n_together)
     confidences, reason = tuple(map(float, found["confidences"])), str(found["reason"] or "")
     asked = tuple(map(str, found.get("asked", ())))
     unasked = {str(name): str(text) for name, text in found.get("not_asked", {}).items()}

@@ -48,8 +48,8 @@ def missed(passes: Sequence[Pass], drafter: str) -> list[int]:
     """
     found, n = list[int](), 0
     for each in passes:
-        is_wrong = drafter in each.drafters and each.n_accepted < each.n_drafted
-        if (is_wrong or not each.drafters) and each.n_accepted < each.n_tokens:
+        is_wrong = drafter == each.drafter and each.n_accepted < each.n_drafted
+        if (is_wrong or not each.n_drafted) and each.n_accepted < each.n_tokens:
             found.append(n + each.n_accepted)
         n += each.n_tokens
     return found

@@ -134,9 +134,7 @@ class LoadedPair(OpenPair):
         is_padded = self.exactness.padded and not self.options.fast  # otherwise the position does not matter
         exact_rows = sys.maxsize if self.options.fast else self.exactness.width
         target = TargetPasses(self.backend, exact_rows, self._sharing(), self._exact_rows if is_padded else None)
-        self.decoder = Decoder(
-            target, drafters, controller, self.options.branches, self._threads(), self._degradation()
-        )
+        self.decoder = Decoder(target, drafters, controller, self._threads(), self._degradation())
         self.decoder.lineup.failed, self.decoder.controller.passes.is_far = self.left_out, bool(self._workers)
         self.decoder.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
         self.decoder.controller.begin(0)  # values drafters now and not during the first reply

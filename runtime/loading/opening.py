@@ -54,10 +54,12 @@ def open_target(
                     "`--drafters`."
                 ) from why
             left_out = Reason("architecture", f"the layerskip drafter is left out, because {why}")
-    return open_context(target, options, options.branches > 0, is_frugal), left_out
+    return open_context(target, options, is_frugal), left_out
 
 
-def open_context(target: LlamaModel, options: Options, can_branch: bool, is_frugal: bool = False) -> LlamaBackend:
+def open_context(
+    target: LlamaModel, options: Options, is_frugal: bool = False, can_branch: bool = False
+) -> LlamaBackend:
     """Open an ordinary context of the target; it has room for token trees only if needed, as that slows passes down."""
     n_ctx, n_rows = options.n_ctx or target.n_ctx_train, options.max_k + 1
     if library.has_gpu() and not target.is_recurrent:
@@ -67,8 +69,6 @@ def open_context(target: LlamaModel, options: Options, can_branch: bool, is_frug
 
 def open_early_exit(target: LlamaModel, pair: Pair, options: Options) -> EarlyExitBackend:
     """Open a target that exits after the pair's layer, the file's, or the best-paying one. Raises EarlyExitError."""
-    if options.branches:
-        raise EarlyExitError("token trees leave the cache out of order")
     backend = EarlyExitBackend(target, options.n_ctx or target.n_ctx_train, options.max_k + 1)
     named = target.metadata("slipstream.exit_layer")
     layer = pair.exit_layer or (int(named) if named.isdigit() else 0)

@@ -23,7 +23,6 @@ class Options:
     is_exact_asked: bool = False  # by a user or a registry: then replies at temperature 0 have exact passes only
     fast: bool = False  # replies with a seed may use passes that round differently from plain decode
     without_gpu: bool = False  # compute on the processor alone, even if there is a GPU
-    branches: int = 0  # side branches per draft token; all drafters' proposals are then verified as one tree
     memory: Thresholds = USUAL  # levels at which drafters are closed
     limits: Limits = UNLIMITED  # sequences that run and wait
     slots: int = 1  # conversations that are cached, so that several replies can take turns

@@ -42,7 +42,7 @@ def pair_spec(pair: Pair, options: Options, with_draft: bool) -> PairSpec | None
         n_batch=TARGET_BATCH,
         repacks=not options.exact,
         n_snapshots=n_snapshots(options) if options.drafters != () else 0,
-        n_seats=1 if options.branches else options.slots,
+        n_seats=options.slots,
     )
     draft, floor = pair.draft if with_draft else None, options.n_ctx or FLOOR
     spec = spec_of(pair.target, draft, context, floor, options.draft_window, library.has_gpu())

@@ -28,6 +28,6 @@ def model_key(loaded: LoadedPair) -> str:
     """Return a key of everything that makes a state valid."""
     options, backend = loaded.options, loaded.backend
     layers = loaded.plan.n_gpu_layers if loaded.plan and library.has_gpu() else 0
-    passes = backend.n_batch, backend.pass_rows, backend.saved.grain, options.branches
+    passes = backend.n_batch, backend.pass_rows, backend.saved.grain
     kind = type(backend).__name__, backend.cache_types, options.exact, library.has_gpu(), layers
     return fingerprint(loaded.pair.target, "prompts", library.version(), *kind, *passes)

@@ -230,20 +230,11 @@ class Sampler:
         i = int(given.probs.cumsum().searchsorted(self.rng.random(), side="right"))
         return int(given.ids[min(i, len(given.ids) - 1)])
 
-    def pick(self, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
+    def pick(self, logits: Logits, path: Path = ()) -> Pick:
         """Return a drafter's token, likely to agree with the target's: same pipeline, same rule, same noise."""
         row = Row(self.adjusted(logits, path))
         confidence = row.peak()
         if self.is_greedy:
-            token = row.likeliest()
-            near = row.top_ids(n_others + 1) if n_others else None
-            return Pick(token, confidence, None, () if near is None else best(near, row.logits[near], token, n_others))
+            return Pick(row.likeliest(), confidence, None)
         given = distribution(row, self.sampling)
-        token = self.couple(given, len(path))
-        others = best(given.ids, self._scores(given, len(path)), token, n_others) if n_others else ()
-        return Pick(token, confidence, given, others)
-
-
-def best(ids: NDArray[np.int64], scores: NDArray[np.floating], besides: int, n: int) -> Path:
-    """Return the `n` of `ids` with the highest scores except `besides`, best first."""
-    return tuple(token for token in ids[np.argsort(-scores, kind="stable")[: n + 1]].tolist() if token != besides)[:n]
+        return Pick(self.couple(given, len(path)), confidence, given)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from runtime.core.draft import Logits, PassInput, Tokens
-from runtime.core.drafter import Drafter
+from runtime.core.drafter import NO_DRAFTER, Drafter
 from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.explain import Why
@@ -19,7 +19,7 @@ from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.lineup import Lineup
 from runtime.speculative.preparation import Preparation, Prepared
-from runtime.speculative.proposals import Proposer, confidences, outcome
+from runtime.speculative.proposals import Proposer, outcome
 from runtime.speculative.step import DraftingState, Step, StepInput, Widths
 from runtime.speculative.target import TargetPasses
 
@@ -38,16 +38,12 @@ class Decoder:
         target: TargetPasses,
         drafters: Sequence[Drafter],
         controller: Controller,
-        branches: int = 0,
         threads: Threads | None = None,
         degradation: Degradation | None = None,
     ) -> None:
         self.target, self.controller, self._passes = target, controller, controller.passes
-        # Side branches per draft token; unless 0, all proposals form one tree
-        self.branches = branches if target.backend.can_branch else 0
         self.lineup = Lineup(drafters, controller, target.backend, degradation)
-        proposer = Proposer(controller, self.lineup, threads, self.branches)
-        self.preparation = Preparation(target, controller, self.lineup, proposer)
+        self.preparation = Preparation(target, controller, self.lineup, Proposer(controller, self.lineup, threads))
         self._passes.threads = threads
         self.inexact = INEXACT  # reason for plain decode with Widths.EXACT, if wider passes round differently
 
@@ -138,8 +134,8 @@ class Decoder:
     def _verify(self, ready: Prepared, logits: Logits, share: float, took: Took, n_together: int) -> Step:
         """Verify a sequence's draft after a pass, and learn from the outcome. `share` is its part of the pass [s]."""
         began = self._passes.clock()
-        _, asked, terms, found, draft, is_idle, drafting = ready
-        state, proposals = asked.state, found.proposals
+        _, asked, terms, found, is_idle, drafting = ready
+        state, draft, used = asked.state, found.draft, found.used
         if self.lineup.drafters:
             self.controller.states.set_kind(state.kind)
         verdict = state.rule.verify(draft, logits, asked.sampler)
@@ -147,7 +143,7 @@ class Decoder:
             drafter.observe(draft, logits)
         rows = [0, *(node + 1 for node in verdict.accepted)]
         each_logprobs = asked.report(logits[rows], verdict.tokens) if asked.report else ()
-        names = tuple([proposal.name for proposal in proposals if proposal.draft.tokens])
+        name = used.name if used else NO_DRAFTER
         rest = drafting + self._passes.clock() - began
         if asked.n_unread:
             pass  # a pass that also reads a prompt does not predict the time of other passes
@@ -155,40 +151,38 @@ class Decoder:
             state.n_idle -= 1
             self.controller.idle(rest + share)
         else:
-            outcomes = [outcome(proposal, verdict.tokens) for proposal in proposals]
+            outcomes = [outcome(proposal, verdict.tokens) for proposal in found.proposals]
             times = drafting, share, rest + share
             self.controller.learn(terms, found.choices, outcomes, len(verdict.tokens), *times)
             if n_together == 1:
-                self._passes.note_alone(names, 1 + len(draft.tokens), len(asked.context), took)
-            state.n_idle = self._steps_to_idle(state, terms, names)
+                self._passes.note_alone(name, 1 + len(draft.tokens), len(asked.context), took)
+            state.n_idle = self._steps_to_idle(state, terms, bool(draft))
             for drafter in self.lineup.resting:
                 drafter.rest(self.controller.n_unasked(terms, drafter.name))
         n_accepted, times = len(verdict.accepted), (drafting, took.seconds, rest + took.seconds)
         why = self._why(ready) if state.is_traced else None
-        return Step(verdict.tokens, n_accepted, len(draft.tokens), names, *times, each_logprobs, n_together, why)
+        return Step(verdict.tokens, n_accepted, len(draft.tokens), name, *times, each_logprobs, n_together, why)
 
     def _why(self, ready: Prepared) -> Why:
         """Return the trace entry of a step."""
-        _, asked, _, found, draft, is_idle, _ = ready
+        _, asked, _, found, is_idle, _ = ready
         reason = (
             WHY_PREFILL
             if asked.n_unread
             else WHY_LAST_TOKEN
             if asked.most < 2
             else ""
-            if draft
+            if found.used
             else self.why_plain(asked.state).text
         )
         unasked = dict.fromkeys(asked.state.drafters, WHY_IDLE) if is_idle else found.unasked
         drafted = tuple(each.name for each in found.proposals)
-        draft_confidences, n_context = confidences(found.proposals, draft), len(asked.context)
-        return Why(n_context, draft_confidences, reason, self.controller.plain_alone(n_context), drafted, unasked)
+        confidences, n_context = found.used.draft_confidences if found.used else (), len(asked.context)
+        return Why(n_context, confidences, reason, self.controller.plain_alone(n_context), drafted, unasked)
 
-    def _steps_to_idle(self, state: DraftingState, terms: Terms, names: tuple[str, ...]) -> int:
-        """Return the number of next steps that skip all drafters of a sequence. `names` are the drafters whose drafts
-        were verified in this step.
-        """
-        if names or self._passes.is_on_trial:
+    def _steps_to_idle(self, state: DraftingState, terms: Terms, had_draft: bool) -> int:
+        """Return the number of next steps that skip all drafters of a sequence, after one that had a draft or not."""
+        if had_draft or self._passes.is_on_trial:
             return 0
         return self.controller.n_idle(
             terms, [each.name for each in self.lineup.drafters if each.name in state.drafters]

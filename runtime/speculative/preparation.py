@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from runtime.core.draft import NO_DRAFT, Draft, Tokens, merge
+from runtime.core.draft import Draft, Tokens
 from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
@@ -27,9 +27,13 @@ class Prepared(NamedTuple):
     asked: StepInput
     terms: Terms
     found: Proposed
-    draft: Draft
     is_idle: bool  # whether all drafters were skipped because none was useful lately
     seconds: float  # time of the preparation
+
+    @property
+    def draft(self) -> Draft:
+        """The draft to verify."""
+        return self.found.draft
 
 
 class Preparation:
@@ -65,14 +69,14 @@ class Preparation:
         for i, proposal in zip(later, proposals, strict=False):
             each = ready[i]
             found = each.found._replace(proposals=[*each.found.proposals, proposal])
-            ready[i] = each._replace(found=found, draft=proposal.draft, seconds=each.seconds + seconds)
+            ready[i] = each._replace(found=found, seconds=each.seconds + seconds)
         for i, asked in later.items() if not proposals else ():
             ready[i].found.choices[asked.drafter.name] = Choice(Decision.CROWDED)
         return ready
 
     def _one(self, number: int, asked: StepInput, room: int, n_together: int, later: list[Asked] | None) -> Prepared:
         """Draft at most `room` tokens for a sequence; drafts for shared passes are deferred to `later`."""
-        state, found, draft = asked.state, Proposed([], {}), NO_DRAFT
+        state, found = asked.state, Proposed([], {})
         terms = state.terms if state.n_idle > 0 else None
         is_idle = terms is not None and terms.n_together == n_together
         if not is_idle:
@@ -82,8 +86,8 @@ class Preparation:
         asked.sampler.begin(asked.context, asked.position)
         if terms is None or not is_idle:
             terms = state.terms = self._begun(asked, n_together)
-            found, draft = self._propose(asked, terms, room, later)
-        return Prepared(number, asked, terms, found, draft, is_idle, clock() - began)
+            found = self._propose(asked, terms, room, later)
+        return Prepared(number, asked, terms, found, is_idle, clock() - began)
 
     def _switch_to(self, state: DraftingState, context: Tokens, n_together: int) -> None:
         """Load the cached conversation of a sequence, outside the measured time of steps. A pass of several sequences
@@ -106,9 +110,9 @@ class Preparation:
         exact_rows = self._target.exact_rows_at(n_context) if state.widths is Widths.PREFER_EXACT else None
         return self._controller.begin(n_context, most_drafted, n_together, exact_rows, frozenset(state.drafters))
 
-    def _propose(self, asked: StepInput, terms: Terms, room: int, later: list[Asked] | None) -> tuple[Proposed, Draft]:
-        """Return the proposals for a sequence's step, and the draft made of them, of at most `room` tokens. Proposals
-        for shared passes are deferred to `later`.
+    def _propose(self, asked: StepInput, terms: Terms, room: int, later: list[Asked] | None) -> Proposed:
+        """Return the proposals for a sequence's step, with drafts of at most `room` tokens. Proposals for shared passes
+        are deferred to `later`.
         """
         state, n_context = asked.state, len(asked.context)
         most_drafted = self._target.most_drafted(state.widths, n_context, self._controller.max_k)
@@ -116,7 +120,5 @@ class Preparation:
         if room <= 0:
             state.left_out = self._target.why_no_room(n_context) or state.left_out
         if room <= 0 or asked.n_unread or not self._lineup.drafters:
-            return Proposed([], {}), NO_DRAFT
-        found = self._proposer.propose(asked, terms, room, later)
-        used = [proposal.draft for proposal in found.proposals if proposal.draft.tokens]
-        return found, merge(used).first(room) if used else NO_DRAFT
+            return Proposed([], {})
+        return self._proposer.propose(asked, terms, room, later)

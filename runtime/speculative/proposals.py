@@ -34,6 +34,11 @@ class Proposal(NamedTuple):
     n_rest: int = 0
     expected_gain: float = 0.0  # estimated tokens gained by verifying it
 
+    @property
+    def draft_confidences(self) -> tuple[float, ...]:
+        """The confidences of the draft's tokens; empty for a tree."""
+        return tuple(self.confidences[: len(self.draft)]) if self.draft.parents is None else ()
+
 
 class Asked(NamedTuple):
     """One sequence's share of a draft made for several sequences."""
@@ -51,24 +56,33 @@ class Proposed(NamedTuple):
     choices: dict[str, Choice]
 
     @property
+    def used(self) -> Proposal | None:
+        """The proposal that is verified."""
+        return next((proposal for proposal in self.proposals if proposal.draft.tokens), None)
+
+    @property
+    def draft(self) -> Draft:
+        """The draft to verify; empty for a plain pass."""
+        used = self.used
+        return used.draft if used else NO_DRAFT
+
+    @property
     def unasked(self) -> dict[str, str]:
         """Why drafters were skipped, by name."""
         return {name: choice.decision.why for name, choice in self.choices.items() if not choice.decision.asks}
 
 
 class Proposer:
-    """Runs drafters, those with the highest expected gain first; one that fails is dropped. With `branches` all
-    proposals form one tree.
-    """
+    """Runs drafters, those with the highest expected gain first; one that fails is dropped."""
 
-    def __init__(self, controller: Controller, lineup: Lineup, threads: Threads | None, branches: int) -> None:
-        self.controller, self.lineup, self.threads, self.branches = controller, lineup, threads, branches
+    def __init__(self, controller: Controller, lineup: Lineup, threads: Threads | None) -> None:
+        self.controller, self.lineup, self.threads = controller, lineup, threads
 
     def propose(self, step: StepInput, terms: Terms, room: int, later: list[Asked] | None = None) -> Proposed:
         """Return the proposals of the drafters that take part in a reply.
 
-        Lookups run first. Only one proposal is verified (all of them in a tree); others are only scored. A draft has at
-        most `room` tokens. Drafters that share passes among sequences are deferred to `later`, if that is given.
+        Lookups run first. Only one proposal is verified; others are only scored. A draft has at most `room` tokens.
+        Drafters that share passes among sequences are deferred to `later`, if that is given.
         """
         proposals, choices, states = list[Proposal](), dict[str, Choice](), self.controller.states
         taking_part = [drafter for drafter in self.lineup.drafters if drafter.name in step.state.drafters]
@@ -77,12 +91,12 @@ class Proposer:
             if drafter.is_model_free:
                 choices[drafter.name] = self.controller.choose(terms, drafter.name)
                 proposals += self._ask(drafter, choices[drafter.name], step, terms, room)
-        if len(proposals) > 1 and not self.branches:
+        if len(proposals) > 1:
             proposals = only_best(proposals)
         for drafter in in_order:
             if drafter.is_model_free:
                 continue
-            if any(proposal.draft.tokens for proposal in proposals) and not self.branches:
+            if any(proposal.draft.tokens for proposal in proposals):
                 choices[drafter.name] = Choice(Decision.LATE)
                 continue
             can_score = step.state.rule.can_score_rejected
@@ -164,7 +178,7 @@ class Proposer:
         if self.threads:
             self.threads.set()
         criterion = self.controller.criterion(drafter.name, choice)
-        draft = drafter.propose(step.context, Budget(room, criterion.should_continue, pick_of(step), self.branches))
+        draft = drafter.propose(step.context, Budget(room, criterion.should_continue, pick_of(step))).first(room)
         first, rest = criterion.seconds()
         n_rest = max(0, len(criterion.confidences) - 1)
         if self.threads and n_rest > 0 and drafter.has_passes:
@@ -182,10 +196,7 @@ class Proposer:
         )
 
     def _look_up(self, drafter: Drafter, step: StepInput, terms: Terms, room: int) -> Proposal:
-        """Propose with a lookup: first all that it finds, then the controller decides how much to use.
-
-        Of a tree, this keeps the nodes that are as likely as the used part of its trunk.
-        """
+        """Propose with a lookup: first all that it finds, then the controller decides how much to use."""
         confidences: list[float] = []
         clock = self.controller.passes.clock
         began = clock()
@@ -194,17 +205,15 @@ class Proposer:
             confidences.append(confidence)
             return CONTINUE
 
-        budget = Budget(room, accept, pick_of(step), branches=self.branches, forced=step.sampler.forced)
-        whole = drafter.propose(step.context, budget)
-        trunk = range(len(whole.tokens)) if whole.parents is None else whole.trunk()
-        confidences = confidences[: len(trunk)]
+        budget = Budget(room, accept, pick_of(step), forced=step.sampler.forced)
+        whole = drafter.propose(step.context, budget).first(room)
+        confidences = confidences[: len(whole)]
         k, gain = self.controller.length(terms, drafter.name, confidences)
-        draft = whole.first(trunk[k - 1] + 1) if k else NO_DRAFT
-        tokens = tuple(whole.tokens[node] for node in trunk[: len(confidences)])
-        return Proposal(drafter.name, tokens, confidences, draft, clock() - began, expected_gain=gain)
+        tokens = whole.tokens[: len(confidences)]
+        return Proposal(drafter.name, tokens, confidences, whole.first(k), clock() - began, expected_gain=gain)
 
 
-def pick_of(step: StepInput) -> Callable[[Logits, Path, int], Pick]:
+def pick_of(step: StepInput) -> Callable[[Logits, Path], Pick]:
     """Return the function with which a drafter picks a token for a sequence."""
     return partial(step.state.rule.pick, step.sampler)
 
@@ -222,9 +231,3 @@ def outcome(proposal: Proposal, tokens: tuple[int, ...]) -> DraftOutcome:
     is_right = proposed[:n_comparable] == tokens[:n_comparable]
     n_matched = n_comparable if is_right else common_start(proposed, tokens)
     return DraftOutcome(name, confidences, n_comparable, n_matched, first, rest, n_rest, len(draft.tokens), gain)
-
-
-def confidences(proposals: Sequence[Proposal], draft: Draft) -> tuple[float, ...]:
-    """Return the confidences of a draft's tokens if one drafter proposed it as a chain; else empty."""
-    used = [proposal for proposal in proposals if proposal.draft.tokens]
-    return tuple(used[0].confidences[: len(draft.tokens)]) if len(used) == 1 and draft.parents is None else ()

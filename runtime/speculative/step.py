@@ -69,7 +69,7 @@ class Step(NamedTuple):
     tokens: tuple[int, ...]
     n_accepted: int  # number of accepted draft tokens; the last token is always the target's own
     n_drafted: int
-    drafters: tuple[str, ...]  # drafters whose proposals were verified: none in plain decode, several in a tree
+    drafter: str  # whose proposal was verified; "none" in plain decode
     draft_seconds: float
     verify_seconds: float  # time of the target's pass
     seconds: float  # time of the whole step

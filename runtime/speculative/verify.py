@@ -38,7 +38,7 @@ class Rule(ABC):
     can_score_rejected: bool  # whether tokens that the stopping criterion left out can be compared with the text
 
     @abstractmethod
-    def pick(self, sampler: Sampler, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
+    def pick(self, sampler: Sampler, logits: Logits, path: Path = ()) -> Pick:
         """Return a drafter's choice from its own `logits` [n_vocab] after `path`, with the data that the rule needs."""
 
     @abstractmethod
@@ -64,9 +64,9 @@ class Coupled(Rule):
 
     fixes_text = can_score_rejected = True
 
-    def pick(self, sampler: Sampler, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
+    def pick(self, sampler: Sampler, logits: Logits, path: Path = ()) -> Pick:
         """See Rule; without a distribution, because only the token is compared."""
-        return sampler.pick(logits, path, n_others)._replace(distribution=None)
+        return sampler.pick(logits, path)._replace(distribution=None)
 
     def follow(self, draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:
         """See Rule."""
@@ -81,9 +81,9 @@ class Rejection(Rule):
 
     fixes_text = can_score_rejected = False
 
-    def pick(self, sampler: Sampler, logits: Logits, path: Path = (), n_others: int = 0) -> Pick:
+    def pick(self, sampler: Sampler, logits: Logits, path: Path = ()) -> Pick:
         """See Rule; with the distribution that the token was drawn from."""
-        return sampler.pick(logits, path, n_others)
+        return sampler.pick(logits, path)
 
     def follow(self, draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:
         """See Rule."""
@@ -101,12 +101,12 @@ class Block(Rejection):
     """Accepts the longest prefix of a chain that passes its test, then draws a token from the residual there.
 
     The test of a prefix depends on all its tokens: what the target likes better than the draft makes up for what it
-    likes less. Trees, and tokens that were not sampled, for which that brings nothing, are left to Rejection.
+    likes less. Tokens that were not sampled, as in a tree, for which that brings nothing, are left to Rejection.
     """
 
     def verify(self, draft: Draft, logits: Logits, sampler: Sampler) -> Verdict:
         """See Rule."""
-        if draft.parents is not None or not draft.probs:
+        if not draft.probs:
             return super().verify(draft, logits, sampler)
         given, chances, n_most = draft.probs, [sampler.rng.random() for _ in draft.tokens], len(draft)
         after = cache(lambda n: sampler.distribution(logits[n], draft.tokens[:n]))

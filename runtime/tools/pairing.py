@@ -110,7 +110,7 @@ class Target:
             known = engine.explain()
         finally:
             engine.close()
-        own = [each for stats in seen for each in stats.steps if each.drafters == (drafter_in(draft),)]
+        own = [each for stats in seen for each in stats.steps if each.drafter == drafter_in(draft)]
         n_tokens = sum(stats.predicted_n for stats in seen)
         trial = trial_of(ratios, [stats.predicted_per_second for stats in seen], own, n_tokens)
         return replace(trial, costs=costs_of(known, drafter_in(draft), trial.guess_seconds))

@@ -84,7 +84,7 @@ class UpstreamReply:
         now = time.perf_counter()
         if self._prompt_seconds is None:
             self._prompt_seconds, self._last = now - self._began, now
-        made = Pass(now - self._last, (ELSEWHERE,), 0, 0, max(1, len(entries)))
+        made = Pass(now - self._last, ELSEWHERE, 0, 0, max(1, len(entries)))
         self._last = now
         self.passes.append(made)
         shown = self._text.feed(text.encode("utf8", "replace"))

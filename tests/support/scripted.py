@@ -10,6 +10,7 @@ from typing import Any
 
 from bench.instruments.facts import facts
 from runtime.conversation.window import PromptWindow
+from runtime.core.drafter import NO_DRAFTER
 from runtime.core.errors import ContextError, ModelError
 from runtime.engine import Chunk, Ids, Message, Sampling, Talk
 from runtime.engine.engine import Ask
@@ -133,11 +134,11 @@ class ScriptedEngine:
             pieces.append(text.feed((" " * bool(at + i) + word).encode()))
             if text.stopped:
                 break
-        n, seconds, drafters = len(pieces), SECONDS * len(pieces), (self.drafter,) if guessed else ()
+        n, seconds, drafter = len(pieces), SECONDS * len(pieces), self.drafter if guessed else NO_DRAFTER
         self._stats.decode_seconds += seconds
         reason = "" if guessed else self.controller.reason().text
         why = Why(self._stats.prompt_n + at, (), reason, 100.0) if self._is_traced else None
-        self._stats.steps.append(Pass(seconds, drafters, int(guessed), int(guessed), n, 0.0, seconds, why=why))
+        self._stats.steps.append(Pass(seconds, drafter, int(guessed), int(guessed), n, 0.0, seconds, why=why))
         return Chunk("".join(pieces), tuple(map(len, both[:n])), (guessed, False)[:n], tuple(pieces))
 
     def encode(self, prompt: str | Sequence[Message] | Talk | Ids) -> list[int]:

@@ -152,7 +152,7 @@ def saying(here: Running, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def say(text: str, error: Exception | None = None, size: int = 3) -> None:
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
-        stats = Stats(steps=[Pass(0.0, (), 0, 0, n_tokens=len(pieces))])
+        stats = Stats(steps=[Pass(0.0, "none", 0, 0, n_tokens=len(pieces))])
         last = error or Chunk("", finish_reason="stop", stats=stats)
 
         def add(ask: Ask, sink: Sink) -> int:

@@ -16,6 +16,7 @@ from runtime.backends.shared import SharedBackend
 from runtime.conversation.prompt import PromptEncoder
 from runtime.core.drafter import Drafter
 from runtime.core.limits import UNLIMITED, Limits
+from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.engine.loaded import LoadedEngine
@@ -51,8 +52,8 @@ class ToyVocab:
 
 @dataclass(frozen=True)
 class Setup:
-    """How replies are made: in `shared` passes, in `turns`, or in turns with `trees`; drafts of `fixed_k` tokens, or as
-    many as pay; passes of more than `exact_rows` rows round otherwise.
+    """How replies are made: in `shared` passes, in `turns`, or in turns with `trees`, by lookahead in place of a draft
+    model; drafts of `fixed_k` tokens, or as many as pay; passes of more than `exact_rows` rows round otherwise.
     """
 
     kind: str = "shared"
@@ -100,6 +101,8 @@ class ToyEngine(LoadedEngine):
     def _drafter(self, name: str, setup: Setup, vocab: ToyVocab) -> Drafter:
         if name == NgramDrafter.name:
             return NgramDrafter()
+        if setup.kind == "trees":
+            return LookaheadDrafter(WindowShape(2, 2))
         backend = opened(setup, ToyModel(BLUR), vocab)
         self.backends.append(backend)
         return ModelDrafter(backend, N_VOCAB, MAX_K, shared_passes(backend))
@@ -134,5 +137,4 @@ def decoder_of(setup: Setup, target: LlamaBackend, drafters: list[Drafter]) -> D
     controller = Controller(costs, known, MAX_K, setup.fixed_k)
     passes = shared_passes(target)
     sharing = Sharing(passes, setup.exact_rows) if passes else None
-    branches = int(setup.kind == "trees")
-    return Decoder(TargetPasses(target, setup.exact_rows, sharing), drafters, controller, branches)
+    return Decoder(TargetPasses(target, setup.exact_rows, sharing), drafters, controller)

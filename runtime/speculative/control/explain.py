@@ -15,7 +15,7 @@ class Why(NamedTuple):
     """Reasons behind one pass of a sequence, for a trace."""
 
     n_context: int  # context length in tokens before the pass
-    confidences: tuple[float, ...]  # of the draft's tokens, if it was a chain of one drafter
+    confidences: tuple[float, ...]  # of the draft's tokens, if it was a chain
     reason: str  # why nothing was drafted, in a sentence; "" if there was a draft
     plain_per_second: float  # tok/s of plain decode of a single sequence
     asked: tuple[str, ...] = ()  # the drafters that proposed, used or not
@@ -26,7 +26,7 @@ class Pass(NamedTuple):
     """One target pass of a sequence."""
 
     seconds: float  # time of the whole step
-    drafters: tuple[str, ...]  # drafters whose proposals it verified: none in a plain pass, several in a tree
+    drafter: str  # whose proposal it verified; "none" in a plain pass
     n_drafted: int
     n_accepted: int
     n_tokens: int = 0  # tokens added to the reply
@@ -35,11 +35,6 @@ class Pass(NamedTuple):
     own_seconds: float = 0.0  # time of the step without waiting for other programs
     n_together: int = 1  # number of sequences with rows in the pass
     why: Why | None = None  # set if the sequence is traced
-
-    @property
-    def drafter(self) -> str:
-        """Names of the drafters joined by "+"; "none" for a plain pass."""
-        return "+".join(self.drafters) or "none"
 
 
 @dataclass(frozen=True, slots=True)

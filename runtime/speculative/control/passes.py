@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from runtime.core.clock import Clock, wall
+from runtime.core.drafter import NO_DRAFTER
 from runtime.speculative.control.costs import PassCosts, PlainPasses
 from runtime.speculative.control.drafter_state import DrafterState
 from runtime.speculative.control.joint_passes import JointPasses
@@ -149,7 +150,7 @@ class Passes:
         if n_read:
             took = took._replace(seconds=min(took.seconds, sum(usual) or took.seconds))
         elif len(n_drafted) > 1:
-            self.note((), len(n_drafted) + sum(n_drafted), n_context, took, len(n_drafted))
+            self.note(NO_DRAFTER, len(n_drafted) + sum(n_drafted), n_context, took, len(n_drafted))
         if len(n_drafted) == 1:
             return [took.seconds], took
         return [took.seconds * own / sum(usual) for own in usual], took
@@ -159,15 +160,15 @@ class Passes:
         """Whether each of the next one-row passes must be timed, for the choice of threads."""
         return self.threads is not None and self.threads.one.is_on_trial
 
-    def note_alone(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took) -> None:
+    def note_alone(self, drafter: str, width: int, n_context: int, took: Took) -> None:
         """Learn from a pass of one sequence. Soon after a draft, a plain pass takes longer than in plain decode."""
-        if drafters or self._plain.is_steady:
-            self.note(drafters, width, n_context, took)
+        if width > 1 or self._plain.is_steady:
+            self.note(drafter, width, n_context, took)
         elif self.is_left and not self.is_on_trial and not self.is_far:
             self.costs.observe_after(n_context, took.seconds)
 
-    def note(self, drafters: tuple[str, ...], width: int, n_context: int, took: Took, n_together: int = 1) -> None:
-        """Learn from a pass of this width over `n_together` sequences; `drafters` proposed its draft tokens.
+    def note(self, drafter: str, width: int, n_context: int, took: Took, n_together: int = 1) -> None:
+        """Learn from a pass of this width over `n_together` sequences; `drafter` proposed its draft tokens.
 
         A pass that tried another number of threads is not used for the cost model. With workers, the first pass of each
         width includes one-time requests to them and is ignored.
@@ -177,22 +178,20 @@ class Passes:
             return
         change: float | None = 1.0
         if self.threads:
-            expected = self.of(drafters, width, n_together).seconds(width, n_context)
+            expected = self.of(drafter, n_together).seconds(width, n_context)
             change = self.threads.observe(width, took.seconds, expected, took.n_cores)
         if change == 1.0:
-            self.learn(drafters, width, n_context, took.seconds, n_together)
+            self.learn(drafter, width, n_context, took.seconds, n_together)
         elif change is not None:
             self.scale((lambda w: w == 1) if width == 1 else (lambda w: w > 1), change)
 
-    def of(self, drafters: tuple[str, ...], width: int, n_together: int = 1) -> PassCosts:
-        """Return the cost model of passes over these drafters' tokens: a drafter's own only if it drafted alone."""
-        if n_together > 1:
-            return self.joint.costs
-        return self._own.get(drafters[0], self.costs) if len(drafters) == 1 and width > 1 else self.costs
+    def of(self, drafter: str, n_together: int = 1) -> PassCosts:
+        """Return the cost model of passes over this drafter's tokens."""
+        return self.joint.costs if n_together > 1 else self._own.get(drafter, self.costs)
 
-    def learn(self, drafters: tuple[str, ...], width: int, n_context: int, seconds: float, n_together: int = 1) -> None:
-        """Update the cost model of passes over these drafters' tokens; the other cost models drift with it."""
-        own = self.of(drafters, width, n_together)
+    def learn(self, drafter: str, width: int, n_context: int, seconds: float, n_together: int = 1) -> None:
+        """Update the cost model of passes over this drafter's tokens; the other cost models drift with it."""
+        own = self.of(drafter, n_together)
         # The table of shared passes starts with times of a single sequence, whose further rows are cheaper
         is_rare = 1 < n_together < width
         change = own.observe(width, n_context, seconds, is_rare)
