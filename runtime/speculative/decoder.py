@@ -134,7 +134,7 @@ class Decoder:
     def _verify(self, ready: Prepared, logits: Logits, share: float, took: Took, n_together: int) -> Step:
         """Verify a sequence's draft after a pass, and learn from the outcome. `share` is its part of the pass [s]."""
         began = self._passes.clock()
-        _, asked, terms, found, is_idle, drafting = ready
+        asked, terms, found, drafting = ready.asked, ready.terms, ready.found, ready.seconds
         state, draft, used = asked.state, found.draft, found.used
         if self.lineup.drafters:
             self.controller.states.set_kind(state.kind)
@@ -147,7 +147,7 @@ class Decoder:
         rest = drafting + self._passes.clock() - began
         if asked.n_unread:
             pass  # a pass that also reads a prompt does not predict the time of other passes
-        elif is_idle and share < TUNING.unusual_pass * terms.shares[0]:
+        elif ready.is_idle and share < TUNING.unusual_pass * terms.shares[0]:
             state.n_idle -= 1
             self.controller.idle(rest + share)
         else:
@@ -165,7 +165,7 @@ class Decoder:
 
     def _why(self, ready: Prepared) -> Why:
         """Return the trace entry of a step."""
-        _, asked, _, found, is_idle, _ = ready
+        asked, found = ready.asked, ready.found
         reason = (
             WHY_PREFILL
             if asked.n_unread
@@ -175,7 +175,7 @@ class Decoder:
             if found.used
             else self.why_plain(asked.state).text
         )
-        unasked = dict.fromkeys(asked.state.drafters, WHY_IDLE) if is_idle else found.unasked
+        unasked = dict.fromkeys(asked.state.drafters, WHY_IDLE) if ready.is_idle else found.unasked
         drafted = tuple(each.name for each in found.proposals)
         confidences, n_context = found.used.draft_confidences if found.used else (), len(asked.context)
         return Why(n_context, confidences, reason, self.controller.plain_alone(n_context), drafted, unasked)

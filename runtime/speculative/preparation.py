@@ -6,8 +6,8 @@ Knows drafters, the controller and the permitted widths of passes; knows no veri
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from runtime.core.draft import Draft, Tokens
 from runtime.core.errors import SlipstreamError
@@ -15,12 +15,13 @@ from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.passes import Terms
 from runtime.speculative.lineup import Lineup
-from runtime.speculative.proposals import Asked, Proposed, Proposer
+from runtime.speculative.proposals import Proposed, Proposer
 from runtime.speculative.step import DraftingState, StepInput, Widths
 from runtime.speculative.target import TargetPasses
 
 
-class Prepared(NamedTuple):
+@dataclass(slots=True)
+class Prepared:
     """A sequence's step before its pass."""
 
     number: int  # index of its input in the batch
@@ -46,37 +47,34 @@ class Preparation:
 
     def all(self, batch: Sequence[StepInput]) -> tuple[dict[int, SlipstreamError], list[Prepared]]:
         """Draft for these sequences. Return the errors of those that fail, by index, and the prepared others."""
-        errors, ready, later = dict[int, SlipstreamError](), list[Prepared](), dict[int, Asked]()
+        errors, ready = dict[int, SlipstreamError](), list[Prepared]()
         room = self._target.room(batch, self._controller.max_k)
         for number, each in enumerate(batch):
-            asked: list[Asked] | None = [] if len(batch) > 1 else None
             try:
-                ready.append(self._one(number, each, room, len(batch), asked))
+                ready.append(self._one(number, each, room, len(batch)))
+                room -= len(ready[-1].draft.tokens)
             except SlipstreamError as error:
                 errors[number] = error
-                continue
-            room -= len(ready[-1].draft.tokens)
-            if asked:
-                later[len(ready) - 1] = asked[0]
-        return errors, self._together(ready, later, room) if later else ready
+        if later := [each for each in ready if each.found.later]:
+            self._together(later, room)
+        return errors, ready
 
-    def _together(self, ready: list[Prepared], later: Mapping[int, Asked], room: int) -> list[Prepared]:
+    def _together(self, later: Sequence[Prepared], room: int) -> None:
         """Add the drafts that are made in shared passes; none if the target's pass has no room left."""
         clock = self._controller.passes.clock
-        began = clock()
-        proposals = self._proposer.propose_together(list(later.values()), room) if room > 0 else []
+        began, asked = clock(), [each.found.later for each in later if each.found.later]
+        proposals = self._proposer.propose_together(asked, room) if room > 0 else []
         seconds = (clock() - began) / len(later)
-        for i, proposal in zip(later, proposals, strict=False):
-            each = ready[i]
-            found = each.found._replace(proposals=[*each.found.proposals, proposal])
-            ready[i] = each._replace(found=found, seconds=each.seconds + seconds)
-        for i, asked in later.items() if not proposals else ():
-            ready[i].found.choices[asked.drafter.name] = Choice(Decision.CROWDED)
-        return ready
+        for i, (each, one) in enumerate(zip(later, asked, strict=True)):
+            each.seconds += seconds
+            if proposals:
+                each.found.proposals.append(proposals[i])
+            else:
+                each.found.choices[one.drafter.name] = Choice(Decision.CROWDED)
 
-    def _one(self, number: int, asked: StepInput, room: int, n_together: int, later: list[Asked] | None) -> Prepared:
-        """Draft at most `room` tokens for a sequence; drafts for shared passes are deferred to `later`."""
-        state, found = asked.state, Proposed([], {})
+    def _one(self, number: int, asked: StepInput, room: int, n_together: int) -> Prepared:
+        """Draft at most `room` tokens for a sequence."""
+        state, found = asked.state, Proposed()
         terms = state.terms if state.n_idle > 0 else None
         is_idle = terms is not None and terms.n_together == n_together
         if not is_idle:
@@ -86,8 +84,21 @@ class Preparation:
         asked.sampler.begin(asked.context, asked.position)
         if terms is None or not is_idle:
             terms = state.terms = self._begun(asked, n_together)
-            found = self._propose(asked, terms, room, later)
+            room = self._room(asked, room)
+            if room > 0 and not asked.n_unread and self._lineup.drafters:
+                found = self._proposer.propose(asked, terms, room)
         return Prepared(number, asked, terms, found, is_idle, clock() - began)
+
+    def _room(self, asked: StepInput, room: int) -> int:
+        """Return the most draft tokens of a sequence's step in a pass with this `room`. If the backend's memory leaves
+        none, its state says why.
+        """
+        state, n_context = asked.state, len(asked.context)
+        most_drafted = self._target.most_drafted(state.widths, n_context, self._controller.max_k)
+        room = min(room, most_drafted, asked.most - 1, self._target.n_left(n_context))
+        if room <= 0:
+            state.left_out = self._target.why_no_room(n_context) or state.left_out
+        return room
 
     def _switch_to(self, state: DraftingState, context: Tokens, n_together: int) -> None:
         """Load the cached conversation of a sequence, outside the measured time of steps. A pass of several sequences
@@ -109,16 +120,3 @@ class Preparation:
         most_drafted = self._target.most_drafted(state.widths, n_context, self._controller.max_k)
         exact_rows = self._target.exact_rows_at(n_context) if state.widths is Widths.PREFER_EXACT else None
         return self._controller.begin(n_context, most_drafted, n_together, exact_rows, frozenset(state.drafters))
-
-    def _propose(self, asked: StepInput, terms: Terms, room: int, later: list[Asked] | None) -> Proposed:
-        """Return the proposals for a sequence's step, with drafts of at most `room` tokens. Proposals for shared passes
-        are deferred to `later`.
-        """
-        state, n_context = asked.state, len(asked.context)
-        most_drafted = self._target.most_drafted(state.widths, n_context, self._controller.max_k)
-        room = min(room, most_drafted, asked.most - 1, self._target.n_left(n_context))
-        if room <= 0:
-            state.left_out = self._target.why_no_room(n_context) or state.left_out
-        if room <= 0 or asked.n_unread or not self._lineup.drafters:
-            return Proposed([], {})
-        return self._proposer.propose(asked, terms, room, later)

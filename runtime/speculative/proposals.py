@@ -5,7 +5,9 @@ Knows drafters, the controller and times; knows no target and no verification ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -49,16 +51,24 @@ class Asked(NamedTuple):
     room: int  # most draft tokens
 
 
-class Proposed(NamedTuple):
+@dataclass(slots=True)
+class Proposed:
     """The proposals for a sequence's step, and the choice about each drafter that takes part, by name."""
 
-    proposals: Sequence[Proposal]
-    choices: dict[str, Choice]
+    proposals: list[Proposal] = field(default_factory=list)
+    choices: dict[str, Choice] = field(default_factory=dict)
+    later: Asked | None = None  # a draft that is made together with those of other sequences
 
     @property
     def used(self) -> Proposal | None:
         """The proposal that is verified."""
         return next((proposal for proposal in self.proposals if proposal.draft.tokens), None)
+
+    def keep_best(self) -> None:
+        """Keep only the draft of the proposal with the highest expected gain; the others are just scored."""
+        if len(self.proposals) > 1:
+            best = max(self.proposals, key=lambda each: (bool(each.draft.tokens), each.expected_gain))
+            self.proposals = [each if each is best else each._replace(draft=NO_DRAFT) for each in self.proposals]
 
     @property
     def draft(self) -> Draft:
@@ -78,34 +88,46 @@ class Proposer:
     def __init__(self, controller: Controller, lineup: Lineup, threads: Threads | None) -> None:
         self.controller, self.lineup, self.threads = controller, lineup, threads
 
-    def propose(self, step: StepInput, terms: Terms, room: int, later: list[Asked] | None = None) -> Proposed:
+    def propose(self, step: StepInput, terms: Terms, room: int) -> Proposed:
         """Return the proposals of the drafters that take part in a reply.
 
         Lookups run first. Only one proposal is verified; others are only scored. A draft has at most `room` tokens.
-        Drafters that share passes among sequences are deferred to `later`, if that is given.
+        Where several sequences share the step, the draft of a drafter that shares passes is deferred.
         """
-        proposals, choices, states = list[Proposal](), dict[str, Choice](), self.controller.states
+        found, states, controller = Proposed(), self.controller.states, self.controller
         taking_part = [drafter for drafter in self.lineup.drafters if drafter.name in step.state.drafters]
         in_order = sorted(taking_part, key=lambda drafter: -states[drafter.name].expected_gain)
         for drafter in in_order:
             if drafter.is_model_free:
-                choices[drafter.name] = self.controller.choose(terms, drafter.name)
-                proposals += self._ask(drafter, choices[drafter.name], step, terms, room)
-        if len(proposals) > 1:
-            proposals = only_best(proposals)
+                choice = found.choices[drafter.name] = controller.choose(terms, drafter.name)
+                if choice.decision.asks:
+                    with self._guarded(drafter):
+                        found.proposals.append(self._look_up(drafter, step, terms, room))
+        found.keep_best()
         for drafter in in_order:
             if drafter.is_model_free:
                 continue
-            if any(proposal.draft.tokens for proposal in proposals):
-                choices[drafter.name] = Choice(Decision.LATE)
+            if found.used or found.later:
+                found.choices[drafter.name] = Choice(Decision.LATE)
                 continue
             can_score = step.state.rule.can_score_rejected
-            choice = choices[drafter.name] = self.controller.choose(terms, drafter.name, can_score)
-            if later is None or not drafter.shares_passes:
-                proposals += self._ask(drafter, choice, step, terms, room)
+            choice = found.choices[drafter.name] = controller.choose(terms, drafter.name, can_score)
+            if choice.decision.asks and terms.n_together > 1 and drafter.shares_passes:
+                found.later = Asked(drafter, step, controller.criterion(drafter.name, choice), room)
             elif choice.decision.asks:
-                later.append(Asked(drafter, step, self.controller.criterion(drafter.name, choice), room))
-        return Proposed(proposals, choices)
+                with self._guarded(drafter):
+                    found.proposals.append(self._draft(drafter, choice, step, room))
+        return found
+
+    @contextmanager
+    def _guarded(self, drafter: Drafter) -> Iterator[None]:
+        """End the block without a proposal where the drafter fails, which drops it, or has no token to propose."""
+        try:
+            yield
+        except SettingsError:
+            pass  # caused by the grammar or a bias, not by the drafter; the target raises it too if it gets there
+        except SlipstreamError as error:
+            self.lineup.drop(drafter, error)
 
     def propose_together(self, asked: Sequence[Asked], room: int) -> list[Proposal]:
         """Return a drafter's proposals for several sequences, drafted in shared passes with one token of each.
@@ -120,13 +142,14 @@ class Proposer:
             budget = Budget(most, each.criterion.should_continue, pick_of(each.step))
             makers.append(drafter.drafting(each.step.context, budget))
             room -= most
-        try:
+        drafts = list[Draft]()
+        with self._guarded(drafter):
             drafts = self._draft_side_by_side(asked, makers)
-        except SlipstreamError as error:
-            self.lineup.drop(drafter, error)
-            return []
         seconds = (clock() - began) / max(1, sum(len(each.criterion.confidences) for each in asked))
-        return [self._proposal(each, draft, seconds) for each, draft in zip(asked, drafts, strict=True)]
+        return [
+            drafted(drafter.name, each.criterion, draft, seconds, each.criterion.n_rest * seconds)
+            for each, draft in zip(asked, drafts, strict=False)
+        ]
 
     def _draft_side_by_side(self, asked: Sequence[Asked], makers: Sequence[Drafting]) -> list[Draft]:
         """Advance all drafting generators with shared passes until the last one stops."""
@@ -141,37 +164,9 @@ class Proposer:
                 except StopIteration as end:
                     drafts[i] = end.value
                     del wanted[i]
-                except SettingsError:  # as in `_ask`
+                except SettingsError:  # as in `_guarded`
                     del wanted[i]
         return drafts
-
-    def _proposal(self, asked: Asked, draft: Draft, seconds: float) -> Proposal:
-        """Return the proposal of a draft of which every token took `seconds`."""
-        criterion, n_rest = asked.criterion, max(0, len(asked.criterion.confidences) - 1)
-        tokens = criterion.drafted(draft.tokens)
-        return Proposal(
-            asked.drafter.name,
-            tokens,
-            criterion.confidences,
-            draft,
-            seconds,
-            n_rest * seconds,
-            n_rest,
-        )
-
-    def _ask(self, drafter: Drafter, choice: Choice, step: StepInput, terms: Terms, room: int) -> list[Proposal]:
-        """Return a drafter's proposal as a list; empty if the controller skips the drafter or it fails."""
-        if not choice.decision.asks:
-            return []
-        try:
-            if drafter.is_model_free:
-                return [self._look_up(drafter, step, terms, room)]
-            return [self._draft(drafter, choice, step, room)]
-        except SettingsError:
-            return []  # caused by the grammar or a bias, not by the drafter; the target raises it too if it gets there
-        except SlipstreamError as error:
-            self.lineup.drop(drafter, error)
-            return []
 
     def _draft(self, drafter: Drafter, choice: Choice, step: StepInput, room: int) -> Proposal:
         """Draft with a model, token by token, until it no longer pays."""
@@ -180,20 +175,10 @@ class Proposer:
         criterion = self.controller.criterion(drafter.name, choice)
         draft = drafter.propose(step.context, Budget(room, criterion.should_continue, pick_of(step))).first(room)
         first, rest = criterion.seconds()
-        n_rest = max(0, len(criterion.confidences) - 1)
-        if self.threads and n_rest > 0 and drafter.has_passes:
+        if self.threads and criterion.n_rest > 0 and drafter.has_passes:
             times = self.controller.states[drafter.name].times
-            times.scale(self.threads.draft.observe(1, rest / n_rest, times.rest) or 1.0)
-        tokens = criterion.drafted(draft.tokens)
-        return Proposal(
-            drafter.name,
-            tokens,
-            criterion.confidences,
-            draft,
-            first,
-            rest,
-            n_rest,
-        )
+            times.scale(self.threads.draft.observe(1, rest / criterion.n_rest, times.rest) or 1.0)
+        return drafted(drafter.name, criterion, draft, first, rest)
 
     def _look_up(self, drafter: Drafter, step: StepInput, terms: Terms, room: int) -> Proposal:
         """Propose with a lookup: first all that it finds, then the controller decides how much to use."""
@@ -218,10 +203,10 @@ def pick_of(step: StepInput) -> Callable[[Logits, Path], Pick]:
     return partial(step.state.rule.pick, step.sampler)
 
 
-def only_best(proposals: list[Proposal]) -> list[Proposal]:
-    """Keep the draft of the proposal with the highest expected gain only; the others are just scored."""
-    best = max(proposals, key=lambda proposal: (bool(proposal.draft.tokens), proposal.expected_gain))
-    return [each if each is best else each._replace(draft=NO_DRAFT) for each in proposals]
+def drafted(name: str, criterion: StoppingCriterion, draft: Draft, first: float, rest: float) -> Proposal:
+    """Return the proposal of a model that took these seconds for its first token and for the others."""
+    tokens = criterion.drafted(draft.tokens)
+    return Proposal(name, tokens, criterion.confidences, draft, first, rest, criterion.n_rest)
 
 
 def outcome(proposal: Proposal, tokens: tuple[int, ...]) -> DraftOutcome:

@@ -149,6 +149,11 @@ class StoppingCriterion:
         """Return whether the tokens so far took much longer than expected; they are then verified without more."""
         return self._clock() - self._began > TUNING.held_up * self._seconds_for(len(self.confidences))
 
+    @property
+    def n_rest(self) -> int:
+        """Number of its tokens after the first."""
+        return max(0, len(self.confidences) - 1)
+
     def seconds(self) -> tuple[float, float]:
         """Return the seconds until the first token was known, and the seconds since then."""
         total = self._clock() - self._began
