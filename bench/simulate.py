@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,10 @@ import numpy as np
 
 from bench.instruments.heuristics import (
     HEURISTICS,
-    Seconds,
     halved_and_doubled,
     recorded_seconds,
+    report_changes,
     synthetic_seconds,
-    worth,
 )
 from bench.instruments.questions import questions
 from bench.instruments.timing import report
@@ -181,18 +180,6 @@ def each_changed() -> dict[str, dict[str, float]]:
         low, high = halved_and_doubled(getattr(TUNING, name))
         found |= {f"{name} = {low:g}": {name: low}, f"{name} = {high:g}": {name: high}}
     return found
-
-
-def report_changes(changes: Mapping[str, Mapping[str, float]], measure: Callable[[], Seconds]) -> None:
-    """Print a row for each change: the speed of the current controller relative to the changed one."""
-    base, rows, summary = measure(), list[list[str]](), dict[str, object]()
-    for name, numbers in changes.items():
-        found = worth(numbers, base, measure)
-        extremes = (f"{times:.3f} {where}" for times, where in (found.most, found.least))
-        rows.append([name, f"{found.alone:.4f}", f"{found.together:.4f}", *extremes])
-        summary[name] = [round(each, 4) for each in (found.alone, found.together, found.most[0], found.least[0])]
-    columns = ["without, or with", "one text", "several", "most", "least"]
-    report("the controller / without a heuristic, simulated", columns, rows, summary)
 
 
 def report_together(n: int, n_seeds: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from bench.instruments.timing import report
 from bench.instruments.traces import Trace, World
 from bench.instruments.worlds import made_up_worlds, times_plain, together, worlds
 from runtime.speculative.control.tuning import TUNING
@@ -36,6 +37,14 @@ HEURISTICS: dict[str, Mapping[str, float]] = {
     "drafters are valued only when there is news": {"news": -1.0},
     "values are settled in rounds": {"rounds": 1},
     "what probes may cost is kept between starts": {"most_credit": 0.0},
+}
+
+# What `bench.simulate` does not cover
+OF_LOOKUPS: dict[str, Mapping[str, float]] = {
+    "a second costs more for drafts of lookups": {"prudence": 1.0},
+    "confidence of lookups counts squared at first": {"caution": 1.0},
+    "a plain pass after a wider one takes longer": {"leaving": 0.0},
+    "inexact passes must gain 5%": {"inexact_gain": 1.0},
 }
 
 
@@ -104,3 +113,19 @@ def worth(changes: Mapping[str, float], base: Seconds, measure: Callable[[], Sec
     most, least = max(found, key=found.__getitem__), min(found, key=found.__getitem__)
     means = statistics.geometric_mean(alone.values()), statistics.geometric_mean(joint.values())
     return Worth(*means, (found[most], most), (found[least], least))
+
+
+def report_changes(
+    changes: Mapping[str, Mapping[str, float]],
+    measure: Callable[[], Seconds],
+    groups: tuple[str, str] = ("one text", "several"),
+) -> None:
+    """Print a row for each change: the speed of the current controller relative to the changed one."""
+    base, rows, summary = measure(), list[list[str]](), dict[str, object]()
+    for name, numbers in changes.items():
+        found = worth(numbers, base, measure)
+        extremes = (f"{times:.3f} {where}" for times, where in (found.most, found.least))
+        rows.append([name, f"{found.alone:.4f}", f"{found.together:.4f}", *extremes])
+        summary[name] = [round(each, 4) for each in (found.alone, found.together, found.most[0], found.least[0])]
+    columns = ["without, or with", *groups, "most", "least"]
+    report("the controller / without a heuristic, simulated", columns, rows, summary)

@@ -1,0 +1,96 @@
+"""Replies of public models, recorded once and generated again by a scripted target with n-gram drafts.
+
+Usage: `python -m bench.replay --record FILE [--models smollm2,gemma3]` writes greedy replies to the prompts of
+`bench.real` and the costs of passes on this machine. `python -m bench.replay FILE` prints the speed relative to plain
+decode of each reply: all kinds in one process, and each kind three times. `--ablate` prints what each heuristic of the
+controller is worth there. Times of passes vary by 6% at random, the same in every run, so results repeat exactly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.instruments.heuristics import HEURISTICS, OF_LOOKUPS, Seconds, report_changes
+from bench.instruments.known_text import Machine, copied
+from bench.instruments.real_texts import KINDS
+from bench.instruments.timing import report
+from bench.instruments.weights import LARGE, MODELS, fetched
+from runtime.drafters.ngram import NgramDrafter
+from runtime.engine import Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
+from runtime.models.registry import Pair
+
+SPREAD, TIMES, SEEDS = 0.06, 3, 4  # of times of passes; replies of a kind; repetitions with other times
+RECORDED = "summary", "edit", "code", "story", "chat"
+
+
+def record(model: str, n_tokens: int) -> dict[str, Any]:
+    """Return the replies [kind] of a model as (prompt ids, reply ids), and seconds of passes by number of rows."""
+    weights = (MODELS | LARGE)[model]
+    engine = LoadedEngine(Pair(model, fetched(weights), context=2048), Options(drafters=("ngram",)))
+    texts = dict[str, tuple[list[int], list[int]]]()
+    for kind in RECORDED:
+        text = KINDS[kind].text(weights.is_raw)
+        prompt = text if weights.is_raw else [Message("user", text)]
+        chunks = list(engine.reply(prompt, Sampling(temperature=0, seed=0), n_tokens))
+        texts[kind] = engine.encode(prompt), [token for chunk in chunks for token in chunk.tokens]
+    seconds = engine.decoder.controller.passes.costs.widths(0)
+    exact_rows = engine.decoder.target.exact_rows
+    engine.close()
+    return {"model": model, "seconds": seconds, "exact_rows": exact_rows, "texts": texts}
+
+
+def replayed(found: dict[str, Any], seed: int) -> Iterator[tuple[str, float]]:
+    """Yield the speed of each reply relative to plain decode, by model, kind and place in its process."""
+    machine = Machine({int(rows): s for rows, s in found["seconds"].items()}, found["exact_rows"], SPREAD)
+    kinds = list(found["texts"])
+    for order in (kinds, *([kind] * TIMES for kind in kinds)):
+        decoder = machine.decoder(NgramDrafter())
+        for place, kind in enumerate(order):
+            what = "in turn" if order is kinds else f"no. {place + 1}"
+            made = copied(decoder, machine, *found["texts"][kind], seed=100 * seed + place)
+            yield f"{found['model']}: {kind}, {what}", made.times
+
+
+def seconds_of(files: Sequence[dict[str, Any]]) -> Seconds:
+    """Return the seconds of each reply relative to plain decode, first replies and later ones of a process."""
+    of = dict[str, float]()
+    for found in files:
+        for seed in range(SEEDS):
+            for name, times in replayed(found, seed):
+                of[name] = of.get(name, 0.0) + 1 / times / SEEDS
+    is_first = {name: name.endswith("no. 1") for name in of}
+    return {n: s for n, s in of.items() if is_first[n]}, {n: s for n, s in of.items() if not is_first[n]}
+
+
+def main() -> None:
+    """Record, or replay and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--record", type=Path, help="a file to write")
+    parser.add_argument("--models", default="smollm2,gemma3,qwen-0.5b,qwen-1.5b")
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--ablate", action="store_true")
+    args = parser.parse_args()
+    if args.record:
+        args.record.write_text(json.dumps([record(model, args.tokens) for model in args.models.split(",")]))
+        args.files.append(args.record)
+    files = [found for path in args.files for found in json.loads(path.read_text(encoding="utf8"))]
+    if args.ablate:
+        report_changes(HEURISTICS | OF_LOOKUPS, partial(seconds_of, files), ("first replies", "later ones"))
+        return
+    first, later = seconds_of(files)
+    rows = [[name, f"{1 / seconds:.3f}"] for name, seconds in (first | later).items()]
+    times = [1 / seconds for seconds in (first | later).values()]
+    summary: dict[str, object] = {"least": round(min(times), 3), "mean": round(statistics.geometric_mean(times), 3)}
+    report("replies with n-gram drafts / plain decode, scripted", ["reply", "times plain"], rows, summary)
+
+
+if __name__ == "__main__":
+    main()
