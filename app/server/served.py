@@ -150,7 +150,7 @@ class ServedEngine:
 
     def _refusal(self, n_waiting: int) -> ApiError:
         seconds = min(MAX_RETRY, math.ceil(self.totals.seconds_per_reply * n_waiting) + 1)
-        message = f"{n_waiting} requests are waiting already. Try again in {seconds} s."
+        message = f"The queue is full ({n_waiting} waiting). Try again in {seconds} s."
         return ApiError(429, message, code="queue_full", retry_after=seconds)
 
     def _unavailable(self) -> ApiError:

@@ -68,7 +68,7 @@ class BusyError(SlipstreamError):
         self.n_waiting = n_waiting
 
     def __str__(self) -> str:
-        return f"{self.n_waiting} requests are waiting already. Try again later."
+        return f"The queue is full ({self.n_waiting} waiting). Try again later."
 
 
 class StoppedError(Exception):
