@@ -253,9 +253,9 @@ def test_token_ids_are_a_prompt_as_they_are(engine: AnyEngine) -> None:
 
 
 def test_memory_is_told_in_words(engine: AnyEngine) -> None:
-    assert engine.memory_level == "OK"
+    assert engine.status.memory_level == "OK"
     assert "fits" in engine.facts.fit
-    assert (engine.facts.left_out, engine.given_up) == ("", "")
+    assert (engine.facts.left_out, engine.status.given_up) == ("", "")
 
 
 @pytest.mark.parametrize(

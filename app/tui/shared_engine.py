@@ -14,6 +14,7 @@ from runtime.core.limits import Limits
 from runtime.engine import Chunk, Engine, Prompt, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.stats import Stats
+from runtime.engine.status import Status
 from runtime.engine.threaded import ThreadedReplies
 
 EDITORS = Limits(max_running=1, max_waiting=16)
@@ -68,9 +69,9 @@ class SharedEngine(ThreadedReplies):
             return self._engine.embed(tokens)
 
     @property
-    def n_waiting(self) -> int:
-        """Number of editors' requests that wait."""
-        return len(self._waiting)
+    def status(self) -> Status:
+        """The engine's, with the number of editors' requests that wait."""
+        return self._engine.status._replace(n_waiting=len(self._waiting))
 
     def close(self) -> None:
         """Free the models."""

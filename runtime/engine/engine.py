@@ -207,28 +207,3 @@ class Engine(ABC):
     @abstractmethod
     def status(self) -> Status:
         """The present state."""
-
-    @property
-    def n_waiting(self) -> int:
-        """See Status."""
-        return self.status.n_waiting
-
-    @property
-    def n_held(self) -> int:
-        """See Status."""
-        return self.status.n_held
-
-    @property
-    def memory_level(self) -> str:
-        """See Status."""
-        return self.status.memory_level
-
-    @property
-    def given_up(self) -> str:
-        """See Status."""
-        return self.status.given_up
-
-    @property
-    def learning(self) -> str:
-        """See Status."""
-        return self.status.learning

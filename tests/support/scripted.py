@@ -14,6 +14,7 @@ from runtime.core.errors import ContextError, ModelError
 from runtime.engine import Chunk, Ids, Message, Sampling, Talk
 from runtime.engine.engine import Ask
 from runtime.engine.stats import Stats
+from runtime.engine.status import Status
 from runtime.engine.text import TextStream
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
@@ -55,7 +56,7 @@ class ScriptedEngine:
         self.asked: list[tuple[Any, Sampling, int | None]] = []
         self.predictions: list[str] = []
         self.go, self.closed = threading.Event(), False
-        self.memory_level, self.given_up = "OK", ""
+        self.status = Status()
         self._stats, self._is_traced = Stats(), False
         costs = PassCosts()
         for width, seconds in enumerate((10e-3, 12e-3, 14e-3, 30e-3), start=1):
