@@ -8,7 +8,7 @@ from itertools import count
 from runtime.conversation.prompt import PromptEncoder
 from runtime.conversation.window import PromptWindow
 from runtime.core.backend import OnProgress
-from runtime.core.errors import ContextError, SettingsError, StoppedError
+from runtime.core.errors import ContextError, SettingsError
 from runtime.engine.binding import bound_sampler, shown_pieces
 from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask
@@ -52,7 +52,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
     def _start(self) -> None:
         """Create the engine core after loading."""
         self.limits = self._loaded.options.limits
-        self.core = EngineCore(self.decoder, self._loaded.backend, self.limits)
+        self.core = EngineCore(self.decoder, self._loaded.backend, self.facts.exactness, self.limits)
         self.prompts = KeptPrompts(self._loaded, self.core)
         self._numbers, self._sinks = count(1), dict[int, Sink]()
         self._last: Sequence | None = None
@@ -71,26 +71,19 @@ class LoadedEngine(LoadedTexts, PushedEngine):
                 f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. "
                 "Ask it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
             )
-        self.core.check(ask)
-        sampler = bound_sampler(ask, self.vocab, self.facts.n_vocab)
-        is_cancelled = self.core.announce(number)
-        window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, ask.when_full == "drop-oldest", is_cancelled)
-        try:
+        with self.core.adding(ask, number) as is_cancelled:
+            sampler = bound_sampler(ask, self.vocab, self.facts.n_vocab)
+            drops = ask.when_full == "drop-oldest"
+            window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, drops, is_cancelled)
             ids = self._begun(window, ask.max_tokens)
-        except StoppedError:
-            self.core.give_up(number)
-            return
-        except BaseException:
-            self.core.forget(number)
-            raise
-        vocabulary = Vocabulary(shown_pieces(self.vocab, ask.grammar), self.vocab.ends)
-        sequence = Sequence(number, ids, window, self._request(ask, sampler), vocabulary)
-        sequence.drafting.is_traced = ask.is_traced
-        sequence.restore(ask.reply_tokens, ask.passes)
-        if self._learner:
-            self._learner.reply_begins(sequence.generated, self.decoder.lineup.memory_level)
-        self._last = sequence
-        self.core.add(sequence)
+            vocabulary = Vocabulary(shown_pieces(self.vocab, ask.grammar), self.vocab.ends)
+            sequence = Sequence(number, ids, window, self._request(ask, sampler), vocabulary)
+            sequence.drafting.is_traced = ask.is_traced
+            sequence.restore(ask.reply_tokens, ask.passes)
+            if self._learner:
+                self._learner.reply_begins(sequence.generated, self.decoder.lineup.memory_level)
+            self._last = sequence
+            self.core.scheduler.add(sequence)
 
     def _request(self, ask: Ask, sampler: Sampler) -> Request:
         options, exactness = self._loaded.options, self.facts.exactness
@@ -99,6 +92,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
             sampler.tolerance = exactness.difference
         return Request(
             sampler,
+            exactness,
             ask.max_tokens,
             ask.stops,
             None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling),
@@ -106,8 +100,6 @@ class LoadedEngine(LoadedTexts, PushedEngine):
             ask.is_short,
             ask.is_admitted,
             ask.n_indent,
-            exactness,
-            exactness.is_exact,
             widths,
         )
 
@@ -159,9 +151,9 @@ class LoadedEngine(LoadedTexts, PushedEngine):
     @property
     def status(self) -> Status:
         """See Engine."""
-        core, lineup = self.core, self.decoder.lineup
-        n_held = self._loaded.backend.n_held
-        return Status(core.n_running, core.n_waiting, n_held, lineup.memory_level, lineup.given_up, self._learning)
+        scheduler, lineup, n_held = self.core.scheduler, self.decoder.lineup, self._loaded.backend.n_held
+        n_running, n_waiting = len(scheduler.sequences), len(scheduler.waiting)
+        return Status(n_running, n_waiting, n_held, lineup.memory_level, lineup.given_up, self._learning)
 
     def embed(self, tokens: List[int]) -> list[float]:
         """See Engine."""

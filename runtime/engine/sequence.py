@@ -33,6 +33,7 @@ class Request:
     """The constant settings of a sequence."""
 
     sampler: Sampler
+    exactness: Exactness  # of the target's passes
     max_tokens: int | None = None  # of the reply; 0: only prefill the prompt
     stops: tuple[str, ...] = ()
     report: Report | None = None
@@ -40,8 +41,6 @@ class Request:
     is_short: bool = False  # whether it has priority where sequences take turns
     is_admitted: bool = False  # whether it waits behind no other
     n_indent: int = 0  # minimum spaces or tabs before each line after the first
-    exactness: Exactness | None = None  # of the target's passes
-    is_exact: bool = True  # whether all passes round alike, however the prompt is split
     widths: Widths = Widths.EXACT  # permitted widths of passes
 
 
@@ -100,7 +99,6 @@ class Sequence:
         self.stats = Stats(prompt_n=len(ids), exactness=request.exactness, widths=request.widths)
         self.n_read = 0  # tokens that passes have read so far; some may have been evicted from the cache
         self.has_begun = False  # whether drafters have begun it
-        self.n_early = 0  # tokens generated in the pass of the prompt's last piece while no other sequence was active
         self.finish_reason: str | None = None
 
     @property

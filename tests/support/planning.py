@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from runtime.core.draft import Tokens
+from runtime.core.limits import UNLIMITED
 from runtime.engine.scheduler import Batch, Scheduler
 from runtime.engine.sequence import Request, Sequence, Vocabulary
 from runtime.loading.exactness import Exactness
@@ -51,7 +52,7 @@ class Setting:
             preparation=SimpleNamespace(switch_seconds=0.1),
         )
         self.exactness = BLURRED if exact_rows < sys.maxsize else EXACT
-        self.scheduler = Scheduler(self.decoder, self.target)  # type: ignore[arg-type]
+        self.scheduler = Scheduler(self.decoder, self.target, self.exactness, UNLIMITED)  # type: ignore[arg-type]
         self.decoder.controller.passes.joint.learn_read(10, 0.2)
 
     def add(
@@ -61,7 +62,7 @@ class Setting:
         window: Any = SimpleNamespace(n_ctx=2000, notice="")
         vocabulary = Vocabulary(ToyVocab().pieces, ToyVocab().ends)
         exactness, widths = self.exactness, widths_of(Sampler(sampling))
-        asked = Request(Sampler(sampling), exactness=exactness, is_exact=exactness.is_exact, widths=widths, **request)
+        asked = Request(Sampler(sampling), exactness, widths=widths, **request)
         sequence = Sequence(number, [number] * n, window, asked, vocabulary)
         sequence.restore([1] * n_said, ())
         self.target.held[number] = n_cached
