@@ -173,9 +173,9 @@ class EngineCore:
             if not each.has_begun:
                 began = time.perf_counter()
                 each.has_begun = True
-                asked, is_cancelled = each.request, partial(self._cancels.has, each.number)
-                has_grammar = asked.sampler.mask is not None
-                self.decoder.begin(each.drafting, each.tokens, asked.expected, has_grammar, is_cancelled, n)
+                binding, is_cancelled = each.binding, partial(self._cancels.has, each.number)
+                has_grammar = binding.sampler.mask is not None
+                self.decoder.begin(each.drafting, each.tokens, binding.expected, has_grammar, is_cancelled, n)
                 each.stats.prompt_seconds += time.perf_counter() - began
 
     def _commit(self, batch: Batch, results: list[Result], seconds: float) -> Iterator[Output]:
@@ -200,7 +200,7 @@ class EngineCore:
         stats.plain_per_second = decoder.controller.plain_alone(sequence.buffer.n)
         if decoder.lineup.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
             stats.reason = decoder.why_plain(sequence.drafting)
-        stats.n_near_ties = sequence.request.sampler.n_near_ties
+        stats.n_near_ties = sequence.binding.sampler.n_near_ties
         stats.memory_level = decoder.lineup.memory_level
         stats.memory_bytes = psutil.Process().memory_info().rss
         self._leave(sequence)

@@ -9,14 +9,14 @@ from runtime.conversation.prompt import PromptEncoder
 from runtime.conversation.window import PromptWindow
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ContextError, SettingsError
-from runtime.engine.binding import bound_sampler, shown_pieces
+from runtime.engine.binding import bound
 from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask
 from runtime.engine.loaded_facts import facts_of
 from runtime.engine.loaded_texts import LoadedTexts
 from runtime.engine.output import Chunk, Output, Sink
 from runtime.engine.prompts import KeptPrompts
-from runtime.engine.sequence import Request, Sequence, Vocabulary
+from runtime.engine.sequence import Sequence
 from runtime.engine.status import Status
 from runtime.engine.streams import Came, PushedEngine
 from runtime.learning.conditions import why_never
@@ -25,9 +25,7 @@ from runtime.learning.opened import learned_head, opened_learner
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
-from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Explanation, Pass, explain
-from runtime.speculative.step import Widths, widths_of
 
 
 class LoadedEngine(LoadedTexts, PushedEngine):
@@ -72,36 +70,15 @@ class LoadedEngine(LoadedTexts, PushedEngine):
                 "Ask it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
             )
         with self.core.adding(ask, number) as is_cancelled:
-            sampler = bound_sampler(ask, self.vocab, self.facts.n_vocab)
+            binding = bound(ask, self.vocab, self.facts, self._loaded.options)
             drops = ask.when_full == "drop-oldest"
             window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, drops, is_cancelled)
             ids = self._begun(window, ask.max_tokens)
-            vocabulary = Vocabulary(shown_pieces(self.vocab, ask.grammar), self.vocab.ends)
-            sequence = Sequence(number, ids, window, self._request(ask, sampler), vocabulary)
-            sequence.drafting.is_traced = ask.is_traced
-            sequence.restore(ask.reply_tokens, ask.passes)
+            sequence = Sequence(number, ask, ids, window, binding)
             if self._learner:
                 self._learner.reply_begins(sequence.generated, self.decoder.lineup.memory_level)
             self._last = sequence
             self.core.scheduler.add(sequence)
-
-    def _request(self, ask: Ask, sampler: Sampler) -> Request:
-        options, exactness = self._loaded.options, self.facts.exactness
-        widths = widths_of(sampler, options.is_exact_asked)
-        if options.fast or widths is Widths.PREFER_EXACT:
-            sampler.tolerance = exactness.difference
-        return Request(
-            sampler,
-            exactness,
-            ask.max_tokens,
-            ask.stops,
-            None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling),
-            self.vocab.encode(ask.prediction, special=False) if ask.prediction else (),
-            ask.is_short,
-            ask.is_admitted,
-            ask.n_indent,
-            widths,
-        )
 
     def step(self) -> list[Output]:
         """Run one pass at most, give its outputs to their sinks, and return them."""

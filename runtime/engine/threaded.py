@@ -23,16 +23,6 @@ class ThreadedReply:
     sink: Sink
     cancelled: Event = field(default_factory=Event)
 
-    @property
-    def is_short(self) -> bool:
-        """See Ask."""
-        return self.ask.is_short
-
-    @property
-    def is_admitted(self) -> bool:
-        """See Ask."""
-        return self.ask.is_admitted
-
 
 class ThreadedReplies(ABC):
     """Implements `add`, `cancel` and `end` of Engine with `answer`."""

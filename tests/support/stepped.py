@@ -194,7 +194,6 @@ class Letter:
 
     def __init__(self, number: int, ask: Ask, sink: Sink) -> None:
         self.number, self.ask, self.sink, self.is_cancelled = number, ask, sink, False
-        self.is_short, self.is_admitted = ask.is_short, ask.is_admitted
         self.left = 1 if ask.max_tokens is None else ask.max_tokens
 
 
