@@ -274,7 +274,7 @@ def test_it_may_be_closed_twice(opens: Callable[[], AnyEngine]) -> None:
     assert first.text.startswith("Join")
 
 
-@pytest.mark.parametrize("name", ["reply", "encode", "tokenize", "passes", "explain", "close"])
+@pytest.mark.parametrize("name", ["answer", "encode", "tokenize", "passes", "explain", "close"])
 def test_the_scripted_engine_takes_only_what_the_real_one_takes(name: str) -> None:
     real, scripted = (
         list(inspect.signature(getattr(kind, name)).parameters) for kind in (LoadedEngine, ScriptedEngine)
