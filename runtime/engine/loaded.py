@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence as List
 from itertools import count
 
-from runtime.conversation.prompt import PromptEncoder
+from runtime.conversation.prompt import NEEDED, PromptEncoder
 from runtime.conversation.window import PromptWindow
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ContextError, SettingsError
 from runtime.engine.binding import bound
 from runtime.engine.core import EngineCore
-from runtime.engine.engine import Ask
-from runtime.engine.loaded_facts import facts_of
+from runtime.engine.engine import Ask, EngineFacts
 from runtime.engine.loaded_texts import LoadedTexts
 from runtime.engine.output import Chunk, Output, Sink
 from runtime.engine.prompts import KeptPrompts
@@ -20,7 +19,6 @@ from runtime.engine.sequence import Sequence
 from runtime.engine.status import Status
 from runtime.engine.streams import Came, PushedEngine
 from runtime.learning.conditions import why_never
-from runtime.learning.learner import BackgroundLearner
 from runtime.learning.opened import learned_head, opened_learner
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.options import Options
@@ -139,24 +137,20 @@ class LoadedEngine(LoadedTexts, PushedEngine):
 
     def tend(self) -> None:
         """Do housekeeping between replies: close the embedder, suspend or restore drafters as memory requires, and
-        install a learned head.
+        install the learned head, or the pair's own if that is current.
         """
         self._loaded.close_embedder()
         self.decoder.lineup.degrade()
         if self._learner:
-            self._learner.tend(self.decoder.lineup.memory_level)
-            self._use_learned(self._learner)
+            self._learner.tend(level := self.decoder.lineup.memory_level)
+            head = self._learner.head
+            if head != self._asked_head and level == "OK":
+                self._asked_head = head
+                self._loaded.take_head(head)
 
     def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
         """See Engine."""
         return self.prompts.handle(action, number, path)
-
-    def _use_learned(self, learner: BackgroundLearner) -> None:
-        """Replace the head with the learned one, or with the pair's own if that is current. Call it between replies."""
-        head = learner.head
-        if head != self._asked_head and self.decoder.lineup.memory_level == "OK":
-            self._asked_head = head
-            self._loaded.take_head(head)
 
     @property
     def _learning(self) -> str:
@@ -171,3 +165,29 @@ class LoadedEngine(LoadedTexts, PushedEngine):
             self._learner.close()
         self.prompts.close()
         self._loaded.close()
+
+
+def facts_of(loaded: LoadedPair) -> EngineFacts:
+    """Return the constant facts of a loaded pair."""
+    target, plan, off, lacking = loaded.target, loaded.plan, loaded.decoder.controller.off, loaded.left_out
+    failed = lacking.text if lacking and lacking.code in ("cost", "draft-error") else ""
+    left_out = "; ".join(text for text in (loaded.shortened, failed) if text)
+    return EngineFacts(
+        n_ctx=loaded.backend.n_ctx,
+        n_ctx_train=target.n_ctx_train,
+        n_vocab=target.vocab.n_vocab,
+        n_embd=target.n_embd,
+        n_bytes=target.size,
+        template=target.template,
+        fit=plan.text if plan else "",
+        left_out=f"memory is short: {plan.text}" if plan and plan.is_less else left_out,
+        is_short=bool(plan and plan.is_less),
+        exactness=loaded.exactness,
+        is_reproducible=loaded.exactness.is_exact or not loaded.options.fast,
+        can_draft=not target.is_embedder and (off is None or off.code != "architecture"),
+        could_be_exact=loaded.could_be_exact,
+        has_gpu=loaded.is_elsewhere,
+        can_infill=target.vocab.fim.keys() >= set(NEEDED),
+        shares_passes=loaded.decoder.target.shared is not None,
+        remark=lacking.text if lacking and lacking.code == "cost" else "",
+    )
