@@ -110,7 +110,7 @@ def test_who_leaves_while_it_waits_is_not_begun() -> None:
     with pytest.raises(BusyError, match=r"1 waiting"):
         add("refused")
     add("admitted", is_admitted=True)
-    assert engine.n_waiting == 2
+    assert engine.status.n_waiting == 2
     engine.cancel(gone)
     with pytest.raises(BusyError):
         add("refused")  # for the one that goes before all

@@ -93,7 +93,7 @@ def test_text_is_plain_decodes_when_memory_runs_short_in_mid_reply(
         assert stats.reason is not None
         assert stats.reason.code == "memory"
         assert "MiB" in stats.reason.text
-        assert stats.timings()["memory_level"] == demo.memory_level
+        assert stats.timings()["memory_level"] == demo.status.memory_level
 
 
 def test_the_draft_model_comes_back_and_drafts(demo: LoadedEngine, plain: LoadedEngine) -> None:
@@ -111,11 +111,11 @@ def test_memory_is_looked_after_between_replies_too(demo: LoadedEngine) -> None:
     answer(demo, PROMPTS[2], GREEDY, machine)
     machine.free = FREE[CRITICAL]
     tend(demo, machine)
-    assert (demo.memory_level, demo.decoder.lineup.drafters) == ("CRITICAL", [])
-    assert demo.given_up.startswith("no drafter is used, because this machine had 300 MiB")
+    assert (demo.status.memory_level, demo.decoder.lineup.drafters) == ("CRITICAL", [])
+    assert demo.status.given_up.startswith("no drafter is used, because this machine had 300 MiB")
     machine.free = FREE[OK]
     wait_for(lambda: "model" in names(demo), meanwhile=lambda: tend(demo, machine))
-    assert (demo.memory_level, demo.given_up) == ("OK", "")
+    assert (demo.status.memory_level, demo.status.given_up) == ("OK", "")
     assert sorted(names(demo)) == sorted(demo.pair.drafters)
 
 
@@ -149,7 +149,7 @@ def test_the_wrong_vocabulary_in_place_of_the_draft_is_refused_when_it_is_opened
     draft.unlink()
     draft.write_bytes(tiny.read_bytes())
     machine.free = FREE[OK]
-    wait_for(lambda: not engine.given_up, meanwhile=lambda: tend(engine, machine))
+    wait_for(lambda: not engine.status.given_up, meanwhile=lambda: tend(engine, machine))
     tokens, stats = answer(engine, PROMPTS[1], GREEDY, machine)
     assert stats.reason is not None
     assert stats.reason.code == "draft-error"

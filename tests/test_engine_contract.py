@@ -13,7 +13,7 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError
 from runtime.engine import Chunk, Engine, Ids, Message, Options, Sampling, Talk
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.pieces import PIECE
+from runtime.engine.scheduler import PIECE
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
@@ -253,9 +253,9 @@ def test_token_ids_are_a_prompt_as_they_are(engine: AnyEngine) -> None:
 
 
 def test_memory_is_told_in_words(engine: AnyEngine) -> None:
-    assert engine.memory_level == "OK"
+    assert engine.status.memory_level == "OK"
     assert "fits" in engine.facts.fit
-    assert (engine.facts.left_out, engine.given_up) == ("", "")
+    assert (engine.facts.left_out, engine.status.given_up) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_it_may_be_closed_twice(opens: Callable[[], AnyEngine]) -> None:
     assert first.text.startswith("Join")
 
 
-@pytest.mark.parametrize("name", ["reply", "encode", "tokenize", "passes", "explain", "close"])
+@pytest.mark.parametrize("name", ["answer", "encode", "tokenize", "passes", "explain", "close"])
 def test_the_scripted_engine_takes_only_what_the_real_one_takes(name: str) -> None:
     real, scripted = (
         list(inspect.signature(getattr(kind, name)).parameters) for kind in (LoadedEngine, ScriptedEngine)

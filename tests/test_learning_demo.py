@@ -129,7 +129,7 @@ def test_what_was_learned_is_used_also_where_nothing_can_be_trained(
     monkeypatch.setattr(conditions, "find_spec", lambda name: None)
     later = LoadedEngine(pair, Options(512, fixed_k=3, drafters=("model",), threads=1), learns=True)
     assert later._loaded.learned == path
-    assert "pip install" in later.learning
+    assert "pip install" in later.status.learning
     later.close()
 
 
@@ -175,13 +175,13 @@ def test_a_pair_that_does_not_learn_leaves_no_folder(head: Path) -> None:
     engine.tend()
     engine.close()
     assert not root().exists()
-    assert engine.learning == ""
+    assert engine.status.learning == ""
 
 
 def test_a_pair_whose_draft_is_a_model_says_that_it_does_not_learn() -> None:
     engine = LoadedEngine(replace(DEMO, learn=True), Options(512, threads=1), learns=True)
     engine.close()
-    assert "EAGLE-3 head" in engine.learning
+    assert "EAGLE-3 head" in engine.status.learning
     assert not root().exists()
 
 

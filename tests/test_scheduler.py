@@ -106,7 +106,7 @@ def test_prompts_that_come_together_are_read_together_the_shortest_first() -> No
 
 def test_who_came_alone_and_has_said_one_token_waits_for_those_who_came_with_it() -> None:
     setting = Setting()
-    setting.add(1, 10, 11, n_said=1).n_early = 1
+    setting.scheduler._early = setting.add(1, 10, 11, n_said=1)
     setting.add(2, MAX_READ - 2)
     setting.scheduler._has_read = True
     assert setting.plan() == ([1, 2], [0, MAX_READ - 3], [])

@@ -69,7 +69,7 @@ def test_as_many_run_at_once_as_may_and_a_short_one_besides() -> None:
             jobs = [counted("a", 6), counted("b", 6), counted("c", 2), counted("s", 3, is_short=True)]
             for job in jobs:
                 served.submit(job)
-            await asyncio.to_thread(wait_for, lambda: len(engine.begun) == 3 and engine.n_waiting == 1)
+            await asyncio.to_thread(wait_for, lambda: len(engine.begun) == 3 and engine.status.n_waiting == 1)
             engine.go_on.set()
             assert await asyncio.gather(*map(heard, jobs)) == ["x" * 6, "x" * 6, "xx", "xxx"]
 

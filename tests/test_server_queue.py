@@ -86,13 +86,13 @@ def test_short_completions_go_before_chats_that_wait_and_nobody_who_left_is_answ
         jobs = [job("first"), job("chat"), job("left"), job("edit", is_short=True)]
         for n, each in enumerate(jobs):
             served.submit(each)
-            await asyncio.to_thread(wait_for, lambda n=n: engine.begun and engine.n_waiting == n)  # type: ignore[misc]
+            await asyncio.to_thread(wait_for, lambda n=n: engine.begun and engine.status.n_waiting == n)  # type: ignore[misc]
         served.submit(too_many := job("too many"))
         with pytest.raises(ApiError, match=r"3 waiting\)\. Try again in 1 s") as refused:
             await asyncio.wait_for(too_many.started(), 10)
         assert (refused.value.status, refused.value.retry_after) == (429, 1)
         jobs[2].cancel()
-        await asyncio.to_thread(wait_for, lambda: engine.n_waiting == 2)
+        await asyncio.to_thread(wait_for, lambda: engine.status.n_waiting == 2)
         engine.go_on.set()
         assert "".join([chunk.text async for some in jobs[1].chunks() for chunk in some]) == "x"
 

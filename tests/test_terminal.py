@@ -35,9 +35,7 @@ def test_the_exit_code_says_whether_a_reply_was_broken_off(
     reason: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chunks = [Chunk("Hello"), Chunk("", finish_reason=reason, stats=Stats())]
-    engine: Any = SimpleNamespace(
-        facts=facts(), learning="", reply=lambda *args, **named: iter(chunks), close=lambda: None
-    )
+    engine: Any = SimpleNamespace(facts=facts(), reply=lambda *args, **named: iter(chunks), close=lambda: None)
     request = OneshotRequest("Hi", "", False, None, (), Sampling(), None, None)
     output, unused = Printed(stats=False, as_json=False, color=False), SimpleNamespace()
     assert run(unused, unused, request, output, lambda *args: engine) == code  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from app.tui.widgets.message_view import MessageView
 from bench.instruments.facts import facts
 from runtime.core.errors import ModelError, NoMemoryError
 from runtime.engine import Message, Options, Sampling
+from runtime.engine.status import Status
 from runtime.models.registry import Pair, load_registry
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
@@ -56,12 +57,12 @@ async def test_what_is_given_up_for_want_of_memory_is_said_while_it_lasts(path: 
     engine.facts = facts(left_out="memory is short: left out the draft model: all of it needs 900 MiB")
     async with opened(path, engine) as chat:
         await chat.until("memory is short: left out the draft model")
-        engine.facts, engine.memory_level = facts(), "TIGHT"
-        engine.given_up = "the model drafter was unloaded, because this machine had 900 MiB of memory left"
+        given_up = "the model drafter was unloaded, because this machine had 900 MiB of memory left"
+        engine.facts, engine.status = facts(), Status(memory_level="TIGHT", given_up=given_up)
         await chat.ask("Q")
-        await chat.until("tok/s", f"memory is TIGHT: {engine.given_up}", gone="memory TIGHT")
+        await chat.until("tok/s", f"memory is TIGHT: {given_up}", gone="memory TIGHT")
         chat.screen.host.look_at_memory()
-        engine.given_up, engine.memory_level = "", "OK"
+        engine.status = Status()
         chat.screen.host.look_at_memory()
         await chat.until("Hello there, you.", gone="memory")
         assert "back" in chat.session.log[-1]

@@ -10,6 +10,7 @@ from app.tui.numbers import FEWEST, ChatNumbers, sentence, summary
 from app.tui.widgets.panel import rolling
 from bench.instruments.facts import facts
 from runtime.engine.stats import Stats
+from runtime.engine.status import Status
 from runtime.speculative.control.explain import Pass
 from runtime.speculative.control.reasons import Reason
 from tests.support.scripted import ScriptedEngine
@@ -53,11 +54,9 @@ def test_the_status_says_how_short_memory_is_and_what_was_given_up() -> None:
     assert sentence(numbers, shown) == "memory is short: left out the draft model: all of it needs 900 MiB"
     numbers.steps += PASSES
     assert sentence(numbers, shown) == ""
-    engine.memory_level, engine.given_up = (
-        "TIGHT",
-        "the model drafter was unloaded, because this machine had 900 MiB of memory left",
-    )
-    assert sentence(numbers, shown) == f"memory is TIGHT: {engine.given_up}"
+    given_up = "the model drafter was unloaded, because this machine had 900 MiB of memory left"
+    engine.status = Status(memory_level="TIGHT", given_up=given_up)
+    assert sentence(numbers, shown) == f"memory is TIGHT: {given_up}"
 
 
 def test_that_drafts_do_not_pay_is_no_fault() -> None:

@@ -106,7 +106,7 @@ async def test_whoever_has_scrolled_up_is_told_of_the_reply(path: Path) -> None:
 async def test_esc_waits_for_no_engine(path: Path) -> None:
     go = threading.Event()
     engine = ScriptedEngine("one", "two")
-    reply, engine.reply = engine.reply, lambda *ask, **how: (go.wait(5), reply(*ask, **how))[1]  # type: ignore[method-assign]
+    answer, engine.answer = engine.answer, lambda *asked: (go.wait(5), answer(*asked))[1]  # type: ignore[method-assign]
     async with opened(path, engine) as chat:
         await chat.say("Q")
         await chat.until("Reading the prompt")

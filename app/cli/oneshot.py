@@ -73,7 +73,7 @@ def run(
     if last.notice:
         print(f"slipstream: {last.notice}", file=sys.stderr)
     if output.stats and last.stats is not None:
-        print(describe(last.stats, engine.facts.fit, engine.learning), file=sys.stderr)
+        print(describe(last.stats, engine.facts.fit, engine.status.learning), file=sys.stderr)
     return 130 if last.finish_reason == "cancelled" else 0
 
 
@@ -121,7 +121,8 @@ def describe_memory(engine: Engine) -> dict[str, object]:
     """Return the level of memory pressure, what was given up because of it, and what was loaded in the free memory.
     Absent values are null.
     """
-    return {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.facts.fit or None}
+    status = engine.status
+    return {"level": status.memory_level, "given_up": status.given_up or None, "fit": engine.facts.fit or None}
 
 
 def describe_logprobs(engine: Engine, entry: TokenLogprobs) -> dict[str, object]:

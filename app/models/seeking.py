@@ -63,7 +63,8 @@ class SeekingEngine(EngineProcess):
     def rest(self) -> None:
         """Begin the search some time after the last reply has ended."""
         self._has_replied = True
-        if self._search is not None and not self._is_alone and self.memory_level == "OK" and not self.is_answering:
+        is_calm = self.status.memory_level == "OK" and not self.is_answering
+        if self._search is not None and not self._is_alone and is_calm:
             self._search.wait()
 
     def close(self) -> None:

@@ -85,12 +85,12 @@ class ServedEngine:
     @property
     def n_held(self) -> int:
         """The number of conversations in the target's cache. 0 while nothing is loaded."""
-        return self._engine.n_held if self._engine else 0
+        return self._engine.status.n_held if self._engine else 0
 
     @property
     def memory_level(self) -> str:
         """The level of memory pressure. "" while nothing is loaded."""
-        return self._engine.memory_level if self._engine else ""
+        return self._engine.status.memory_level if self._engine else ""
 
     def start(self) -> None:
         """Start loading the engine."""
@@ -102,8 +102,8 @@ class ServedEngine:
         """
         engine = self.engine
         n_alike, most = sum(not each.is_reply for each in self._requests), engine.limits.max_waiting
-        if not request.is_reply and most is not None and n_alike + engine.n_waiting > most:
-            raise self._refusal(n_alike + engine.n_waiting)
+        if not request.is_reply and most is not None and n_alike + engine.status.n_waiting > most:
+            raise self._refusal(n_alike + engine.status.n_waiting)
         request.number = next(self._numbers)
         self._requests[request] = asyncio.create_task(self._run(request, engine))
 

@@ -128,8 +128,8 @@ def line(stats: Stats) -> str:
 
 def sentence(stats: Stats, engine: SharedEngine | None) -> str:
     """Return a fault: drafters dropped for lack of memory, a missing part of the pair, or a drafter that failed."""
-    if engine is not None and engine.given_up:
-        return f"memory is {engine.memory_level}: {engine.given_up}"
+    if engine is not None and engine.status.given_up:
+        return f"memory is {engine.status.memory_level}: {engine.status.given_up}"
     if engine is not None and engine.facts.faults and not stats.steps:
         return str(engine.facts.faults)
     return stats.reason.text if stats.reason is not None and stats.reason.code == "draft-error" else ""

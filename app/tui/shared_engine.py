@@ -11,9 +11,10 @@ from threading import RLock
 from typing import Any
 
 from runtime.core.limits import Limits
-from runtime.engine import Chunk, Engine, Prompt, Sampling
+from runtime.engine import Chunk, Engine
 from runtime.engine.engine import Ask
 from runtime.engine.stats import Stats
+from runtime.engine.status import Status
 from runtime.engine.threaded import ThreadedReplies
 
 EDITORS = Limits(max_running=1, max_waiting=16)
@@ -33,31 +34,13 @@ class SharedEngine(ThreadedReplies):
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def reply(
-        self,
-        prompt: Prompt,
-        sampling: Sampling,
-        max_tokens: int | None = None,
-        stops: Sequence[str] = (),
-        cancel: Callable[[], bool] = lambda: False,
-        *more: Any,
-        **named: Any,
-    ) -> Iterator[Chunk]:
-        """Generate a reply like Engine.reply, after the current one has ended. Raises its errors."""
-        return self._held(
-            cancel, lambda: self._engine.reply(prompt, sampling, max_tokens, stops, cancel, *more, **named)
-        )
-
     def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
         """Generate a reply like Engine.answer, after the current one has ended. Raises its errors."""
-        return self._held(cancel, lambda: self._engine.answer(ask, cancel, on_prefill))
-
-    def _held(self, cancel: Callable[[], bool], begin: Callable[[], Iterator[Chunk]]) -> Iterator[Chunk]:
         while not self._turn.acquire(timeout=POLL):
             if cancel():
                 return iter((Chunk("", finish_reason="cancelled", stats=Stats()),))
         try:
-            return HeldReply(begin(), self._turn.release)
+            return HeldReply(self._engine.answer(ask, cancel, on_prefill), self._turn.release)
         except BaseException:
             self._turn.release()
             raise
@@ -68,9 +51,9 @@ class SharedEngine(ThreadedReplies):
             return self._engine.embed(tokens)
 
     @property
-    def n_waiting(self) -> int:
-        """Number of editors' requests that wait."""
-        return len(self._waiting)
+    def status(self) -> Status:
+        """The engine's, with the number of editors' requests that wait."""
+        return self._engine.status._replace(n_waiting=len(self._waiting))
 
     def close(self) -> None:
         """Free the models."""

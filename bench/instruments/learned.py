@@ -46,7 +46,7 @@ def begin_training(engine: LoadedEngine) -> TrainerProcess:
     Raises SystemExit if the engine's head does not learn.
     """
     if engine._learner is None:
-        raise SystemExit(f"The head does not learn here: {engine.learning}.")
+        raise SystemExit(f"The head does not learn here: {engine.status.learning}.")
     training = engine._learner._training = TrainerProcess([sys.executable, "-c", ENDLESS])
     training.start()
     training.hold()

@@ -11,7 +11,7 @@ from runtime.core.errors import BusyError
 
 
 class Limited(Protocol):
-    """What limits count."""
+    """What limits know of a request."""
 
     @property
     def is_short(self) -> bool:
@@ -22,12 +22,16 @@ class Limited(Protocol):
         """Whether it belongs to work that ran before: then it is not refused and waits behind no other."""
 
 
-class Queued(Limited, Protocol):
-    """What waits for its turn."""
+class Queued(Protocol):
+    """What waits for its turn, or has it."""
 
     @property
     def number(self) -> int:
         """Its place in the order of arrival."""
+
+    @property
+    def ask(self) -> Limited:
+        """Its request."""
 
 
 Waiting = TypeVar("Waiting", bound=Queued)
@@ -40,24 +44,24 @@ class Limits:
     max_running: int | None = None
     max_waiting: int | None = None  # sequences; a further one is refused
 
-    def n_free(self, is_short: bool, running: Sequence[Limited], holds_one: bool) -> float:
+    def n_free(self, is_short: bool, running: Sequence[Queued], holds_one: bool) -> float:
         """Return how many sequences of this kind may begin now."""
         if self.max_running is None:
             return math.inf
         if holds_one:
             return 0 if running else 1
-        return (1 if is_short else self.max_running) - sum(each.is_short == is_short for each in running)
+        return (1 if is_short else self.max_running) - sum(each.ask.is_short == is_short for each in running)
 
-    def admitted(self, waiting: Sequence[Waiting], running: Sequence[Limited], holds_one: bool) -> list[Waiting]:
+    def admitted(self, waiting: Sequence[Waiting], running: Sequence[Queued], holds_one: bool) -> list[Waiting]:
         """Return those that may begin now: first what ran before, then short ones, then by arrival."""
-        order = sorted(waiting, key=lambda each: (not each.is_admitted, not each.is_short, each.number))
+        order = sorted(waiting, key=lambda each: (not each.ask.is_admitted, not each.ask.is_short, each.number))
         found = list[Waiting]()
         for each in order:
-            if self.n_free(each.is_short, [*running, *found], holds_one) > 0:
+            if self.n_free(each.ask.is_short, [*running, *found], holds_one) > 0:
                 found.append(each)
         return found
 
-    def check(self, new: Limited, waiting: Sequence[Queued], running: Sequence[Limited], holds_one: bool) -> None:
+    def check(self, new: Limited, waiting: Sequence[Queued], running: Sequence[Queued], holds_one: bool) -> None:
         """Check that a new sequence may begin or wait. Raises BusyError."""
         if new.is_admitted or self.max_waiting is None:
             return

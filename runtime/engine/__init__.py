@@ -11,10 +11,10 @@ from runtime.drafters.reply_store import forget as forget_replies
 from runtime.engine.engine import Engine, EngineFacts
 from runtime.engine.output import Chunk
 from runtime.loading.options import Options
-from runtime.sampling.grammar import Grammar, check_schema
+from runtime.sampling.grammar import Grammar
 from runtime.sampling.logits import TokenLogprobs
 from runtime.sampling.sampler import Sampling
-from runtime.sampling.schema import closed, excess, is_usable, unsupported
+from runtime.sampling.schema import closed, unsupported
 from runtime.sampling.thoughts import ThoughtBudget
 
 __all__ = [
@@ -34,10 +34,7 @@ __all__ = [
     "TemplateForm",
     "ThoughtBudget",
     "TokenLogprobs",
-    "check_schema",
     "closed",
-    "excess",
     "forget_replies",
-    "is_usable",
     "unsupported",
 ]

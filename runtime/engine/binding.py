@@ -1,19 +1,37 @@
-"""Constraints on a reply's tokens: a grammar, and a thinking budget. Knows a vocabulary; generates no tokens."""
+"""What a model generates a reply with: its sampler, with a grammar and a thinking budget, and its vocabulary."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from runtime.backends.vocab import Vocab
 from runtime.conversation.window import POLICIES
 from runtime.core.errors import SettingsError
-from runtime.engine.engine import Ask
+from runtime.engine.engine import Ask, EngineFacts
+from runtime.loading.exactness import Exactness
+from runtime.loading.options import Options
 from runtime.sampling.grammar import Grammar, GrammarMask, compile_grammar, taken_tokens
+from runtime.sampling.logits import Report
 from runtime.sampling.masks import together
 from runtime.sampling.sampler import Sampler, TokenMask, check
 from runtime.sampling.thoughts import ThoughtBudget, ThoughtMask
+from runtime.speculative.step import Widths, widths_of
 
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a model generates the reply of a request with."""
+
+    sampler: Sampler
+    exactness: Exactness  # of the target's passes
+    widths: Widths  # permitted widths of passes
+    pieces: Mapping[int, bytes]  # bytes that each token adds to the reply
+    ends: Mapping[int, bool]  # whether each token ends the reply
+    report: Report | None = None  # returns log probabilities, if requested
+    expected: Sequence[int] = ()  # predicted tokens of the reply
 
 
 def masks(vocab: Vocab, grammar: Grammar | None, thoughts: ThoughtBudget | None) -> list[TokenMask]:
@@ -42,11 +60,24 @@ def closing(mark: str, vocab: Vocab, grammar: Grammar | None) -> list[int]:
     return vocab.encode(mark, special=False) if is_spelled else ids
 
 
-def bound_sampler(ask: Ask, vocab: Vocab, n_vocab: int) -> Sampler:
-    """Return the sampler of a reply.
+def bound(ask: Ask, vocab: Vocab, facts: EngineFacts, options: Options) -> Binding:
+    """Return what the model generates a reply with.
 
     Raises SettingsError for settings that are invalid for this model or in combination.
     """
+    check_settings(ask, facts.n_vocab)
+    sampler = Sampler(ask.sampling, together(masks(vocab, ask.grammar, ask.thoughts)))
+    widths = widths_of(sampler, options.is_exact_asked)
+    if options.fast or widths is Widths.PREFER_EXACT:
+        sampler.tolerance = facts.exactness.difference
+    report = None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling)
+    expected = vocab.encode(ask.prediction, special=False) if ask.prediction else ()
+    pieces = shown_pieces(vocab, ask.grammar)
+    return Binding(sampler, facts.exactness, widths, pieces, vocab.ends, report, expected)
+
+
+def check_settings(ask: Ask, n_vocab: int) -> None:
+    """Check a request's settings. Raises SettingsError."""
     n_logprobs = ask.n_logprobs
     if unknown := next((token for token, _ in ask.sampling.logit_bias if token >= n_vocab), None):
         raise SettingsError(
@@ -60,4 +91,3 @@ def bound_sampler(ask: Ask, vocab: Vocab, n_vocab: int) -> Sampler:
     check("n_logprobs", n_logprobs, n_logprobs is None or 0 <= n_logprobs <= n_vocab, f"from 0 to {n_vocab}")
     if ask.when_full not in POLICIES:
         raise SettingsError(f"when_full is '{ask.when_full}': it must be one of {', '.join(POLICIES)}.")
-    return Sampler(ask.sampling, together(masks(vocab, ask.grammar, ask.thoughts)))

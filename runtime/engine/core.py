@@ -14,14 +14,14 @@ from functools import partial
 import psutil
 
 from runtime.core.backend import Flag, TargetBackend
-from runtime.core.draft import PassInput
 from runtime.core.errors import SlipstreamError, StoppedError
-from runtime.core.limits import UNLIMITED, Limited, Limits
+from runtime.core.limits import Limited, Limits
 from runtime.engine.output import Chunk, Output
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.scheduler import Batch, Scheduler
 from runtime.engine.sequence import Sequence
 from runtime.engine.stats import Stats
+from runtime.loading.exactness import Exactness
 from runtime.speculative.decoder import Decoder, Result
 
 
@@ -29,7 +29,7 @@ class Cancels:
     """The numbers of cancelled sequences. Cancelling a sequence, on any thread, stops a running pass over it."""
 
     def __init__(self, flag: Flag) -> None:
-        self._flag, self._is_up, self._lock = flag, False, threading.Lock()
+        self._flag, self._lock = flag, threading.Lock()
         self._known, self._cancelled, self._in_pass = set[int](), set[int](), set[int]()
 
     def add(self, number: int) -> None:
@@ -48,7 +48,7 @@ class Cancels:
         with self._lock:
             if number in self._known:
                 self._cancelled.add(number)
-                self._put(self._is_up or number in self._in_pass)
+                self._put(True)
 
     def has(self, number: int) -> bool:
         """Return whether a sequence was cancelled."""
@@ -59,50 +59,45 @@ class Cancels:
         """Make the pass in this block raise StoppedError when a sequence of the batch is cancelled."""
         with self._lock:
             self._in_pass = {each.number for each in batch.sequences}
-            self._put(not self._in_pass.isdisjoint(self._cancelled))
+            self._put(True)
         try:
             yield
         finally:
             with self._lock:
-                self._in_pass = set()
                 self._put(False)
+                self._in_pass = set()
 
     def _put(self, is_up: bool) -> None:
-        if is_up != self._is_up:
-            self._is_up = is_up
+        """Set or clear the flag if it concerns the running pass."""
+        if not self._in_pass.isdisjoint(self._cancelled):
             self._flag.put(is_up)
 
 
 class EngineCore:
     """The active sequences, their scheduler and their decoder. All methods but `cancel` belong to one thread."""
 
-    def __init__(self, decoder: Decoder, target: TargetBackend, limits: Limits = UNLIMITED) -> None:
+    def __init__(self, decoder: Decoder, target: TargetBackend, exactness: Exactness, limits: Limits) -> None:
         self.decoder, self._cancels = decoder, Cancels(target.stop_flag)
-        self.scheduler = Scheduler(decoder, target, limits)
+        self.scheduler = Scheduler(decoder, target, exactness, limits)
         self.prefixes: Prefixes | None = None  # prompts on disk
         self._cancelled: list[int] = []  # cancelled before they were added
 
-    def check(self, new: Limited) -> None:
-        """Check that a new sequence may run or wait. Raises BusyError."""
+    @contextmanager
+    def adding(self, new: Limited, number: int) -> Iterator[Callable[[], bool]]:
+        """Announce a sequence that the block prepares and adds to the scheduler, with a function that returns whether
+        it was cancelled. If the block raises StoppedError for that, the next step returns its last output.
+
+        Raises BusyError, and what else the block raises.
+        """
         self.scheduler.check(new, self._cancels.has)
-
-    def announce(self, number: int) -> Callable[[], bool]:
-        """Announce a sequence that will be added. Return a function that returns whether it was cancelled."""
         self._cancels.add(number)
-        return partial(self._cancels.has, number)
-
-    def forget(self, number: int) -> None:
-        """Forget an announced sequence that was rejected."""
-        self._cancels.remove(number)
-
-    def give_up(self, number: int) -> None:
-        """Forget an announced sequence that was cancelled; the next step returns its last output."""
-        self.forget(number)
-        self._cancelled.append(number)
-
-    def add(self, sequence: Sequence) -> None:
-        """Add a sequence that was announced."""
-        self.scheduler.add(sequence)
+        try:
+            yield partial(self._cancels.has, number)
+        except BaseException as error:
+            self._cancels.remove(number)
+            if not isinstance(error, StoppedError):
+                raise
+            self._cancelled.append(number)
 
     def cancel(self, number: int) -> None:
         """Cancel a sequence, on any thread: it ends with the next step, and a running pass over it stops."""
@@ -120,45 +115,47 @@ class EngineCore:
         return len(self.scheduler.sequences)
 
     @property
-    def n_waiting(self) -> int:
-        """Number of sequences that wait until others have ended."""
-        return len(self.scheduler.waiting)
-
-    @property
     def is_idle(self) -> bool:
         """Whether there is nothing to do."""
         return not (self._cancelled or self.scheduler.waiting or self.scheduler.sequences)
 
     def step(self) -> list[Output]:
-        """Run at most one pass and return its outputs. A step that admits or ends sequences runs none; for admitted
-        ones it returns how much of their prompts is cached.
+        """Plan a batch, draft and verify in one pass, commit the tokens, and return the outputs. A step that admits or
+        ends sequences runs no pass; for admitted ones it returns how much of their prompts is cached.
         """
         outputs = [*self._admit(), *self._end_finished()]
-        if outputs:
+        if outputs or not (batch := self.scheduler.plan()).sequences:
             return outputs
-        batch = self.scheduler.plan()
-        return self._decoded(batch) if batch.sequences else []
+        try:
+            self._begin_drafting(batch)
+            began = time.perf_counter()
+            results = list[Result]()
+            with self._cancels.during(batch):
+                if batch.decoding:
+                    results = self.decoder.step(batch.inputs, batch.prompts, self.n_running)
+                else:
+                    self.decoder.read(batch.prompts, self.n_running)
+        except StoppedError:
+            return self._end_finished()
+        except Exception as error:  # from the pass: it ends one sequence, and the others try again
+            return [self._failed(batch.sequences[0], error)]
+        seconds = time.perf_counter() - began
+        self.scheduler.record(batch, seconds)
+        return [*self._commit(batch, results, seconds), *self._end_finished()]
 
-    def _admit(self) -> list[Output]:
-        unwanted, self._cancelled = self._cancelled, []
-        gone = [self._unadmitted(each) for each in [*self.scheduler.waiting] if self._cancels.has(each.number)]
-        admitted = self.scheduler.admit()
-        for sequence in admitted:
+    def _admit(self) -> Iterator[Output]:
+        """End sequences that were cancelled before they ran, and admit others; yield an output for each."""
+        while self._cancelled:
+            yield Output(self._cancelled.pop(), Chunk("", finish_reason="cancelled", stats=Stats()))
+        for each in [*self.scheduler.waiting]:
+            if self._cancels.has(each.number):
+                each.finish_reason = "cancelled"
+                yield self._ended(each)
+        for each in self.scheduler.admit():
             if self.prefixes:
-                self.prefixes.fetch(sequence)
-            sequence.stats.cached_n = self.scheduler.n_cached(sequence)
-        cancelled = Chunk("", finish_reason="cancelled", stats=Stats())
-        return [
-            *(Output(number, cancelled) for number in unwanted),
-            *gone,
-            *(Output(each.number, each.progress(each.stats.cached_n)) for each in admitted),
-        ]
-
-    def _unadmitted(self, sequence: Sequence) -> Output:
-        """End a sequence that was cancelled while it waited, and return its last output."""
-        sequence.finish_reason = "cancelled"
-        self._leave(sequence)
-        return Output(sequence.number, sequence.end())
+                self.prefixes.fetch(each)
+            each.stats.cached_n = self.scheduler.n_cached(each)
+            yield Output(each.number, each.progress(each.stats.cached_n))
 
     def _end_finished(self) -> list[Output]:
         """End sequences that were cancelled or are complete, and return their last outputs."""
@@ -169,50 +166,23 @@ class EngineCore:
                 each.finish_reason = "length"
         return [self._ended(each) for each in list(self.scheduler.sequences) if each.finish_reason is not None]
 
-    def _decoded(self, batch: Batch) -> list[Output]:
-        """Run the pass of a batch and return its outputs."""
-        try:
-            self._begin_drafting(batch)
-            began = time.perf_counter()
-            with self._cancels.during(batch):
-                results = self._pass(batch)
-        except StoppedError:
-            return self._end_finished()
-        except Exception as error:  # from the pass: it ends one sequence, and the others try again
-            return [self._failed(batch.sequences[0], error)]
-        seconds = time.perf_counter() - began
-        self.scheduler.record(batch, seconds)
-        return [*self._read(batch, seconds), *self._emit(batch, results, seconds), *self._end_finished()]
-
     def _begin_drafting(self, batch: Batch) -> None:
         """Begin drafting for sequences that decode for the first time; drafters prefill their prompts if that pays."""
         n = len(self.scheduler.sequences)
-        for each, n_unread in batch.decoding:
+        for each, _ in batch.decoding:
             if not each.has_begun:
                 began = time.perf_counter()
-                each.has_begun, each.n_early = True, int(n == 1 and n_unread > 0)
-                asked, is_cancelled = each.request, partial(self._cancels.has, each.number)
-                has_grammar = asked.sampler.mask is not None
-                self.decoder.begin(each.drafting, each.tokens, asked.expected, has_grammar, is_cancelled, n)
+                each.has_begun = True
+                binding, is_cancelled = each.binding, partial(self._cancels.has, each.number)
+                has_grammar = binding.sampler.mask is not None
+                self.decoder.begin(each.drafting, each.tokens, binding.expected, has_grammar, is_cancelled, n)
                 each.stats.prompt_seconds += time.perf_counter() - began
 
-    def _pass(self, batch: Batch) -> list[Result]:
-        prompts = [PassInput(each.tokens[:end], exact=each.needs_exact_widths) for each, end in batch.reading]
-        n_sequences = len(self.scheduler.sequences)
-        if not batch.decoding:
-            self.decoder.read(prompts, n_sequences)
-            return []
-        inputs = [each.input(n_unread) for each, n_unread in batch.decoding]
-        return self.decoder.step(inputs, prompts, n_sequences)
-
-    def _read(self, batch: Batch, seconds: float) -> Iterator[Output]:
-        """Yield the progress of each prompt."""
+    def _commit(self, batch: Batch, results: list[Result], seconds: float) -> Iterator[Output]:
+        """Add the results of a pass to its sequences. Yield the progress of prompts, then the decoded tokens."""
         for each, end in batch.reading:
             each.stats.prompt_seconds += seconds
             yield Output(each.number, each.progress(end + (end == each.buffer.n - 1)))
-
-    def _emit(self, batch: Batch, results: list[Result], seconds: float) -> Iterator[Output]:
-        """Commit the decoded tokens to their sequences and yield the outputs."""
         for (each, n_unread), result in zip(batch.decoding, results, strict=True):
             if isinstance(result, SlipstreamError):
                 yield self._failed(each, result)
@@ -230,7 +200,7 @@ class EngineCore:
         stats.plain_per_second = decoder.controller.plain_alone(sequence.buffer.n)
         if decoder.lineup.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
             stats.reason = decoder.why_plain(sequence.drafting)
-        stats.n_near_ties = sequence.request.sampler.n_near_ties
+        stats.n_near_ties = sequence.binding.sampler.n_near_ties
         stats.memory_level = decoder.lineup.memory_level
         stats.memory_bytes = psutil.Process().memory_info().rss
         self._leave(sequence)

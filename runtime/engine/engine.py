@@ -64,10 +64,10 @@ class Ask:
     stops: tuple[str, ...] = ()
     grammar: Grammar | None = None
     thoughts: ThoughtBudget | None = None
-    n_logprobs: int | None = None
-    after_sampling: bool = False
-    when_full: str = "stop"
-    prediction: str = ""
+    n_logprobs: int | None = None  # number of likeliest alternatives that come with each token
+    after_sampling: bool = False  # whether these are by the distribution after sampling settings, not the model's
+    when_full: str = "stop"  # one of POLICIES
+    prediction: str = ""  # text that the reply is expected to repeat mostly, for the prediction drafter
     reply_tokens: tuple[int, ...] = ()
     passes: tuple[Pass, ...] = ()
     is_short: bool = False  # whether it has priority where replies take turns
@@ -76,7 +76,31 @@ class Ask:
     is_traced: bool = False  # whether its passes record their reasons
 
 
-class Engine(ABC):
+class Answering(ABC):
+    """What answers requests with replies in chunks."""
+
+    @abstractmethod
+    def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
+        """Return the reply in chunks.
+
+        Raises ContextError when the prompt does not fit, SettingsError, TemplateError, ModelError.
+        """
+
+    def reply(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        max_tokens: int | None = None,
+        stops: Sequence[str] = (),
+        cancel: Callable[[], bool] = lambda: False,
+        on_prefill: Callable[[int, int], None] = lambda done, total: None,
+        **more: Any,
+    ) -> Iterator[Chunk]:
+        """Return the reply to a request with these fields and `more` of Ask; see `answer`."""
+        return self.answer(Ask(prompt, sampling, max_tokens, tuple(stops), **more), cancel, on_prefill)
+
+
+class Engine(Answering):
     """A loaded pair. The outputs of replies are pushed to sinks; text methods work on any thread."""
 
     pair: Pair
@@ -127,39 +151,6 @@ class Engine(ABC):
     def token_text(self, token: int) -> str:
         """Return the token as text; control tokens by their names."""
 
-    def reply(
-        self,
-        prompt: Prompt,
-        sampling: Sampling,
-        max_tokens: int | None = None,
-        stops: Sequence[str] = (),
-        cancel: Callable[[], bool] = lambda: False,
-        on_prefill: Callable[[int, int], None] = lambda done, total: None,
-        *,
-        grammar: Grammar | None = None,
-        thoughts: ThoughtBudget | None = None,
-        n_logprobs: int | None = None,
-        after_sampling: bool = False,
-        when_full: str = "stop",
-        prediction: str = "",
-    ) -> Iterator[Chunk]:
-        """Stream the reply.
-
-        Each token comes with its `n_logprobs` likeliest alternatives, by the model's distribution or by that
-        `after_sampling`. `when_full` is one of POLICIES. `prediction` is text that the reply is expected to repeat
-        mostly, for the prediction drafter. Raises ContextError when the prompt does not fit, SettingsError,
-        TemplateError, ModelError.
-        """
-        ask = Ask(
-            prompt, sampling, max_tokens, tuple(stops), grammar, thoughts, n_logprobs, after_sampling, when_full,
-            prediction,
-        )  # fmt: skip
-        return self.answer(ask, cancel, on_prefill)
-
-    @abstractmethod
-    def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        """Return the reply in chunks; see `reply`."""
-
     @abstractmethod
     def add(self, ask: Ask, sink: Sink) -> int:
         """Begin a reply and return its number. `sink` gets its outputs, on a thread of the engine: the first one when
@@ -196,7 +187,7 @@ class Engine(ABC):
         """
         raise SettingsError("No conversation is cached here: another server has the model.")
 
-    def watch(self, on_lost: Callable[[Exception], None]) -> None:  # noqa: B027 (most engines cannot be lost so)
+    def watch(self, on_lost: Callable[[Exception], None]) -> None:
         """Set what is called, on a thread of the engine, if a fault of its own ends all replies for good."""
 
     @abstractmethod
@@ -207,28 +198,3 @@ class Engine(ABC):
     @abstractmethod
     def status(self) -> Status:
         """The present state."""
-
-    @property
-    def n_waiting(self) -> int:
-        """See Status."""
-        return self.status.n_waiting
-
-    @property
-    def n_held(self) -> int:
-        """See Status."""
-        return self.status.n_held
-
-    @property
-    def memory_level(self) -> str:
-        """See Status."""
-        return self.status.memory_level
-
-    @property
-    def given_up(self) -> str:
-        """See Status."""
-        return self.status.given_up
-
-    @property
-    def learning(self) -> str:
-        """See Status."""
-        return self.status.learning

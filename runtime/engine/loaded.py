@@ -5,29 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence as List
 from itertools import count
 
-from runtime.conversation.prompt import PromptEncoder
+from runtime.conversation.prompt import NEEDED, PromptEncoder
 from runtime.conversation.window import PromptWindow
 from runtime.core.backend import OnProgress
-from runtime.core.errors import ContextError, SettingsError, StoppedError
-from runtime.engine.binding import bound_sampler, shown_pieces
+from runtime.core.errors import ContextError, SettingsError
+from runtime.engine.binding import bound
 from runtime.engine.core import EngineCore
-from runtime.engine.engine import Ask
-from runtime.engine.loaded_facts import facts_of
+from runtime.engine.engine import Ask, EngineFacts
 from runtime.engine.loaded_texts import LoadedTexts
 from runtime.engine.output import Chunk, Output, Sink
 from runtime.engine.prompts import KeptPrompts
-from runtime.engine.sequence import Request, Sequence, Vocabulary
+from runtime.engine.sequence import Sequence
 from runtime.engine.status import Status
 from runtime.engine.streams import Came, PushedEngine
 from runtime.learning.conditions import why_never
-from runtime.learning.learner import BackgroundLearner
 from runtime.learning.opened import learned_head, opened_learner
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
-from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Explanation, Pass, explain
-from runtime.speculative.step import Widths, widths_of
 
 
 class LoadedEngine(LoadedTexts, PushedEngine):
@@ -52,7 +48,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
     def _start(self) -> None:
         """Create the engine core after loading."""
         self.limits = self._loaded.options.limits
-        self.core = EngineCore(self.decoder, self._loaded.backend, self.limits)
+        self.core = EngineCore(self.decoder, self._loaded.backend, self.facts.exactness, self.limits)
         self.prompts = KeptPrompts(self._loaded, self.core)
         self._numbers, self._sinks = count(1), dict[int, Sink]()
         self._last: Sequence | None = None
@@ -71,45 +67,16 @@ class LoadedEngine(LoadedTexts, PushedEngine):
                 f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. "
                 "Ask it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
             )
-        self.core.check(ask)
-        sampler = bound_sampler(ask, self.vocab, self.facts.n_vocab)
-        is_cancelled = self.core.announce(number)
-        window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, ask.when_full == "drop-oldest", is_cancelled)
-        try:
+        with self.core.adding(ask, number) as is_cancelled:
+            binding = bound(ask, self.vocab, self.facts, self._loaded.options)
+            drops = ask.when_full == "drop-oldest"
+            window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, drops, is_cancelled)
             ids = self._begun(window, ask.max_tokens)
-        except StoppedError:
-            self.core.give_up(number)
-            return
-        except BaseException:
-            self.core.forget(number)
-            raise
-        vocabulary = Vocabulary(shown_pieces(self.vocab, ask.grammar), self.vocab.ends)
-        sequence = Sequence(number, ids, window, self._request(ask, sampler), vocabulary)
-        sequence.drafting.is_traced = ask.is_traced
-        sequence.restore(ask.reply_tokens, ask.passes)
-        if self._learner:
-            self._learner.reply_begins(sequence.generated, self.decoder.lineup.memory_level)
-        self._last = sequence
-        self.core.add(sequence)
-
-    def _request(self, ask: Ask, sampler: Sampler) -> Request:
-        options, exactness = self._loaded.options, self.facts.exactness
-        widths = widths_of(sampler, options.is_exact_asked)
-        if options.fast or widths is Widths.PREFER_EXACT:
-            sampler.tolerance = exactness.difference
-        return Request(
-            sampler,
-            ask.max_tokens,
-            ask.stops,
-            None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling),
-            self.vocab.encode(ask.prediction, special=False) if ask.prediction else (),
-            ask.is_short,
-            ask.is_admitted,
-            ask.n_indent,
-            exactness,
-            exactness.is_exact,
-            widths,
-        )
+            sequence = Sequence(number, ask, ids, window, binding)
+            if self._learner:
+                self._learner.reply_begins(sequence.generated, self.decoder.lineup.memory_level)
+            self._last = sequence
+            self.core.scheduler.add(sequence)
 
     def step(self) -> list[Output]:
         """Run one pass at most, give its outputs to their sinks, and return them."""
@@ -159,9 +126,9 @@ class LoadedEngine(LoadedTexts, PushedEngine):
     @property
     def status(self) -> Status:
         """See Engine."""
-        core, lineup = self.core, self.decoder.lineup
-        n_held = self._loaded.backend.n_held
-        return Status(core.n_running, core.n_waiting, n_held, lineup.memory_level, lineup.given_up, self._learning)
+        scheduler, lineup, n_held = self.core.scheduler, self.decoder.lineup, self._loaded.backend.n_held
+        n_running, n_waiting = len(scheduler.sequences), len(scheduler.waiting)
+        return Status(n_running, n_waiting, n_held, lineup.memory_level, lineup.given_up, self._learning)
 
     def embed(self, tokens: List[int]) -> list[float]:
         """See Engine."""
@@ -170,24 +137,20 @@ class LoadedEngine(LoadedTexts, PushedEngine):
 
     def tend(self) -> None:
         """Do housekeeping between replies: close the embedder, suspend or restore drafters as memory requires, and
-        install a learned head.
+        install the learned head, or the pair's own if that is current.
         """
         self._loaded.close_embedder()
         self.decoder.lineup.degrade()
         if self._learner:
-            self._learner.tend(self.decoder.lineup.memory_level)
-            self._use_learned(self._learner)
+            self._learner.tend(level := self.decoder.lineup.memory_level)
+            head = self._learner.head
+            if head != self._asked_head and level == "OK":
+                self._asked_head = head
+                self._loaded.take_head(head)
 
     def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
         """See Engine."""
         return self.prompts.handle(action, number, path)
-
-    def _use_learned(self, learner: BackgroundLearner) -> None:
-        """Replace the head with the learned one, or with the pair's own if that is current. Call it between replies."""
-        head = learner.head
-        if head != self._asked_head and self.decoder.lineup.memory_level == "OK":
-            self._asked_head = head
-            self._loaded.take_head(head)
 
     @property
     def _learning(self) -> str:
@@ -202,3 +165,29 @@ class LoadedEngine(LoadedTexts, PushedEngine):
             self._learner.close()
         self.prompts.close()
         self._loaded.close()
+
+
+def facts_of(loaded: LoadedPair) -> EngineFacts:
+    """Return the constant facts of a loaded pair."""
+    target, plan, off, lacking = loaded.target, loaded.plan, loaded.decoder.controller.off, loaded.left_out
+    failed = lacking.text if lacking and lacking.code in ("cost", "draft-error") else ""
+    left_out = "; ".join(text for text in (loaded.shortened, failed) if text)
+    return EngineFacts(
+        n_ctx=loaded.backend.n_ctx,
+        n_ctx_train=target.n_ctx_train,
+        n_vocab=target.vocab.n_vocab,
+        n_embd=target.n_embd,
+        n_bytes=target.size,
+        template=target.template,
+        fit=plan.text if plan else "",
+        left_out=f"memory is short: {plan.text}" if plan and plan.is_less else left_out,
+        is_short=bool(plan and plan.is_less),
+        exactness=loaded.exactness,
+        is_reproducible=loaded.exactness.is_exact or not loaded.options.fast,
+        can_draft=not target.is_embedder and (off is None or off.code != "architecture"),
+        could_be_exact=loaded.could_be_exact,
+        has_gpu=loaded.is_elsewhere,
+        can_infill=target.vocab.fim.keys() >= set(NEEDED),
+        shares_passes=loaded.decoder.target.shared is not None,
+        remark=lacking.text if lacking and lacking.code == "cost" else "",
+    )

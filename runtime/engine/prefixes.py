@@ -76,14 +76,8 @@ class Prefixes:
         if n_read - stats.cached_n >= COUNTED:
             self._token_seconds = stats.prompt_seconds / (n_read - stats.cached_n)
         tokens = sequence.tokens[:n_read]
-        if n_read > 0 and self._n_pure(tokens) >= min(stats.cached_n, n_read):
+        if n_read > 0 and (self._is_exact or self._point(tokens) >= min(stats.cached_n, n_read)):
             self._read.append(tokens.copy())
-
-    def _n_pure(self, tokens: Tokens) -> int:
-        """Return the number of leading tokens whose cells are as prefill computes them."""
-        if self._is_exact:
-            return len(tokens)
-        return self._point(tokens)
 
     def _point(self, tokens: Tokens) -> int:
         """Return the end of the last prompt of a conversation, from which another reply may be requested."""

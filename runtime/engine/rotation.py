@@ -24,18 +24,18 @@ class Rotation:
         """Return the sequence whose turn it is. `sequences` are ordered by waiting time, longest first; a turn lasts
         `turn_seconds`.
         """
-        best = min(sequences, key=lambda each: each.request.is_short == (self._lead > MAX_LEAD))
+        best = min(sequences, key=lambda each: each.ask.is_short == (self._lead > MAX_LEAD))
         current = self._current
         if current is None or current not in sequences or self._seconds >= turn_seconds:
             return best
-        is_outranked = turn_seconds < math.inf and best.request.is_short != current.request.is_short
+        is_outranked = turn_seconds < math.inf and best.ask.is_short != current.ask.is_short
         return best if is_outranked else current
 
     def record(self, sequence: Sequence, sequences: List[Sequence], seconds: float) -> None:
         """Record that `sequence` had a pass of this duration while `sequences` were active."""
         self._seconds = seconds + (self._seconds if sequence is self._current else 0.0)
         self._current = sequence
-        if all(each.request.is_short for each in sequences):
+        if all(each.ask.is_short for each in sequences):
             self._lead = 0.0
         else:
-            self._lead = max(0.0, self._lead + (seconds if sequence.request.is_short else -seconds))
+            self._lead = max(0.0, self._lead + (seconds if sequence.ask.is_short else -seconds))

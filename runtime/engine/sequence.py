@@ -5,44 +5,24 @@ Knows tokens and text; knows no decoder and no scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Sequence as List
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
 from runtime.conversation.window import PromptWindow
 from runtime.core.draft import Tokens
+from runtime.engine.binding import Binding
+from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk
 from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
 from runtime.learning.learner import GeneratedReply
-from runtime.loading.exactness import Exactness
-from runtime.sampling.logits import Report
-from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Pass
 from runtime.speculative.step import DraftingState, Step, StepInput, Widths
 from runtime.speculative.verify import rule_of
 
 EXPECTED = 256  # assumed tokens of a reply of unknown length
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The constant settings of a sequence."""
-
-    sampler: Sampler
-    max_tokens: int | None = None  # of the reply; 0: only prefill the prompt
-    stops: tuple[str, ...] = ()
-    report: Report | None = None
-    expected: List[int] = ()  # predicted tokens of the reply
-    is_short: bool = False  # whether it has priority where sequences take turns
-    is_admitted: bool = False  # whether it waits behind no other
-    n_indent: int = 0  # minimum spaces or tabs before each line after the first
-    exactness: Exactness | None = None  # of the target's passes
-    is_exact: bool = True  # whether all passes round alike, however the prompt is split
-    widths: Widths = Widths.EXACT  # permitted widths of passes
 
 
 class TokenBuffer:
@@ -81,42 +61,24 @@ class TokenBuffer:
         self._array[self.n_prompt : self.n] = reply
 
 
-class Vocabulary(NamedTuple):
-    """The bytes that each token adds to a reply, and whether it ends the reply."""
-
-    pieces: Mapping[int, bytes]
-    ends: Mapping[int, bool]
-
-
 class Sequence:
     """A prompt and its reply: prefilled, then decoded until it has a `finish_reason`."""
 
-    def __init__(
-        self, number: int, ids: List[int], window: PromptWindow, request: Request, vocabulary: Vocabulary
-    ) -> None:
-        self.number, self.window, self.request, self._vocabulary = number, window, request, vocabulary
-        self.buffer, self.text = TokenBuffer(ids, window.n_ctx), TextStream(request.stops, request.n_indent)
-        self.drafting = DraftingState(self._n_likely, rule_of(request.sampler), request.widths)
-        self.stats = Stats(prompt_n=len(ids), exactness=request.exactness, widths=request.widths)
+    def __init__(self, number: int, ask: Ask, ids: List[int], window: PromptWindow, binding: Binding) -> None:
+        """Begin with the prompt's `ids`, and resume an interrupted reply."""
+        self.number, self.ask, self.window, self.binding = number, ask, window, binding
+        self.buffer, self.text = TokenBuffer(ids, window.n_ctx), TextStream(ask.stops, ask.n_indent)
+        n_likely = EXPECTED if ask.max_tokens is None else min(EXPECTED, ask.max_tokens)
+        self.drafting = DraftingState(n_likely, rule_of(binding.sampler), binding.widths, is_traced=ask.is_traced)
+        self.stats = Stats(prompt_n=len(ids), exactness=binding.exactness, widths=binding.widths)
         self.n_read = 0  # tokens that passes have read so far; some may have been evicted from the cache
         self.has_begun = False  # whether drafters have begun it
-        self.n_early = 0  # tokens generated in the pass of the prompt's last piece while no other sequence was active
         self.finish_reason: str | None = None
-
-    @property
-    def is_short(self) -> bool:
-        """See Request."""
-        return self.request.is_short
-
-    @property
-    def is_admitted(self) -> bool:
-        """See Request."""
-        return self.request.is_admitted
-
-    @property
-    def _n_likely(self) -> int:
-        most = self.request.max_tokens
-        return EXPECTED if most is None else min(EXPECTED, most)
+        for token in ask.reply_tokens:
+            self._take(token)
+            self._look_at_limits()
+        self.stats.steps += ask.passes
+        self.stats.decode_seconds = sum(each.seconds for each in ask.passes)
 
     @property
     def tokens(self) -> Tokens:
@@ -126,7 +88,7 @@ class Sequence:
     @property
     def needs_exact_widths(self) -> bool:
         """Whether all its passes must round as plain decode does."""
-        return self.request.widths is Widths.EXACT
+        return self.binding.widths is Widths.EXACT
 
     @property
     def is_reading(self) -> bool:
@@ -136,7 +98,7 @@ class Sequence:
     @property
     def left(self) -> int | None:
         """Number of tokens up to `max_tokens`; None: no limit."""
-        most = self.request.max_tokens
+        most = self.ask.max_tokens
         return None if most is None else most - self.buffer.n_reply
 
     @property
@@ -153,14 +115,6 @@ class Sequence:
         """Return the reply so far, for training."""
         return GeneratedReply(self.tokens, self.buffer.n_prompt, self.stats.steps)
 
-    def restore(self, tokens: List[int], passes: List[Pass]) -> None:
-        """Resume an interrupted reply with these tokens and passes."""
-        for token in tokens:
-            self._take(token)
-            self._look_at_limits()
-        self.stats.steps += passes
-        self.stats.decode_seconds = sum(each.seconds for each in passes)
-
     def progress(self, n_read: int) -> Chunk:
         """Return a chunk that reports how much of the prompt has been read."""
         return Chunk("", n_read=n_read, stats=replace(self.stats))
@@ -170,8 +124,8 @@ class Sequence:
         left, room = self.left, self.buffer.room
         self.drafting.kind = "code" if self.text.is_code else "prose"
         most = room if left is None else min(room, left)
-        position, request = self.buffer.n_reply, self.request
-        return StepInput(self.drafting, self.tokens, request.sampler, position, most, request.report, n_unread)
+        position, sampler, report = self.buffer.n_reply, self.binding.sampler, self.binding.report
+        return StepInput(self.drafting, self.tokens, sampler, position, most, report, n_unread)
 
     def commit(self, step: Step, seconds: float, n_unread: int = 0) -> Chunk:
         """Add a step's tokens up to the end of the turn or a stop string, and return their chunk.
@@ -202,8 +156,8 @@ class Sequence:
     def _take(self, token: int) -> str:
         """Add a token to the reply and return the text that becomes certain."""
         self.buffer.append(token)
-        is_end = self._vocabulary.ends[token]
-        text = "" if is_end else self.text.feed(self._vocabulary.pieces[token])
+        is_end = self.binding.ends[token]
+        text = "" if is_end else self.text.feed(self.binding.pieces[token])
         if is_end or self.text.stopped:
             self.finish_reason = "length" if self.text.is_outdented else "stop"
         return text

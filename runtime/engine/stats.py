@@ -127,8 +127,7 @@ class Stats:
     @property
     def own_seconds(self) -> float:
         """Seconds of decoding without waiting for other programs."""
-        own = sum(each.own_seconds for each in self.steps) + sum(each.own_seconds for each in self.told)
-        return own or self.decode_seconds
+        return sum(each.own_seconds for each in self._parts) or self.decode_seconds
 
     @property
     def times_plain(self) -> float:

@@ -30,21 +30,20 @@ class PushedEngine(Engine):
         self, number: int, came: Came, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]
     ) -> Iterator[Chunk]:
         """Yield an empty chunk once the reply has begun, then the chunks of the reply."""
-        is_over, told = False, PrefillReport(on_prefill)
+        chunk, told = Chunk(""), PrefillReport(on_prefill)
         try:
             chunk = self._next(number, came, cancel)
             yield Chunk("")
-            while True:
-                is_over = chunk.finish_reason is not None
+            while chunk.finish_reason is None:
                 told.take(chunk)
                 if not is_progress(chunk):
-                    yield chunk if is_over or chunk.stats is None else replace(chunk, stats=None, n_read=0)
-                if is_over:
-                    return
+                    yield chunk if chunk.stats is None else replace(chunk, stats=None, n_read=0)
                 chunk = self._next(number, came, cancel)
         finally:
-            if not is_over:
+            if chunk.finish_reason is None:
                 self.end(number)
+        told.take(chunk)
+        yield chunk
 
     def _next(self, number: int, came: Came, cancel: Callable[[], bool]) -> Chunk:
         """Wait for the next output of this reply and return it. Raises it if it is an error."""

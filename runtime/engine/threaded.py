@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from threading import Event, Lock, Thread
 
 from runtime.core.limits import UNLIMITED, Limits
-from runtime.engine.engine import Ask
+from runtime.engine.engine import Answering, Ask
 from runtime.engine.output import Chunk, Sink
 from runtime.engine.stats import Stats
 
@@ -23,27 +21,13 @@ class ThreadedReply:
     sink: Sink
     cancelled: Event = field(default_factory=Event)
 
-    @property
-    def is_short(self) -> bool:
-        """See Ask."""
-        return self.ask.is_short
 
-    @property
-    def is_admitted(self) -> bool:
-        """See Ask."""
-        return self.ask.is_admitted
-
-
-class ThreadedReplies(ABC):
+class ThreadedReplies(Answering):
     """Implements `add`, `cancel` and `end` of Engine with `answer`."""
 
     def __init__(self, limits: Limits = UNLIMITED) -> None:
         self.limits, self._numbers, self._lock = limits, count(1), Lock()
         self._running, self._waiting = list[ThreadedReply](), list[ThreadedReply]()
-
-    @abstractmethod
-    def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        """See Engine."""
 
     def add(self, ask: Ask, sink: Sink) -> int:
         """See Engine. The first output is empty."""

@@ -166,12 +166,12 @@ def test_a_head_reads_hidden_states_of_the_device(opened: Open, plain: list[int]
 
 def test_a_device_short_of_memory_loses_the_draft_model_first(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = opened(fast=True)
-    before = engine.memory_level
+    before = engine.status.memory_level
     low = [(kind, name, 1 if kind != "CPU" else free, total) for kind, name, free, total in devices()]
     monkeypatch.setattr(engine._loaded.reader, "_devices", lambda: low)
     engine.decoder.lineup.degrade()
-    assert (before, engine.memory_level) == ("OK", "CRITICAL")
-    assert devices()[0][1] in engine.given_up
+    assert (before, engine.status.memory_level) == ("OK", "CRITICAL")
+    assert devices()[0][1] in engine.status.given_up
     assert engine._loaded.draft is not None
     assert not engine._loaded.draft.is_open
     assert said(engine)[1] == 0

@@ -8,8 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from runtime.core.draft import Tokens
+from runtime.core.limits import UNLIMITED
+from runtime.engine.binding import Binding
+from runtime.engine.engine import Ask
 from runtime.engine.scheduler import Batch, Scheduler
-from runtime.engine.sequence import Request, Sequence, Vocabulary
+from runtime.engine.sequence import Sequence
 from runtime.loading.exactness import Exactness
 from runtime.sampling.sampler import Sampler, Sampling
 from runtime.speculative.control.controller import Controller
@@ -51,7 +54,7 @@ class Setting:
             preparation=SimpleNamespace(switch_seconds=0.1),
         )
         self.exactness = BLURRED if exact_rows < sys.maxsize else EXACT
-        self.scheduler = Scheduler(self.decoder, self.target)  # type: ignore[arg-type]
+        self.scheduler = Scheduler(self.decoder, self.target, self.exactness, UNLIMITED)  # type: ignore[arg-type]
         self.decoder.controller.passes.joint.learn_read(10, 0.2)
 
     def add(
@@ -59,11 +62,10 @@ class Setting:
     ) -> Sequence:
         """A sequence with a prompt of `n` tokens of which so many are cached; its reply has `n_said`."""
         window: Any = SimpleNamespace(n_ctx=2000, notice="")
-        vocabulary = Vocabulary(ToyVocab().pieces, ToyVocab().ends)
-        exactness, widths = self.exactness, widths_of(Sampler(sampling))
-        asked = Request(Sampler(sampling), exactness=exactness, is_exact=exactness.is_exact, widths=widths, **request)
-        sequence = Sequence(number, [number] * n, window, asked, vocabulary)
-        sequence.restore([1] * n_said, ())
+        sampler, vocab = Sampler(sampling), ToyVocab()
+        binding = Binding(sampler, self.exactness, widths_of(sampler), vocab.pieces, vocab.ends)
+        ask = Ask("", sampling, reply_tokens=(1,) * n_said, **request)
+        sequence = Sequence(number, ask, [number] * n, window, binding)
         self.target.held[number] = n_cached
         sequence.n_read = min(n_cached, n + n_said - 1)
         self.scheduler.add(sequence)

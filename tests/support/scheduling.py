@@ -192,8 +192,8 @@ class Scheduling:
         """No more are made at the same time than may be."""
         most, made = self._setup.limits.max_running, self._toy.core.scheduler.sequences
         if most is not None:
-            assert sum(not each.is_short for each in made) <= most
-            assert sum(each.is_short for each in made) <= 1
+            assert sum(not each.ask.is_short for each in made) <= most
+            assert sum(each.ask.is_short for each in made) <= 1
 
     def check_cache(self) -> None:
         """The cache holds what our books say, and nothing else."""

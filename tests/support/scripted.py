@@ -13,8 +13,9 @@ from runtime.conversation.window import PromptWindow
 from runtime.core.drafter import NO_DRAFTER
 from runtime.core.errors import ContextError, ModelError
 from runtime.engine import Chunk, Ids, Message, Sampling, Talk
-from runtime.engine.engine import Ask
+from runtime.engine.engine import Answering, Ask
 from runtime.engine.stats import Stats
+from runtime.engine.status import Status
 from runtime.engine.text import TextStream
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
@@ -42,7 +43,7 @@ class Encoder:
         return len(self._engine.encode(message.content))
 
 
-class ScriptedEngine:
+class ScriptedEngine(Answering):
     """Answers the n-th request with the n-th reply, the last one again and again.
 
     A word is a token, and its length the token's id. After the first, every second one is the drafter's, when there is
@@ -56,7 +57,7 @@ class ScriptedEngine:
         self.asked: list[tuple[Any, Sampling, int | None]] = []
         self.predictions: list[str] = []
         self.go, self.closed = threading.Event(), False
-        self.memory_level, self.given_up = "OK", ""
+        self.status = Status()
         self._stats, self._is_traced = Stats(), False
         costs = PassCosts()
         for width, seconds in enumerate((10e-3, 12e-3, 14e-3, 30e-3), start=1):
@@ -64,32 +65,21 @@ class ScriptedEngine:
         self.controller = Controller(costs, {"model": Traits(1e-3)}, max_k=3)
         self.controller.begin(0)
 
-    def reply(
-        self, prompt: str | Sequence[Message] | Talk | Ids, sampling: Sampling, max_tokens: int | None = None,
-        stops: Sequence[str] = (), cancel: Callable[[], bool] = lambda: False,
-        on_prefill: Callable[[int, int], None] = lambda done, total: None, *, when_full: str = "stop",
-        prediction: str = "",
-    ) -> Iterator[Chunk]:  # fmt: skip
-        window = PromptWindow(prompt, Encoder(self), self.facts.n_ctx, when_full == "drop-oldest")  # type: ignore[arg-type]
-        n = len(window.begin(max_tokens))
+    def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
+        prompt, self._is_traced = ask.prompt, ask.is_traced
+        window = PromptWindow(prompt, Encoder(self), self.facts.n_ctx, ask.when_full == "drop-oldest")  # type: ignore[arg-type]
+        n = len(window.begin(ask.max_tokens))
         if not n:
             raise ContextError("The prompt is empty. Write something.")
         if n >= self.facts.n_ctx:
             text = f"The prompt has {n} tokens, but the context holds {self.facts.n_ctx}. Shorten it."
             raise ContextError(text, n, self.facts.n_ctx)
         turns = prompt.messages if isinstance(prompt, Talk) and not prompt.begun else prompt
-        self.predictions.append(prediction)
-        self.asked.append((list(turns) if isinstance(turns, Sequence) else turns, sampling, max_tokens))
+        self.predictions.append(ask.prediction)
+        self.asked.append((list(turns) if isinstance(turns, Sequence) else turns, ask.sampling, ask.max_tokens))
         text = self.replies[min(len(self.asked), len(self.replies)) - 1]
         self._stats = Stats(prompt_n=n, plain_per_second=100.0)
-        return self._run(text, max_tokens, TextStream(stops), cancel, on_prefill)
-
-    def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        self._is_traced = ask.is_traced
-        return self.reply(
-            ask.prompt, ask.sampling, ask.max_tokens, ask.stops, cancel, on_prefill, when_full=ask.when_full,
-            prediction=ask.prediction,
-        )  # fmt: skip
+        return self._run(text, ask.max_tokens, TextStream(ask.stops), cancel, on_prefill)
 
     def _run(
         self, script: str, max_tokens: int | None, text: TextStream, cancel: Callable[[], bool],

@@ -19,6 +19,7 @@ from runtime.engine import Chunk
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.output import Output, Sink
+from runtime.engine.status import Status
 from tests.support.waiting import PATIENCE
 
 
@@ -108,7 +109,6 @@ class Letters:
     """
 
     facts = facts()
-    n_held, memory_level = 1, "OK"
 
     def __init__(self, limits: Limits, *, holds_one: bool = False) -> None:
         self.limits, self.holds_one = limits, holds_one
@@ -121,8 +121,8 @@ class Letters:
         self._thread.start()
 
     @property
-    def n_waiting(self) -> int:
-        return len(self._waiting)
+    def status(self) -> Status:
+        return Status(n_waiting=len(self._waiting), n_held=1)
 
     def watch(self, on_lost: Callable[[Exception], None]) -> None:
         self._on_lost = on_lost
@@ -194,7 +194,6 @@ class Letter:
 
     def __init__(self, number: int, ask: Ask, sink: Sink) -> None:
         self.number, self.ask, self.sink, self.is_cancelled = number, ask, sink, False
-        self.is_short, self.is_admitted = ask.is_short, ask.is_admitted
         self.left = 1 if ask.max_tokens is None else ask.max_tokens
 
 

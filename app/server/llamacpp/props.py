@@ -38,7 +38,7 @@ def props(served: ServedEngine) -> Event:
 
     Tools work with any chat template: where it does not support them, they are described in the system prompt.
     """
-    engine, pair = served.engine, served.engine.pair
+    engine, pair, status = served.engine, served.engine.pair, served.engine.status
     params = sampling_settings(Sampling(**pair.sampling_defaults))
     return {
         "default_generation_settings": {"n_ctx": engine.facts.n_ctx, "params": params},
@@ -53,7 +53,7 @@ def props(served: ServedEngine) -> Event:
         },
         "modalities": {"vision": False, "audio": False},
         "can_infill": engine.facts.can_infill,
-        "memory": {"level": engine.memory_level, "given_up": engine.given_up or None, "fit": engine.facts.fit or None},
+        "memory": {"level": status.memory_level, "given_up": status.given_up or None, "fit": engine.facts.fit or None},
         "build_info": f"slipstream {version('slipstream')}",
     }
 

@@ -41,10 +41,10 @@ def numbers_around(screen: ChatScreen, stats: Stats, engine: SharedEngine) -> li
     """Return the numbers that stand neither below the reply, which has them once it is complete, nor above graphs."""
     is_below = not (screen.host.is_replying or screen.has_class("-short"))
     has_graphs = screen.has_class("-panel") and not screen.has_class("-short") and not screen.panel.lack
-    is_tight = engine.memory_level != "OK" and not engine.given_up
+    is_tight = engine.status.memory_level != "OK" and not engine.status.given_up
     return [
         *([] if is_below else speed(stats)),
-        *([f"memory {engine.memory_level}"] if is_tight else []),
+        *([f"memory {engine.status.memory_level}"] if is_tight else []),
         *usage(stats, engine.facts.n_ctx),
         *([] if has_graphs else by_pass(stats)),
     ]

@@ -137,7 +137,7 @@ class EngineHost(Widget):
 
     def look_at_memory(self) -> None:
         """Report what the engine has disabled for lack of memory, or enabled again, since the last look."""
-        given_up = self.session.engine.given_up if self.session.engine else ""
+        given_up = self.session.engine.status.given_up if self.session.engine else ""
         if given_up != self._given_up:
             self._given_up = given_up
             self.session.note(given_up or "what was disabled for lack of memory is back")

@@ -60,7 +60,7 @@ def about_draft(stats: Stats, explanation: Explanation, engine: SharedEngine | N
 
 def lack_of(engine: SharedEngine) -> str:
     """Return why a part of the pair is missing now; "" if none is."""
-    return str(engine.given_up or engine.facts.left_out)
+    return str(engine.status.given_up or engine.facts.left_out)
 
 
 def model_drafter(explanation: Explanation) -> DrafterFacts | None:

@@ -84,8 +84,8 @@ def faster_still(stats: Stats, explanation: Explanation, engine: SharedEngine | 
     """Return a sentence on what would help, the surest first."""
     if is_upstream(stats, engine):
         return "The other server decides that."
-    if engine is not None and engine.given_up:
-        return f"More free memory would make it faster{'' if engine.pair.draft else f': {engine.given_up}'}."
+    if engine is not None and engine.status.given_up:
+        return f"More free memory would make it faster{'' if engine.pair.draft else f': {engine.status.given_up}'}."
     if stats.held_up >= DISTURBED:
         return "It would be faster without the other programs that compute at the same time."
     if explanation.fixed_k is not None:
