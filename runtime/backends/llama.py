@@ -128,7 +128,11 @@ class LlamaBackend(HeldConversations):
             raise ValueError(f"{n} tokens and a draft of {k} cannot be decoded")
         start = self._with_room(self._rewind(context, exact), self._padded_end(n - 1, n + k))
         self._held[start:n] = context[start:]
-        logits = self._decode_asked(start, context, draft)
+        if draft.parents is not None:
+            logits = self._decode_tree(start, n, draft)
+        else:
+            self._held[n : n + k] = draft.tokens
+            logits = self._decode_last(start, n - 1, n + k)
         self._reuse.extend(start, n, n + k, exact or (k == 0 and self._is_tiled(start, n)))
         return logits
 
@@ -136,16 +140,11 @@ class LlamaBackend(HeldConversations):
         """Return whether a pass from `start` to `n` without a draft rounds as one for a reply with a seed does."""
         return n - start == 1 or start % self.saved.grain == 0
 
-    def _decode_asked(self, start: int, context: Tokens, draft: Draft) -> Logits:
-        """Decode `context` from position `start` on and the draft; return the last token's and the draft's logits."""
-        n, k = len(context), len(draft.tokens)
-        if draft.parents is not None:
-            self._decode_chain(start, n - 1, 0)
-            self._run(self.tree.batch(int(context[-1]), n, draft), n - 1, n)
-            return self._logits(1 + k)
-        if k:
-            self._held[n : n + k] = draft.tokens
-        return self._decode_last(start, n - 1, n + k)
+    def _decode_tree(self, start: int, n: int, draft: Draft) -> Logits:
+        """Decode positions [start, n) of `_held` and a token tree; return the last token's and the tree's logits."""
+        self._decode_chain(start, n - 1, 0)
+        self._run(self.tree.batch(int(self._held[n - 1]), n, draft), n - 1, n)
+        return self._logits(1 + len(draft.tokens))
 
     def _padded_end(self, start: int, end: int) -> int:
         """Return the end of a pass over positions [start, end), including its padding rows."""
