@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 
@@ -22,17 +21,16 @@ from runtime.engine.streams import PushedEngine
 from runtime.engine.trace import TracedPass, TraceFile
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
-from runtime.process.doorbell import Doorbell
 from runtime.process.kept import CLOSED, KeptProcess
-from runtime.process.model_process import TEXT, ModelProcess, OverdueError, ProcessLostError
+from runtime.process.model_process import POLL_SECONDS, TEXT, ModelProcess, OverdueError, ProcessLostError
 from runtime.process.questions import RemoteQuestions
 from runtime.process.replies import LiveReplies, LiveReply
 from runtime.process.texts import RemoteTexts
 from runtime.speculative.control.explain import Pass
 
+REST = 0.2  # seconds of one poll of the process while no reply is generated
 HEED = 0.3  # seconds to wait for the end of a cancelled reply
 SLOW = "Preparing the reply took more than {:g} s, so it was stopped. Simplify its grammar or schema."
-IDLE = "idle"  # the place of a loss that no reply of the process can have caused
 Say = Callable[[str], object]
 
 
@@ -58,7 +56,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         super().__init__(KeptProcess(pair, options, on_progress or (lambda what, share: True), say))
         self.pair, self.limits, self.facts, self._say, self._trace = pair, options.limits, self.kept.facts, say, trace
         self.kept.on_wait, self.kept.on_restart = self._give_up, self._restarted
-        self._replies, self._bell = LiveReplies(self.rest), Doorbell()
+        self._replies = LiveReplies(self.rest)
         self._on_lost: Callable[[Exception], None] = silent
         self._numbers = trace.sequences if trace else count(1)
         self._last: LiveReply | None = None
@@ -69,33 +67,18 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
 
     def _restarted(self) -> None:
         self.facts = self.kept.facts
-        self._bell.ring()
 
     def _run(self) -> None:
         """Receive from the process until the engine is closed."""
         end: Exception = ModelError(CLOSED)
         try:
             while not self.kept.is_closed:
-                (self.advance if self.is_answering else self._rest)()
+                self.advance()
         except Exception as fault:  # of this thread, not of a reply: no further one can be made
             if not self.kept.is_closed:
                 self.kept.is_closed, end = True, fault
                 self._on_lost(fault)
         self._fail(self._replies.all(), end)
-
-    def _rest(self) -> None:
-        """Wait for a message or a reply. A process that is lost is restarted by the next request."""
-        process = self.kept.current
-
-        def has_work() -> bool:
-            return self.kept.is_closed or self.is_answering or self.kept.current is not process
-
-        with suppress(ProcessLostError):
-            if process.is_lost:
-                self._bell.wait(None, has_work)
-            elif process.wait(self._bell, has_work):
-                for output in process.receive():  # of a reply that was added just now
-                    self._push(output)
 
     @property
     def is_answering(self) -> bool:
@@ -115,42 +98,50 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
             self._fail([self._last], ModelError(CLOSED))
         elif self.kept.current.is_alive:  # else it is submitted once it was restarted
             self._replies.submit(self.kept.current)
-        self._bell.ring()
         return number
 
     def advance(self) -> None:
-        """Pass on what the process sends within a moment. Replies whose process was lost continue in a new one."""
+        """Pass on what the process sends within a moment. Replies whose process was lost continue in a new one; while
+        there are none, a lost process is left to the next request.
+        """
         self._give_up()
+        process = self.kept.current
+        if process.is_alive:
+            self._replies.submit(process)
         try:
-            process = self.kept.living()
-        except SlipstreamError as error:
-            self._fail(self._replies.all(), error)
-            return
-        self._replies.submit(process)
-        outputs = list[Output]()
-        try:
-            outputs = process.receive()
+            outputs = process.receive(POLL_SECONDS if self.is_answering else REST)
         except ProcessLostError as lost:
             self._note_losses(process, lost)
+            self._go_on()
         except OverdueError as overdue:
             self._replies.lost(process)
             self._push(Output(overdue.number, SettingsError(SLOW.format(TEXT))))
-        if outputs:
-            self.kept.forgive(IDLE)
-        for output in outputs:
-            self._push(output)
+            self._go_on()
+        else:
+            for output in outputs:
+                self._push(output)
+
+    def _go_on(self) -> None:
+        """Restart a lost process for the replies that there are."""
+        if not self.is_answering:
+            time.sleep(POLL_SECONDS)
+            return
+        try:
+            self.kept.living()
+        except SlipstreamError as error:
+            self._fail(self._replies.all(), error)
 
     def _note_losses(self, process: ModelProcess, lost: ProcessLostError) -> None:
         """Record a loss, after which a reply that ran alone ends with an error if the process was lost there too often.
         Of several, none is blamed: they are submitted one by one, so that the cause is alone the next time.
         """
         ran = self._replies.lost(process)
-        if len(ran) > 1:
+        if len(ran) != 1:
             return
         try:
-            self.kept.note_loss(lost, ran[0].place if ran else IDLE)
+            self.kept.note_loss(lost, ran[0].place)
         except ModelError as error:
-            self._fail(ran or self._replies.all(), error)
+            self._fail(ran, error)
 
     def _fail(self, replies: Sequence[LiveReply], error: Exception) -> None:
         for each in replies:
@@ -196,7 +187,6 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
     def close(self) -> None:
         """Free the models; calls in progress fail."""
         self.kept.close()
-        self._bell.ring()
 
     @property
     def status(self) -> Status:

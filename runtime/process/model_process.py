@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -22,7 +22,6 @@ from runtime.engine.status import Status
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.process.answers import Answers
-from runtime.process.doorbell import Doorbell
 from runtime.process.messages import Call, Failed, Opened, Progress, as_output, pack, receive_all, send
 from runtime.process.outgoing import Outgoing
 from runtime.process.spawning import HOST, HOST_PIPES, spawn
@@ -103,11 +102,6 @@ class ModelProcess:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether its loss was noticed."""
-        return self._answers.loss is not None
-
     def add(self, number: int, ask: Ask) -> None:
         """Start a reply."""
         data = pack(Call("add", (ask,), number=number))
@@ -125,22 +119,12 @@ class ModelProcess:
         """Make a call and return its result. Raises what it raises, and ProcessLostError."""
         return unless_failed(self._answers.expect(partial(self._outgoing.put, pack(call))))
 
-    def wait(self, bell: Doorbell, has_work: Callable[[], bool]) -> bool:
-        """Wait for a message, the bell or work, if there is none. Return whether there is a message. Raises
-        ProcessLostError.
-        """
-        try:
-            with self._receiving:
-                return bell.wait(self._commands, has_work)
-        except OSError as error:
-            raise self._lost() from error
-
-    def receive(self) -> list[Output]:
-        """Return the outputs of replies, waiting for a moment if there are none. Raises OverdueError for a
-        reply that does not begin in time, and ProcessLostError.
+    def receive(self, seconds: float) -> list[Output]:
+        """Return the outputs of replies, waiting up to `seconds` for a message. Raises OverdueError for a reply that
+        does not begin in time, and ProcessLostError.
         """
         with self._receiving:
-            if self._poll(self._commands):
+            if self._poll(self._commands, seconds):
                 self._replies.receive()
                 return [*self._outputs(self._receive(self._commands))]
         self._check_timeout()
