@@ -22,7 +22,7 @@ from runtime.engine.trace import TracedPass, TraceFile
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.process.kept import CLOSED, KeptProcess
-from runtime.process.model_process import POLL_SECONDS, TEXT, ModelProcess, OverdueError, ProcessLostError
+from runtime.process.model_process import LAST, POLL_SECONDS, TEXT, ModelProcess, ProcessLostError
 from runtime.process.questions import RemoteQuestions
 from runtime.process.replies import LiveReplies, LiveReply
 from runtime.process.texts import RemoteTexts
@@ -113,13 +113,22 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         except ProcessLostError as lost:
             self._note_losses(process, lost)
             self._go_on()
-        except OverdueError as overdue:
-            self._replies.lost(process)
-            self._push(Output(overdue.number, SettingsError(SLOW.format(TEXT))))
-            self._go_on()
-        else:
-            for output in outputs:
-                self._push(output)
+            return
+        for output in outputs:
+            self._push(output)
+        if not outputs and self.is_answering:
+            self._end_stuck(process)
+
+    def _end_stuck(self, process: ModelProcess) -> None:
+        """Kill a process that does not end a cancelled reply, or in which a reply takes too long to begin; that one
+        ends with an error.
+        """
+        if (reply := self._replies.overdue(process, TEXT, LAST)) is None:
+            return
+        process.kill()
+        if reply.is_wanted:
+            self._fail([reply], SettingsError(SLOW.format(TEXT)))
+        self._go_on()
 
     def _go_on(self) -> None:
         """Restart a lost process for the replies that there are."""
@@ -150,9 +159,8 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
     def _give_up(self) -> None:
         """End cancelled replies that their process does not end in time."""
         for reply in self._replies.unheeded(self.kept.current, HEED):
-            if reply.process is not None:  # it may have been submitted while it was cancelled
-                reply.process.cancel(reply.number)
-            self._push(Output(reply.number, reply.cancelled()))
+            if self._replies.leave(reply.number):
+                reply.sink(reply.cancelled())
 
     def _push(self, output: Output) -> None:
         """Add an output to its reply and to the trace, and pass it on, unless the reply is no longer read."""
@@ -168,17 +176,11 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
 
     def cancel(self, number: int) -> None:
         """See Engine."""
-        reply = self._replies.get(number)
-        if reply is not None and reply.cancelled_at is None:
-            reply.cancelled_at = time.monotonic()
-            if reply.process is not None:
-                reply.process.cancel(number)
+        self._replies.cancel(number)
 
     def end(self, number: int) -> None:
         """See Engine."""
-        reply = self._replies.remove(number)
-        if reply is not None and reply.process is not None:
-            reply.process.cancel(number)
+        self._replies.leave(number)
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """See Engine."""
@@ -186,7 +188,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
 
     def close(self) -> None:
         """Free the models; calls in progress fail."""
-        self.kept.close()
+        self.kept.close(is_busy=any(each.is_wanted for each in self._replies.all()))
 
     @property
     def status(self) -> Status:

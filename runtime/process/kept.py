@@ -85,7 +85,7 @@ class KeptProcess:
             except ProcessLostError as lost:
                 self.note_loss(lost, place)
 
-    def close(self) -> None:
-        """Free the models; calls in progress fail."""
+    def close(self, is_busy: bool) -> None:
+        """Free the models, at once if the process is busy with replies; calls in progress fail."""
         self.is_closed = True
-        self.current.close()
+        self.current.close(is_busy)

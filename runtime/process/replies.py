@@ -27,6 +27,7 @@ class LiveReply:
     passes: list[Pass] = field(default_factory=list)
     cancelled_at: float | None = None
     process: ModelProcess | None = None  # the process that has it
+    submitted_at: float = 0.0
     has_begun: bool = False  # whether it ever ran
     runs: bool = False  # whether it runs in that process; else it waits there, and cannot be why the process is lost
 
@@ -40,6 +41,18 @@ class LiveReply:
         """The current part of the reply, by which losses are counted."""
         return self.number, len(self.reply_tokens) // NEAR
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it was not cancelled."""
+        return self.cancelled_at is None
+
+    def is_overdue(self, silent_since: float, begin: float, heed: float) -> bool:
+        """Return whether its process, silent since then, has not begun it within `begin` seconds, or not ended it
+        within `heed` seconds after it was cancelled.
+        """
+        since, most = (self.submitted_at, begin) if self.cancelled_at is None else (self.cancelled_at, heed)
+        return time.monotonic() - max(since, silent_since) > most
+
 
 class LiveReplies:
     """The active replies. After a loss they are submitted again one by one, each after the one before has advanced, so
@@ -50,6 +63,7 @@ class LiveReplies:
         """`on_last` is called when the last reply has ended."""
         self._on_last = on_last
         self._live: dict[int, LiveReply] = {}
+        self._left: dict[int, LiveReply] = {}  # those that are no longer read, until their process ends them
         self._lock = threading.RLock()
         self._is_careful = False  # whether replies are submitted one by one
         self._tried: LiveReply | None = None  # the reply that was submitted last
@@ -60,8 +74,25 @@ class LiveReplies:
         with self._lock:
             self._live[reply.number] = reply
 
-    def remove(self, number: int) -> LiveReply | None:
-        """Remove a reply that has ended or is no longer read. Return it, or None if it is unknown."""
+    def cancel(self, number: int) -> None:
+        """Cancel a reply, here and in its process."""
+        with self._lock:
+            reply = self._live.get(number)
+            if reply is not None and reply.is_wanted:
+                reply.cancelled_at = time.monotonic()
+                if reply.process is not None:
+                    reply.process.cancel(number)
+
+    def leave(self, number: int) -> LiveReply | None:
+        """Remove a reply that is no longer read. Return it, or None if it has ended."""
+        with self._lock:
+            self.cancel(number)
+            reply = self._live.get(number)
+            if reply is not None and reply.process is not None:
+                self._left[number] = reply
+        return self._remove(number)
+
+    def _remove(self, number: int) -> LiveReply | None:
         with self._lock:
             reply = self._live.pop(number, None)
             is_last = reply is not None and not self._live
@@ -69,22 +100,20 @@ class LiveReplies:
             self._on_last()
         return reply
 
-    def get(self, number: int) -> LiveReply | None:
-        """Return the active reply with this number, or None."""
-        return self._live.get(number)
-
     def submit(self, process: ModelProcess) -> None:
         """Send the replies that the process does not have yet, first those that ran before."""
         with self._lock:
+            self._left = {number: each for number, each in self._left.items() if each.process is process}
             for reply in sorted(self._live.values(), key=lambda each: not each.has_begun):
-                if reply.process is process or reply.cancelled_at is not None:
+                if reply.process is process or not reply.is_wanted:
                     continue
                 if self._is_careful and self._is_tried():
                     return
                 tokens, passes = tuple(reply.reply_tokens), tuple(reply.passes)
                 ask = replace(reply.ask, is_admitted=reply.ask.is_admitted or reply.has_begun)
                 process.add(reply.number, replace(ask, reply_tokens=tokens, passes=passes))
-                reply.process, reply.runs, self._tried, self._place = process, False, reply, reply.place
+                reply.process, reply.runs, reply.submitted_at = process, False, time.monotonic()
+                self._tried, self._place = reply, reply.place
             self._is_careful = False
 
     def _is_tried(self) -> bool:
@@ -115,16 +144,25 @@ class LiveReplies:
             if each.process is not process or not process.is_alive or now - each.cancelled_at > timeout:
                 yield each
 
+    def overdue(self, process: ModelProcess, begin: float, heed: float) -> LiveReply | None:
+        """Return a reply for which the process takes too long (see `is_overdue`), while it generates no other: then
+        others wait.
+        """
+        theirs = [each for each in (*self._left.values(), *self._live.values()) if each.process is process]
+        if any(each.runs and each.is_wanted for each in theirs):
+            return None
+        return next((each for each in theirs if each.is_overdue(process.silent_since, begin, heed)), None)
+
     def take(self, output: Output) -> LiveReply | None:
         """Add an output to its reply, and return that; None if it is no longer read."""
         number, came = output
-        if isinstance(came, Exception):
-            return self.remove(number)
+        is_over = isinstance(came, Exception) or came.finish_reason is not None
         with self._lock:
-            if (reply := self._live.get(number)) is None:
-                return None
-            reply.has_begun = reply.runs = True
-            reply.reply_tokens += came.tokens
-            if came.made is not None:
-                reply.passes.append(came.made)
-        return self.remove(number) if came.finish_reason else reply
+            if is_over:
+                self._left.pop(number, None)
+            if (reply := self._live.get(number)) is not None and isinstance(came, Chunk):
+                reply.has_begun = reply.runs = True
+                reply.reply_tokens += came.tokens
+                if came.made is not None:
+                    reply.passes.append(came.made)
+        return self._remove(number) if is_over else reply

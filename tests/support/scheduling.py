@@ -221,8 +221,7 @@ class Scheduling:
         if isinstance(self.engine, EngineProcess):
             while self.engine.kept.current._commands.came:  # type: ignore[attr-defined]
                 self.engine.advance()
-            underway = self.engine.kept.current._replies
-            found += [*underway._begun, *underway._cancelled, *underway._decoded, *self.engine._replies.all()]
+            found += [*self.engine._replies.all(), *self.engine._replies._left]
         if self._process is not None:
             found += self._process.host._outbox._silent
         return found
