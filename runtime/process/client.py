@@ -96,7 +96,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         self._replies.add(self._last)
         if self.kept.is_closed:
             self._fail([self._last], ModelError(CLOSED))
-        elif self.kept.current.is_alive:  # else it is submitted once it was restarted
+        else:
             self._replies.submit(self.kept.current)
         return number
 
@@ -106,12 +106,11 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         """
         self._give_up()
         process = self.kept.current
-        if process.is_alive:
-            self._replies.submit(process)
+        self._replies.submit(process)
         try:
             outputs = process.receive(POLL_SECONDS if self.is_answering else REST)
         except ProcessLostError as lost:
-            self._note_losses(process, lost)
+            self._note_loss(process, lost)
             self._go_on()
             return
         for output in outputs:
@@ -140,7 +139,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         except SlipstreamError as error:
             self._fail(self._replies.all(), error)
 
-    def _note_losses(self, process: ModelProcess, lost: ProcessLostError) -> None:
+    def _note_loss(self, process: ModelProcess, lost: ProcessLostError) -> None:
         """Record a loss, after which a reply that ran alone ends with an error if the process was lost there too often.
         Of several, none is blamed: they are submitted one by one, so that the cause is alone the next time.
         """

@@ -67,7 +67,7 @@ class ModelProcess:
         self._commands, self._texts, self._stops = map(self._open.enter_context, pipes)
         self._outgoing, self._answers = Outgoing(self._commands), Answers()
         self._receiving, self._text_turn = threading.Lock(), threading.Lock()
-        self._has_gpu, self._heard_at = False, 0.0  # whether it uses a GPU; the time of its last message
+        self._has_gpu, self._received_at = False, 0.0  # whether it uses a GPU; the time of its last message
         try:
             opened = self._load(pair, options, on_progress)
         except BaseException:
@@ -113,13 +113,13 @@ class ModelProcess:
         with self._receiving:
             came = self._next(self._commands, seconds)
             if came:
-                self._heard_at = time.monotonic()
+                self._received_at = time.monotonic()
             return [*self._outputs(came)]
 
     @property
     def silent_since(self) -> float:
         """The time of its last message; now, if it answers another call first."""
-        return time.monotonic() if self._answers.is_expected else self._heard_at
+        return time.monotonic() if self._answers.is_expected else self._received_at
 
     def _outputs(self, messages: Iterable[Any]) -> Iterator[Output]:
         """Process messages and yield the outputs among them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from runtime.engine.engine import Ask
@@ -30,6 +30,7 @@ class LiveReply:
     submitted_at: float = 0.0
     has_begun: bool = False  # whether it ever ran
     runs: bool = False  # whether it runs in that process; else it waits there, and cannot be why the process is lost
+    suspected_at: tuple[int, int] | None = None  # its place when it was last lost together with others
 
     def cancelled(self) -> Chunk:
         """Return the last chunk of a reply that was cancelled and is not waited for."""
@@ -40,6 +41,11 @@ class LiveReply:
     def place(self) -> tuple[int, int]:
         """The current part of the reply, by which losses are counted."""
         return self.number, len(self.reply_tokens) // NEAR
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it may be why a process was lost, and has not advanced since."""
+        return self.suspected_at == self.place
 
     @property
     def is_wanted(self) -> bool:
@@ -55,8 +61,8 @@ class LiveReply:
 
 
 class LiveReplies:
-    """The active replies. After a loss they are submitted again one by one, each after the one before has advanced, so
-    that only the reply that crashes the process counts as the cause.
+    """The active replies. Those that were lost together are submitted again one by one, each after the one before has
+    advanced, so that only the reply that crashes the process counts as the cause.
     """
 
     def __init__(self, on_last: Callable[[], None]) -> None:
@@ -65,9 +71,6 @@ class LiveReplies:
         self._live: dict[int, LiveReply] = {}
         self._left: dict[int, LiveReply] = {}  # those that are no longer read, until their process ends them
         self._lock = threading.RLock()
-        self._is_careful = False  # whether replies are submitted one by one
-        self._tried: LiveReply | None = None  # the reply that was submitted last
-        self._place = 0, 0  # its place at that time
 
     def add(self, reply: LiveReply) -> None:
         """Add a reply, which `submit` will send."""
@@ -101,48 +104,46 @@ class LiveReplies:
         return reply
 
     def submit(self, process: ModelProcess) -> None:
-        """Send the replies that the process does not have yet, first those that ran before."""
+        """Send the replies that the process does not have yet, first those that ran before, if it is alive. While it
+        has a suspect, the others wait.
+        """
+        if not process.is_alive:
+            return
         with self._lock:
             self._left = {number: each for number, each in self._left.items() if each.process is process}
             for reply in sorted(self._live.values(), key=lambda each: not each.has_begun):
                 if reply.process is process or not reply.is_wanted:
                     continue
-                if self._is_careful and self._is_tried():
+                if any(each.is_suspect and each.process is process for each in self._live.values()):
                     return
                 tokens, passes = tuple(reply.reply_tokens), tuple(reply.passes)
                 ask = replace(reply.ask, is_admitted=reply.ask.is_admitted or reply.has_begun)
                 process.add(reply.number, replace(ask, reply_tokens=tokens, passes=passes))
                 reply.process, reply.runs, reply.submitted_at = process, False, time.monotonic()
-                self._tried, self._place = reply, reply.place
-            self._is_careful = False
-
-    def _is_tried(self) -> bool:
-        """Return whether the reply that was submitted last ran before and has not advanced since."""
-        tried = self._tried
-        return tried is not None and tried.has_begun and tried.number in self._live and tried.place == self._place
 
     def lost(self, process: ModelProcess) -> list[LiveReply]:
-        """Return the replies that ran in a lost process, or if none did, those that it had; if there are several, they
-        are submitted one by one from now on.
+        """Return the replies that ran in a lost process, or if none did, those that it had; if there are several,
+        they are suspects from now on.
         """
         with self._lock:
             had = [each for each in self._live.values() if each.process is process]
             found = [each for each in had if each.runs] or had
-            self._is_careful, self._tried = len(found) > 1 or self._is_careful, None
+            for each in found if len(found) > 1 else ():
+                each.suspected_at = each.place
         return found
 
     def all(self) -> list[LiveReply]:
         """Return all active replies."""
         return list(self._live.values())
 
-    def unheeded(self, process: ModelProcess, timeout: float) -> Iterator[LiveReply]:
-        """Yield cancelled replies that the process does not have, or did not end within `timeout` seconds."""
-        now = time.monotonic()
-        for each in list(self._live.values()):
-            if each.cancelled_at is None:
-                continue
-            if each.process is not process or not process.is_alive or now - each.cancelled_at > timeout:
-                yield each
+    def unheeded(self, process: ModelProcess, heed: float) -> list[LiveReply]:
+        """Return cancelled replies that the process does not have, or did not end within `heed` seconds."""
+
+        def is_unheeded(reply: LiveReply) -> bool:
+            has_it = reply.process is process and process.is_alive
+            return not reply.is_wanted and (not has_it or reply.is_overdue(0.0, 0.0, heed))
+
+        return [*filter(is_unheeded, self.all())]
 
     def overdue(self, process: ModelProcess, begin: float, heed: float) -> LiveReply | None:
         """Return a reply for which the process takes too long (see `is_overdue`), while it generates no other: then
