@@ -21,11 +21,10 @@ from runtime.engine.streams import PushedEngine
 from runtime.engine.trace import TracedPass, TraceFile
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
+from runtime.process.calls import RemoteCalls
 from runtime.process.kept import CLOSED, KeptProcess
 from runtime.process.model_process import LAST, POLL_SECONDS, TEXT, ModelProcess, ProcessLostError
-from runtime.process.questions import RemoteQuestions
 from runtime.process.replies import LiveReplies, LiveReply
-from runtime.process.texts import RemoteTexts
 from runtime.speculative.control.explain import Pass
 
 REST = 0.2  # seconds of one poll of the process while no reply is generated
@@ -38,7 +37,7 @@ def silent(text: object) -> None:
     """Ignore a message."""
 
 
-class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
+class EngineProcess(RemoteCalls, PushedEngine):
     """An engine in another process. One thread here receives from it, restarts it, and calls the sinks of replies.
 
     `say` gets a message when the process was lost and restarted, and when the `trace` of the passes ends.
@@ -53,9 +52,10 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         trace: TraceFile | None = None,
     ) -> None:
         options = options or Options()
-        super().__init__(KeptProcess(pair, options, on_progress or (lambda what, share: True), say))
-        self.pair, self.limits, self.facts, self._say, self._trace = pair, options.limits, self.kept.facts, say, trace
-        self.kept.on_wait, self.kept.on_restart = self._give_up, self._restarted
+        on_progress = on_progress or (lambda what, share: True)
+        super().__init__(KeptProcess(pair, options, on_progress, self._give_up, self._restarted))
+        self.pair, self.limits, self.facts = pair, options.limits, self.kept.current.facts
+        self._say, self._trace = say, trace
         self._replies = LiveReplies(self.rest)
         self._on_lost: Callable[[Exception], None] = silent
         self._numbers = trace.sequences if trace else count(1)
@@ -65,8 +65,9 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
     def rest(self) -> None:
         """Do what is to be done when the last reply has ended: nothing here. Called on any thread."""
 
-    def _restarted(self) -> None:
-        self.facts = self.kept.facts
+    def _restarted(self, message: str) -> None:
+        self.facts = self.kept.current.facts
+        self._say(message)
 
     def _run(self) -> None:
         """Receive from the process until the engine is closed."""
