@@ -12,7 +12,7 @@ from runtime.core.errors import ContextError
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.models.registry import load_registry
-from runtime.process import client, model_process
+from runtime.process import client, spawning
 from runtime.process.client import EngineProcess
 from tests.support.mishaps import PIECE, SLOW
 
@@ -29,7 +29,7 @@ def said() -> list[str]:
 @pytest.fixture
 def engine(said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineProcess]:
     """One that takes its time with some calls: tests.support.mishaps."""
-    monkeypatch.setattr(model_process, "HOST", "tests.support.mishaps")
+    monkeypatch.setattr(spawning, "HOST", "tests.support.mishaps")
     found = EngineProcess(load_registry()["demo"], Options(threads=1), say=said.append)
     yield found
     found.close()

@@ -24,7 +24,7 @@ from bench.instruments.concurrent_replies import Concurrent
 from runtime.core.errors import ContextError, ModelError, SettingsError, TemplateError
 from runtime.engine import Chunk, Grammar, Message, Options, Sampling
 from runtime.models.registry import load_registry
-from runtime.process import client, model_process
+from runtime.process import client, model_process, spawning
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.mishaps import PIECE, UNLOADABLE
@@ -53,7 +53,7 @@ def engine(said: list[str]) -> Iterator[EngineProcess]:
 @pytest.fixture
 def unlucky(said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineProcess]:
     """One that does as prompts tell it: tests.support.mishaps."""
-    monkeypatch.setattr(model_process, "HOST", "tests.support.mishaps")
+    monkeypatch.setattr(spawning, "HOST", "tests.support.mishaps")
     found = EngineProcess(DEMO, Options(threads=1), say=said.append)
     yield found
     found.close()

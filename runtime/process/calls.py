@@ -9,11 +9,9 @@ from typing import Any
 from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.conversation.prompt import Ids, Prompt
 from runtime.conversation.quoting import Rendered
-from runtime.core.errors import TemplateError
 from runtime.engine.engine import Engine
 from runtime.process.kept import KeptProcess
 from runtime.process.messages import Call
-from runtime.process.model_process import TEXT, OverdueError
 from runtime.speculative.control.explain import Explanation
 
 
@@ -43,17 +41,8 @@ class RemoteCalls(Engine):
         return found
 
     def _ask_text(self, name: str, *args: Any, **named: Any) -> Any:
-        """Call a text method of the remote engine while replies continue, and return its result.
-
-        Raises TemplateError if it takes too long.
-        """
-        try:
-            return self.kept.call(lambda process: process.ask_text(Call(name, args, named)))
-        except OverdueError:
-            raise TemplateError(
-                f"Reading the prompt took more than {TEXT:g} s, so it was stopped: it is too long, or the model's "
-                "chat template does not end."
-            ) from None
+        """Call a text method of the remote engine while replies continue, and return its result."""
+        return self.kept.call(lambda process: process.ask_text(Call(name, args, named)))
 
     def encode(self, prompt: Prompt) -> list[int]:
         """See Engine."""

@@ -111,13 +111,13 @@ class Host:
 
     def _carry_out(self, call: Call) -> None:
         if call.name == "add":
-            self._add(call.number, *call.args)
+            self._add(*call.args)
         elif call.name == "cancel":
-            self.engine.cancel(call.number)
+            self.engine.cancel(*call.args)
         else:
             self._send_outputs(self._answer(call))
 
-    def _add(self, number: int, ask: Ask) -> None:
+    def _add(self, ask: Ask, number: int) -> None:
         try:
             self.engine.begin(ask, number)
         except Exception as error:

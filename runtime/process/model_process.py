@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from runtime.core.backend import OnProgress
+from runtime.core.errors import TemplateError
 from runtime.engine.engine import Ask
 from runtime.engine.output import Output
 from runtime.engine.status import Status
@@ -24,11 +25,15 @@ from runtime.models.registry import Pair
 from runtime.process.answers import Answers
 from runtime.process.messages import Call, Failed, Opened, Progress, as_output, pack, receive_all, send
 from runtime.process.outgoing import Outgoing
-from runtime.process.spawning import HOST, HOST_PIPES, spawn
+from runtime.process.spawning import spawn
 
 POLL_SECONDS = 0.05  # seconds of one poll of a pipe
 LAST = 5.0  # seconds for a cancelled reply to end, and to close; then the process is killed
 TEXT = 15.0  # seconds that a template or a tokenizer may take
+SLOW_TEXT = (
+    "Reading the prompt took more than {:g} s, so it was stopped: it is too long, or the model's chat template does "
+    "not end."
+)
 TAIL = 4096  # bytes of its last error output that are read
 
 
@@ -36,10 +41,6 @@ class ProcessLostError(Exception):
     """The process is gone; the message states how it ended. `has_gpu`: whether it used a GPU or was about to."""
 
     has_gpu = False
-
-
-class OverdueError(Exception):
-    """A call took so long that the process was killed."""
 
 
 def unless_failed(came: Any) -> Any:
@@ -62,7 +63,7 @@ class ModelProcess:
         `on_progress` returns False.
         """
         self._open = ExitStack()
-        self._process, pipes, errors = spawn(HOST, HOST_PIPES)
+        self._process, pipes, errors = spawn()
         self._errors = self._open.enter_context(errors)
         self._commands, self._texts, self._stops = map(self._open.enter_context, pipes)
         self._outgoing, self._answers = Outgoing(self._commands), Answers()
@@ -96,13 +97,13 @@ class ModelProcess:
 
     def add(self, number: int, ask: Ask) -> None:
         """Start a reply."""
-        self._outgoing.put(pack(Call("add", (ask,), number=number)))
+        self._outgoing.put(pack(Call("add", (ask, number))))
 
     def cancel(self, number: int) -> None:
         """Cancel a reply: its running pass stops, or it ends once it begins."""
         with suppress(OSError):  # it is gone
             send(self._stops, number)
-        self._outgoing.put(pack(Call("cancel", number=number)))
+        self._outgoing.put(pack(Call("cancel", (number,))))
 
     def ask(self, call: Call) -> Any:
         """Make a call and return its result. Raises what it raises, and ProcessLostError."""
@@ -132,8 +133,8 @@ class ModelProcess:
                 self._answers.take(came)
 
     def ask_text(self, call: Call) -> Any:
-        """Make a call about text while replies continue, and return its result. Raises what it raises, OverdueError and
-        ProcessLostError.
+        """Make a call about text while replies continue, and return its result. Raises what it raises, TemplateError if
+        it takes too long, for which the process is killed, and ProcessLostError.
         """
         with self._text_turn:
             with suppress(OSError):  # it is gone, and so will its answer be
@@ -142,7 +143,7 @@ class ModelProcess:
             while not (came := self._next(self._texts)):
                 if time.monotonic() > deadline:
                     self.kill()
-                    raise OverdueError
+                    raise TemplateError(SLOW_TEXT.format(TEXT))
         return unless_failed(came.pop())  # an error's traceback would keep the list alive
 
     def _next(self, pipe: Connection, seconds: float = POLL_SECONDS) -> list[Any]:

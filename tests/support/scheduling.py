@@ -65,7 +65,7 @@ class Scheduling:
             ToyEngine(self._setup) if self._n_ahead is None else EngineProcess(PAIR, options)
         )
 
-    def _spawn(self, module: str, n_pipes: int) -> Spawned:
+    def _spawn(self) -> Spawned:
         assert self._n_ahead is not None
         self._process = ToyProcess(self._setup, self._n_ahead)
         return self._process.spawned()
