@@ -22,10 +22,12 @@ class Silent:
 
     def __init__(self) -> None:
         self.got = list[int]()  # numbers of replies
+        self.tokens = list[tuple[int, ...]]()  # that each of them had so far
 
     def add(self, number: int, ask: Ask) -> None:
         """Does not begin it."""
         self.got.append(number)
+        self.tokens.append(ask.reply_tokens)
 
     def cancel(self, number: int) -> None:
         """Does not end it."""
@@ -103,13 +105,14 @@ def test_what_was_lost_together_is_submitted_one_by_one() -> None:
     assert got() == [1, 2, 3, 4]
 
 
-def test_what_was_lost_alone_is_submitted_with_the_others() -> None:
+def test_what_was_lost_alone_goes_on_together_with_the_others() -> None:
     lost, process = Silent(), Silent()
     replies = submitted(lost, 1, 2)
-    replies.take(Output(2, Chunk("a", (5,))))
+    for tokens in ((5,), (6, 7)):
+        replies.take(Output(2, Chunk("a", tokens)))
     assert [each.number for each in replies.lost(lost)] == [2]  # type: ignore[arg-type]
     replies.submit(process)  # type: ignore[arg-type]
-    assert process.got == [2, 1]
+    assert (process.got, process.tokens) == ([2, 1], [(5, 6, 7), ()])
 
 
 def test_what_is_cancelled_is_given_up_where_no_process_has_it_or_it_takes_long(now: list[float]) -> None:
