@@ -81,23 +81,24 @@ class LiveReplies:
         """Cancel a reply, here and in its process."""
         with self._lock:
             reply = self._live.get(number)
-            if reply is not None and reply.is_wanted:
-                reply.cancelled_at = time.monotonic()
-                if reply.process is not None:
-                    reply.process.cancel(number)
+            if reply is None or not reply.is_wanted:
+                return
+            reply.cancelled_at = time.monotonic()
+        if reply.process is not None:
+            reply.process.cancel(number)
 
     def leave(self, number: int) -> LiveReply | None:
-        """Remove a reply that is no longer read. Return it, or None if it has ended."""
-        with self._lock:
-            self.cancel(number)
-            reply = self._live.get(number)
-            if reply is not None and reply.process is not None:
-                self._left[number] = reply
-        return self._remove(number)
+        """Cancel and remove a reply that is no longer read. Return it, or None if it has ended."""
+        self.cancel(number)
+        return self._remove(number, has_ended=False)
 
-    def _remove(self, number: int) -> LiveReply | None:
+    def _remove(self, number: int, has_ended: bool) -> LiveReply | None:
         with self._lock:
             reply = self._live.pop(number, None)
+            if has_ended:
+                self._left.pop(number, None)
+            elif reply is not None and reply.process is not None:
+                self._left[number] = reply
             is_last = reply is not None and not self._live
         if is_last:
             self._on_last()
@@ -157,13 +158,11 @@ class LiveReplies:
     def take(self, output: Output) -> LiveReply | None:
         """Add an output to its reply, and return that; None if it is no longer read."""
         number, came = output
-        is_over = isinstance(came, Exception) or came.finish_reason is not None
         with self._lock:
-            if is_over:
-                self._left.pop(number, None)
             if (reply := self._live.get(number)) is not None and isinstance(came, Chunk):
                 reply.has_begun = reply.runs = True
                 reply.reply_tokens += came.tokens
                 if came.made is not None:
                     reply.passes.append(came.made)
-        return self._remove(number) if is_over else reply
+        has_ended = isinstance(came, Exception) or came.finish_reason is not None
+        return self._remove(number, has_ended) if has_ended else reply
