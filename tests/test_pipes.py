@@ -12,9 +12,8 @@ from runtime.core.errors import ContextError
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.models.registry import load_registry
-from runtime.process import model_process
+from runtime.process import client, spawning
 from runtime.process.client import EngineProcess
-from runtime.process.underway import Underway
 from tests.support.mishaps import PIECE, SLOW
 
 GREEDY = Sampling(temperature=0)
@@ -30,7 +29,7 @@ def said() -> list[str]:
 @pytest.fixture
 def engine(said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineProcess]:
     """One that takes its time with some calls: tests.support.mishaps."""
-    monkeypatch.setattr(model_process, "HOST", "tests.support.mishaps")
+    monkeypatch.setattr(spawning, "HOST", "tests.support.mishaps")
     found = EngineProcess(load_registry()["demo"], Options(threads=1), say=said.append)
     yield found
     found.close()
@@ -49,26 +48,10 @@ def test_a_long_prompt_can_be_sent_while_nothing_is_read(engine: EngineProcess) 
 def test_a_reply_that_waits_for_an_embedding_is_not_given_up(
     engine: EngineProcess, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_process, "TEXT", PIECE / 3)
+    monkeypatch.setattr(client, "TEXT", PIECE / 3)
     together = Concurrent(engine)
     told = together.add(("What is a list?", GREEDY, None), 5)
     engine.embed([5] * SLOW)
     together.until(lambda: told.is_over)
     assert (told.error, said) == (None, [])
     assert told.tokens
-
-
-def test_only_silence_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    underway = Underway()
-    underway.add(1)
-    now[0] = 20.0
-    assert underway.overdue(15.0, 5.0) == 1
-    underway.receive()
-    assert underway.overdue(15.0, 5.0) is None
-    underway.cancel(1)
-    now[0] = 24.0
-    assert underway.overdue(15.0, 5.0) is None
-    now[0] = 26.0
-    assert underway.overdue(15.0, 5.0) == 0

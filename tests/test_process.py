@@ -24,7 +24,7 @@ from bench.instruments.concurrent_replies import Concurrent
 from runtime.core.errors import ContextError, ModelError, SettingsError, TemplateError
 from runtime.engine import Chunk, Grammar, Message, Options, Sampling
 from runtime.models.registry import load_registry
-from runtime.process import client, model_process
+from runtime.process import client, model_process, spawning
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.mishaps import PIECE, UNLOADABLE
@@ -53,7 +53,7 @@ def engine(said: list[str]) -> Iterator[EngineProcess]:
 @pytest.fixture
 def unlucky(said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineProcess]:
     """One that does as prompts tell it: tests.support.mishaps."""
-    monkeypatch.setattr(model_process, "HOST", "tests.support.mishaps")
+    monkeypatch.setattr(spawning, "HOST", "tests.support.mishaps")
     found = EngineProcess(DEMO, Options(threads=1), say=said.append)
     yield found
     found.close()
@@ -182,7 +182,7 @@ def test_a_drafter_that_is_the_cause_is_left_out(unlucky: EngineProcess, open_de
 
 
 def test_who_cancels_does_not_wait_for_what_hangs(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_process, "LAST", 0.5)
+    monkeypatch.setattr(client, "LAST", 0.5)
     n_asked = count()
     *_, last = unlucky.reply("[hang] What is a list?", GREEDY, 20, cancel=lambda: next(n_asked) > 20)
     assert last.finish_reason == "cancelled"
@@ -204,7 +204,6 @@ def test_text_that_takes_too_long_is_given_up(unlucky: EngineProcess, monkeypatc
 
 
 def test_what_takes_too_long_to_begin_is_given_up(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_process, "TEXT", 1.0)
     monkeypatch.setattr(client, "TEXT", 1.0)
     with pytest.raises(SettingsError, match=r"took more than 1 s, so it was stopped"):
         unlucky.reply("[slow beginning] What is a list?", GREEDY, 20)
@@ -214,7 +213,7 @@ def test_what_takes_too_long_to_begin_is_given_up(unlucky: EngineProcess, monkey
 def test_who_comes_while_others_read_a_long_piece_waits(
     unlucky: EngineProcess, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_process, "TEXT", PIECE / 3)
+    monkeypatch.setattr(client, "TEXT", PIECE / 3)
     together = Concurrent(unlucky)
     first = together.add(("[long piece] What is a list?", GREEDY, None), 20)
     together.until(lambda: first.n_pieces)

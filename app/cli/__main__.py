@@ -28,9 +28,9 @@ def main() -> None:
 
 def prepare_models() -> None:
     """Start the process for the models, so that it imports its modules while this one does."""
-    from runtime.process.spawning import HOST, HOST_PIPES, prepare
+    from runtime.process.spawning import prepare
 
-    prepare(HOST, HOST_PIPES)
+    prepare()
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def microseconds_per_crossing(n_read: int, n_steps: int) -> float:
     process.start()
     commands = pairs[0][0]
     receive(commands)
-    send(commands, Call("add", (n_steps,), number=REPLY))
+    send(commands, Call("add", (n_steps, REPLY)))
     last = read(commands)
     send(commands, Call("close"))
     process.join()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 
@@ -22,17 +21,15 @@ from runtime.engine.streams import PushedEngine
 from runtime.engine.trace import TracedPass, TraceFile
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
-from runtime.process.doorbell import Doorbell
+from runtime.process.calls import RemoteCalls
 from runtime.process.kept import CLOSED, KeptProcess
-from runtime.process.model_process import TEXT, ModelProcess, OverdueError, ProcessLostError
-from runtime.process.questions import RemoteQuestions
+from runtime.process.model_process import LAST, POLL_SECONDS, TEXT, ModelProcess, ProcessLostError
 from runtime.process.replies import LiveReplies, LiveReply
-from runtime.process.texts import RemoteTexts
 from runtime.speculative.control.explain import Pass
 
+REST = 0.2  # seconds of one poll of the process while no reply is generated
 HEED = 0.3  # seconds to wait for the end of a cancelled reply
 SLOW = "Preparing the reply took more than {:g} s, so it was stopped. Simplify its grammar or schema."
-IDLE = "idle"  # the place of a loss that no reply of the process can have caused
 Say = Callable[[str], object]
 
 
@@ -40,7 +37,7 @@ def silent(text: object) -> None:
     """Ignore a message."""
 
 
-class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
+class EngineProcess(RemoteCalls, PushedEngine):
     """An engine in another process. One thread here receives from it, restarts it, and calls the sinks of replies.
 
     `say` gets a message when the process was lost and restarted, and when the `trace` of the passes ends.
@@ -55,10 +52,11 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         trace: TraceFile | None = None,
     ) -> None:
         options = options or Options()
-        super().__init__(KeptProcess(pair, options, on_progress or (lambda what, share: True), say))
-        self.pair, self.limits, self.facts, self._say, self._trace = pair, options.limits, self.kept.facts, say, trace
-        self.kept.on_wait, self.kept.on_restart = self._give_up, self._restarted
-        self._replies, self._bell = LiveReplies(self.rest), Doorbell()
+        on_progress = on_progress or (lambda what, share: True)
+        super().__init__(KeptProcess(pair, options, on_progress, self._give_up, self._restarted))
+        self.pair, self.limits, self.facts = pair, options.limits, self.kept.current.facts
+        self._say, self._trace = say, trace
+        self._replies = LiveReplies(self.rest)
         self._on_lost: Callable[[Exception], None] = silent
         self._numbers = trace.sequences if trace else count(1)
         self._last: LiveReply | None = None
@@ -67,35 +65,21 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
     def rest(self) -> None:
         """Do what is to be done when the last reply has ended: nothing here. Called on any thread."""
 
-    def _restarted(self) -> None:
-        self.facts = self.kept.facts
-        self._bell.ring()
+    def _restarted(self, message: str) -> None:
+        self.facts = self.kept.current.facts
+        self._say(message)
 
     def _run(self) -> None:
         """Receive from the process until the engine is closed."""
         end: Exception = ModelError(CLOSED)
         try:
             while not self.kept.is_closed:
-                (self.advance if self.is_answering else self._rest)()
+                self.advance()
         except Exception as fault:  # of this thread, not of a reply: no further one can be made
             if not self.kept.is_closed:
                 self.kept.is_closed, end = True, fault
                 self._on_lost(fault)
         self._fail(self._replies.all(), end)
-
-    def _rest(self) -> None:
-        """Wait for a message or a reply. A process that is lost is restarted by the next request."""
-        process = self.kept.current
-
-        def has_work() -> bool:
-            return self.kept.is_closed or self.is_answering or self.kept.current is not process
-
-        with suppress(ProcessLostError):
-            if process.is_lost:
-                self._bell.wait(None, has_work)
-            elif process.wait(self._bell, has_work):
-                for output in process.receive():  # of a reply that was added just now
-                    self._push(output)
 
     @property
     def is_answering(self) -> bool:
@@ -113,44 +97,60 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
         self._replies.add(self._last)
         if self.kept.is_closed:
             self._fail([self._last], ModelError(CLOSED))
-        elif self.kept.current.is_alive:  # else it is submitted once it was restarted
+        else:
             self._replies.submit(self.kept.current)
-        self._bell.ring()
         return number
 
     def advance(self) -> None:
-        """Pass on what the process sends within a moment. Replies whose process was lost continue in a new one."""
+        """Pass on what the process sends within a moment. Replies whose process was lost continue in a new one; while
+        there are none, a lost process is left to the next request.
+        """
         self._give_up()
-        try:
-            process = self.kept.living()
-        except SlipstreamError as error:
-            self._fail(self._replies.all(), error)
-            return
+        process = self.kept.current
         self._replies.submit(process)
-        outputs = list[Output]()
         try:
-            outputs = process.receive()
+            outputs = process.receive(POLL_SECONDS if self.is_answering else REST)
         except ProcessLostError as lost:
-            self._note_losses(process, lost)
-        except OverdueError as overdue:
-            self._replies.lost(process)
-            self._push(Output(overdue.number, SettingsError(SLOW.format(TEXT))))
-        if outputs:
-            self.kept.forgive(IDLE)
+            self._note_loss(process, lost)
+            self._go_on()
+            return
         for output in outputs:
             self._push(output)
+        if not outputs and self.is_answering:
+            self._end_stuck(process)
 
-    def _note_losses(self, process: ModelProcess, lost: ProcessLostError) -> None:
+    def _end_stuck(self, process: ModelProcess) -> None:
+        """Kill a process that does not end a cancelled reply, or in which a reply takes too long to begin; that one
+        ends with an error.
+        """
+        if (reply := self._replies.overdue(process, TEXT, LAST)) is None:
+            return
+        process.kill()
+        if reply.is_wanted:
+            self._fail([reply], SettingsError(SLOW.format(TEXT)))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Restart a lost process for the replies that there are."""
+        if not self.is_answering:
+            time.sleep(POLL_SECONDS)
+            return
+        try:
+            self.kept.living()
+        except SlipstreamError as error:
+            self._fail(self._replies.all(), error)
+
+    def _note_loss(self, process: ModelProcess, lost: ProcessLostError) -> None:
         """Record a loss, after which a reply that ran alone ends with an error if the process was lost there too often.
         Of several, none is blamed: they are submitted one by one, so that the cause is alone the next time.
         """
         ran = self._replies.lost(process)
-        if len(ran) > 1:
+        if len(ran) != 1:
             return
         try:
-            self.kept.note_loss(lost, ran[0].place if ran else IDLE)
+            self.kept.note_loss(lost, ran[0].place)
         except ModelError as error:
-            self._fail(ran or self._replies.all(), error)
+            self._fail(ran, error)
 
     def _fail(self, replies: Sequence[LiveReply], error: Exception) -> None:
         for each in replies:
@@ -159,9 +159,8 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
     def _give_up(self) -> None:
         """End cancelled replies that their process does not end in time."""
         for reply in self._replies.unheeded(self.kept.current, HEED):
-            if reply.process is not None:  # it may have been submitted while it was cancelled
-                reply.process.cancel(reply.number)
-            self._push(Output(reply.number, reply.cancelled()))
+            if self._replies.leave(reply.number):
+                reply.sink(reply.cancelled())
 
     def _push(self, output: Output) -> None:
         """Add an output to its reply and to the trace, and pass it on, unless the reply is no longer read."""
@@ -177,17 +176,11 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
 
     def cancel(self, number: int) -> None:
         """See Engine."""
-        reply = self._replies.get(number)
-        if reply is not None and reply.cancelled_at is None:
-            reply.cancelled_at = time.monotonic()
-            if reply.process is not None:
-                reply.process.cancel(number)
+        self._replies.cancel(number)
 
     def end(self, number: int) -> None:
         """See Engine."""
-        reply = self._replies.remove(number)
-        if reply is not None and reply.process is not None:
-            reply.process.cancel(number)
+        self._replies.leave(number)
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """See Engine."""
@@ -195,8 +188,7 @@ class EngineProcess(RemoteQuestions, RemoteTexts, PushedEngine):
 
     def close(self) -> None:
         """Free the models; calls in progress fail."""
-        self.kept.close()
-        self._bell.ring()
+        self.kept.close(is_busy=any(each.is_wanted for each in self._replies.all()))
 
     @property
     def status(self) -> Status:

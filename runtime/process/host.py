@@ -111,13 +111,13 @@ class Host:
 
     def _carry_out(self, call: Call) -> None:
         if call.name == "add":
-            self._add(call.number, *call.args)
+            self._add(*call.args)
         elif call.name == "cancel":
-            self.engine.cancel(call.number)
+            self.engine.cancel(*call.args)
         else:
             self._send_outputs(self._answer(call))
 
-    def _add(self, number: int, ask: Ask) -> None:
+    def _add(self, ask: Ask, number: int) -> None:
         try:
             self.engine.begin(ask, number)
         except Exception as error:
@@ -128,7 +128,8 @@ class Host:
     def _answer(self, call: Call) -> Any:
         """Return the result of a call, or its error."""
         try:
-            return getattr(self.engine, call.name)(*call.args, **call.named)
+            value = getattr(self.engine, call.name)
+            return value(*call.args, **call.named) if callable(value) else value
         except Exception as error:
             return failed(error)
 
@@ -140,14 +141,12 @@ class Host:
         if (status := self.engine.status) != self._told:
             self._told, more = status, (*more, status)
         try:
-            self._send(*outputs, *more)
+            together = [pack(*outputs, *more)]
         except Exception:  # a message that cannot be pickled is a bug here and must not block the others
-            for each in (*outputs, *more):
-                self._send(sendable(each))
-
-    def _send(self, *messages: object) -> None:
+            together = [*map(packed, (*outputs, *more))]
         try:
-            send(self._commands, *messages)
+            for each in together:
+                self._commands.send_bytes(each)
         except OSError:
             os._exit(0)
 
@@ -160,25 +159,17 @@ class Host:
                 if self._stops in ready:
                     self.engine.cancel(receive(self._stops))
                 else:
-                    self._answer_text(Call(*receive(self._texts)))
+                    self._texts.send_bytes(packed(self._answer(Call(*receive(self._texts)))))
         except (EOFError, OSError):
             os._exit(0)
 
-    def _answer_text(self, call: Call) -> None:
-        try:
-            value = getattr(self.engine, call.name)
-            send(self._texts, value(*call.args, **call.named) if callable(value) else value)
-        except Exception as error:
-            send(self._texts, failed(error))
 
-
-def sendable(message: object) -> object:
-    """Return the message, or a failure if it cannot be pickled."""
+def packed(message: object) -> bytes:
+    """Return the message as bytes, or a failure if it cannot be pickled."""
     try:
-        pack(message)
+        return pack(message)
     except Exception as error:
-        return failed(error, getattr(message, "number", 0))
-    return message
+        return pack(failed(error, getattr(message, "number", 0)))
 
 
 def failed(error: Exception, number: int = 0) -> Failed:

@@ -20,18 +20,24 @@ Answer = TypeVar("Answer")
 
 
 class KeptProcess:
-    """The current process, and the losses so far. `say` gets a message after a restart."""
+    """The current process, and the losses so far."""
 
-    def __init__(self, pair: Pair, options: Options, on_progress: OnProgress, say: Callable[[str], object]) -> None:
-        self._pair, self._losses, self._say, self._lock = pair, Losses(options), say, threading.RLock()
-        self.is_closed, self.forgive = False, self._losses.forgive
-        self.on_wait: Callable[[], None] = lambda: None  # called from time to time during a restart
-        self.on_restart: Callable[[], None] = lambda: None
+    def __init__(
+        self,
+        pair: Pair,
+        options: Options,
+        on_progress: OnProgress,
+        on_wait: Callable[[], None],
+        on_restart: Callable[[str], None],
+    ) -> None:
+        """`on_wait` is called from time to time during a restart; `on_restart` gets a message after it."""
+        self._pair, self._losses, self._lock, self.is_closed = pair, Losses(options), threading.RLock(), False
+        self._on_wait, self._on_restart = on_wait, on_restart
         self.current = self._started(on_progress)
-        self.facts = self.current.facts
         if self._losses.is_reduced:
+            facts = self.current.facts
             lost = f"the model's process was lost while it loaded and was started again{self._losses.consequence}"
-            self.facts = replace(self.facts, left_out="; ".join(filter(None, (self.facts.left_out, lost))))
+            self.current.facts = replace(facts, left_out="; ".join(filter(None, (facts.left_out, lost))))
 
     def _started(self, on_progress: OnProgress, timeout: float = 0.0) -> ModelProcess:
         """Start the process and load the pair; restart it if it is lost.
@@ -45,7 +51,7 @@ class KeptProcess:
             except ProcessLostError as lost:
                 self.note_loss(lost, "load")
             else:
-                self.forgive("load")
+                self._losses.forgive("load")
                 return process
 
     def living(self) -> ModelProcess:
@@ -60,15 +66,13 @@ class KeptProcess:
                 self.current = self._started(self._goes_on, WORKER_TIMEOUT)
             except KeyboardInterrupt:  # closed meanwhile
                 raise ModelError(CLOSED) from None
-            self.facts = self.current.facts
-            self.on_restart()
-            lacking = f" {self.facts.left_out}." if self.facts.left_out else ""
-            how = f"has been started again{self._losses.consequence}.{lacking}"
-            self._say(f"The model's process was lost and {how}")
+            left_out = self.current.facts.left_out
+            how = f"has been started again{self._losses.consequence}.{f' {left_out}.' if left_out else ''}"
+            self._on_restart(f"The model's process was lost and {how}")
             return self.current
 
     def _goes_on(self, what: str, share: float) -> bool:
-        self.on_wait()
+        self._on_wait()
         return not self.is_closed
 
     def note_loss(self, lost: ProcessLostError, place: Hashable) -> None:
@@ -85,7 +89,7 @@ class KeptProcess:
             except ProcessLostError as lost:
                 self.note_loss(lost, place)
 
-    def close(self) -> None:
-        """Free the models; calls in progress fail."""
+    def close(self, is_busy: bool) -> None:
+        """Free the models, at once if the process is busy with replies; calls in progress fail."""
         self.is_closed = True
-        self.current.close()
+        self.current.close(is_busy)

@@ -17,12 +17,11 @@ from runtime.speculative.control.explain import Pass
 
 
 class Call(NamedTuple):
-    """A method call; `number` is the reply that it belongs to, 0: none."""
+    """A method call."""
 
     name: str
     args: tuple[Any, ...] = ()
     named: Mapping[str, Any] = {}
-    number: int = 0
 
 
 class Progress(NamedTuple):

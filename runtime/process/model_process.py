@@ -9,28 +9,31 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 from runtime.core.backend import OnProgress
+from runtime.core.errors import TemplateError
 from runtime.engine.engine import Ask
 from runtime.engine.output import Output
 from runtime.engine.status import Status
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.process.answers import Answers
-from runtime.process.doorbell import Doorbell
 from runtime.process.messages import Call, Failed, Opened, Progress, as_output, pack, receive_all, send
 from runtime.process.outgoing import Outgoing
-from runtime.process.spawning import HOST, HOST_PIPES, spawn
-from runtime.process.underway import Underway
+from runtime.process.spawning import spawn
 
 POLL_SECONDS = 0.05  # seconds of one poll of a pipe
 LAST = 5.0  # seconds for a cancelled reply to end, and to close; then the process is killed
 TEXT = 15.0  # seconds that a template or a tokenizer may take
+SLOW_TEXT = (
+    "Reading the prompt took more than {:g} s, so it was stopped: it is too long, or the model's chat template does "
+    "not end."
+)
 TAIL = 4096  # bytes of its last error output that are read
 
 
@@ -38,14 +41,6 @@ class ProcessLostError(Exception):
     """The process is gone; the message states how it ended. `has_gpu`: whether it used a GPU or was about to."""
 
     has_gpu = False
-
-
-class OverdueError(Exception):
-    """A call, or the start of the reply with this `number`, took so long that the process was killed."""
-
-    def __init__(self, number: int = 0) -> None:
-        super().__init__()
-        self.number = number
 
 
 def unless_failed(came: Any) -> Any:
@@ -68,12 +63,12 @@ class ModelProcess:
         `on_progress` returns False.
         """
         self._open = ExitStack()
-        self._process, pipes, errors = spawn(HOST, HOST_PIPES)
+        self._process, pipes, errors = spawn()
         self._errors = self._open.enter_context(errors)
         self._commands, self._texts, self._stops = map(self._open.enter_context, pipes)
-        self._outgoing, self._answers, self._replies = Outgoing(self._commands), Answers(), Underway()
+        self._outgoing, self._answers = Outgoing(self._commands), Answers()
         self._receiving, self._text_turn = threading.Lock(), threading.Lock()
-        self._has_gpu = False  # whether it uses a GPU
+        self._has_gpu, self._received_at = False, 0.0  # whether it uses a GPU; the time of its last message
         try:
             opened = self._load(pair, options, on_progress)
         except BaseException:
@@ -85,17 +80,14 @@ class ModelProcess:
         self._outgoing.put(pack((pair, options)))
         progress = Progress("target", 0.0)
         while True:
-            while not self._poll(self._commands):  # repeat the last progress, so that the caller can cancel
-                if not on_progress(*progress):
-                    raise KeyboardInterrupt
-            came = unless_failed(self._receive(self._commands)[0])
-            if isinstance(came, Opened):
-                return came
-            if isinstance(came, bool):
-                self._has_gpu = came
-                continue
-            progress = came
-            if not on_progress(*progress):
+            for came in map(unless_failed, self._next(self._commands)):
+                if isinstance(came, Opened):
+                    return came
+                if isinstance(came, bool):
+                    self._has_gpu = came
+                else:
+                    progress = came
+            if not on_progress(*progress):  # repeated while none comes, so that the caller can cancel
                 raise KeyboardInterrupt
 
     @property
@@ -103,48 +95,32 @@ class ModelProcess:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether its loss was noticed."""
-        return self._answers.loss is not None
-
     def add(self, number: int, ask: Ask) -> None:
         """Start a reply."""
-        data = pack(Call("add", (ask,), number=number))
-        self._replies.add(number)
-        self._outgoing.put(data)
+        self._outgoing.put(pack(Call("add", (ask, number))))
 
     def cancel(self, number: int) -> None:
         """Cancel a reply: its running pass stops, or it ends once it begins."""
-        self._replies.cancel(number)
         with suppress(OSError):  # it is gone
             send(self._stops, number)
-        self._outgoing.put(pack(Call("cancel", number=number)))
+        self._outgoing.put(pack(Call("cancel", (number,))))
 
     def ask(self, call: Call) -> Any:
         """Make a call and return its result. Raises what it raises, and ProcessLostError."""
         return unless_failed(self._answers.expect(partial(self._outgoing.put, pack(call))))
 
-    def wait(self, bell: Doorbell, has_work: Callable[[], bool]) -> bool:
-        """Wait for a message, the bell or work, if there is none. Return whether there is a message. Raises
-        ProcessLostError.
-        """
-        try:
-            with self._receiving:
-                return bell.wait(self._commands, has_work)
-        except OSError as error:
-            raise self._lost() from error
-
-    def receive(self) -> list[Output]:
-        """Return the outputs of replies, waiting for a moment if there are none. Raises OverdueError for a
-        reply that does not begin in time, and ProcessLostError.
-        """
+    def receive(self, seconds: float) -> list[Output]:
+        """Return the outputs of replies, waiting up to `seconds` for a message. Raises ProcessLostError."""
         with self._receiving:
-            if self._poll(self._commands):
-                self._replies.receive()
-                return [*self._outputs(self._receive(self._commands))]
-        self._check_timeout()
-        return []
+            came = self._next(self._commands, seconds)
+            if came:
+                self._received_at = time.monotonic()
+            return [*self._outputs(came)]
+
+    @property
+    def silent_since(self) -> float:
+        """The time of its last message; now, if it answers another call first."""
+        return time.monotonic() if self._answers.is_expected else self._received_at
 
     def _outputs(self, messages: Iterable[Any]) -> Iterator[Output]:
         """Process messages and yield the outputs among them."""
@@ -152,50 +128,28 @@ class ModelProcess:
             if isinstance(came, Status):
                 self.status = came
             elif output := as_output(came):
-                self._replies.note(output)
                 yield output
             else:
                 self._answers.take(came)
 
-    def _check_timeout(self) -> None:
-        """Kill a process that does not end a cancelled reply, or in which a reply takes too long to begin, though no
-        other call is answered first. Raises OverdueError in the second case.
-        """
-        number = None if self._answers.is_expected else self._replies.overdue(TEXT, LAST)
-        if number is not None:
-            self.kill()
-            if number:
-                raise OverdueError(number)
-
     def ask_text(self, call: Call) -> Any:
-        """Make a call about text while replies continue, and return its result. Raises what it raises, OverdueError and
-        ProcessLostError.
+        """Make a call about text while replies continue, and return its result. Raises what it raises, TemplateError if
+        it takes too long, for which the process is killed, and ProcessLostError.
         """
         with self._text_turn:
-            self._send_text(call)
+            with suppress(OSError):  # it is gone, and so will its answer be
+                send(self._texts, call)
             deadline = time.monotonic() + TEXT
-            while not self._poll(self._texts):
+            while not (came := self._next(self._texts)):
                 if time.monotonic() > deadline:
                     self.kill()
-                    raise OverdueError
-            return unless_failed(self._receive(self._texts)[0])
+                    raise TemplateError(SLOW_TEXT.format(TEXT))
+        return unless_failed(came.pop())  # an error's traceback would keep the list alive
 
-    def _poll(self, pipe: Connection, seconds: float = POLL_SECONDS) -> bool:
+    def _next(self, pipe: Connection, seconds: float = POLL_SECONDS) -> list[Any]:
+        """Return the messages that were sent as one, or none if none come within `seconds`. Raises ProcessLostError."""
         try:
-            return pipe.poll(seconds)
-        except (OSError, EOFError) as error:
-            raise self._lost() from error
-
-    def _send_text(self, call: Call) -> None:
-        data = pack(call)
-        try:
-            self._texts.send_bytes(data)
-        except OSError as error:
-            raise self._lost() from error
-
-    def _receive(self, pipe: Connection) -> list[Any]:
-        try:
-            return receive_all(pipe)
+            return receive_all(pipe) if pipe.poll(seconds) else []
         except (OSError, EOFError) as error:
             raise self._lost() from error
 
@@ -233,9 +187,9 @@ class ModelProcess:
         self._process.kill()
         self._process.wait()
 
-    def close(self) -> None:
+    def close(self, is_busy: bool = False) -> None:
         """Let the process free the models and exit; kill it if it is busy or takes long."""
-        if self.is_alive and not self._replies.is_active and not self._answers.is_expected:
+        if self.is_alive and not is_busy and not self._answers.is_expected:
             self._outgoing.put(pack(Call("close")))
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(LAST)

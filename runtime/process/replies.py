@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from runtime.engine.engine import Ask
@@ -27,8 +27,10 @@ class LiveReply:
     passes: list[Pass] = field(default_factory=list)
     cancelled_at: float | None = None
     process: ModelProcess | None = None  # the process that has it
+    submitted_at: float = 0.0
     has_begun: bool = False  # whether it ever ran
     runs: bool = False  # whether it runs in that process; else it waits there, and cannot be why the process is lost
+    suspected_at: tuple[int, int] | None = None  # its place when it was last lost together with others
 
     def cancelled(self) -> Chunk:
         """Return the last chunk of a reply that was cancelled and is not waited for."""
@@ -40,91 +42,127 @@ class LiveReply:
         """The current part of the reply, by which losses are counted."""
         return self.number, len(self.reply_tokens) // NEAR
 
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it may be why a process was lost, and has not advanced since."""
+        return self.suspected_at == self.place
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it was not cancelled."""
+        return self.cancelled_at is None
+
+    def is_overdue(self, silent_since: float, begin: float, heed: float) -> bool:
+        """Return whether its process, silent since then, has not begun it within `begin` seconds, or not ended it
+        within `heed` seconds after it was cancelled.
+        """
+        since, most = (self.submitted_at, begin) if self.cancelled_at is None else (self.cancelled_at, heed)
+        return time.monotonic() - max(since, silent_since) > most
+
 
 class LiveReplies:
-    """The active replies. After a loss they are submitted again one by one, each after the one before has advanced, so
-    that only the reply that crashes the process counts as the cause.
+    """The active replies. Those that were lost together are submitted again one by one, each after the one before has
+    advanced, so that only the reply that crashes the process counts as the cause.
     """
 
     def __init__(self, on_last: Callable[[], None]) -> None:
         """`on_last` is called when the last reply has ended."""
         self._on_last = on_last
         self._live: dict[int, LiveReply] = {}
+        self._left: dict[int, LiveReply] = {}  # those that are no longer read, until their process ends them
         self._lock = threading.RLock()
-        self._is_careful = False  # whether replies are submitted one by one
-        self._tried: LiveReply | None = None  # the reply that was submitted last
-        self._place = 0, 0  # its place at that time
 
     def add(self, reply: LiveReply) -> None:
         """Add a reply, which `submit` will send."""
         with self._lock:
             self._live[reply.number] = reply
 
-    def remove(self, number: int) -> LiveReply | None:
-        """Remove a reply that has ended or is no longer read. Return it, or None if it is unknown."""
+    def cancel(self, number: int) -> None:
+        """Cancel a reply, here and in its process."""
+        with self._lock:
+            reply = self._live.get(number)
+            if reply is None or not reply.is_wanted:
+                return
+            reply.cancelled_at = time.monotonic()
+        if reply.process is not None:
+            reply.process.cancel(number)
+
+    def leave(self, number: int) -> LiveReply | None:
+        """Cancel and remove a reply that is no longer read. Return it, or None if it has ended."""
+        self.cancel(number)
+        return self._remove(number, has_ended=False)
+
+    def _remove(self, number: int, has_ended: bool) -> LiveReply | None:
         with self._lock:
             reply = self._live.pop(number, None)
+            if has_ended:
+                self._left.pop(number, None)
+            elif reply is not None and reply.process is not None:
+                self._left[number] = reply
             is_last = reply is not None and not self._live
         if is_last:
             self._on_last()
         return reply
 
-    def get(self, number: int) -> LiveReply | None:
-        """Return the active reply with this number, or None."""
-        return self._live.get(number)
-
     def submit(self, process: ModelProcess) -> None:
-        """Send the replies that the process does not have yet, first those that ran before."""
+        """Send the replies that the process does not have yet, first those that ran before, if it is alive. While it
+        has a suspect, the others wait.
+        """
+        if not process.is_alive:
+            return
         with self._lock:
+            self._left = {number: each for number, each in self._left.items() if each.process is process}
             for reply in sorted(self._live.values(), key=lambda each: not each.has_begun):
-                if reply.process is process or reply.cancelled_at is not None:
+                if reply.process is process or not reply.is_wanted:
                     continue
-                if self._is_careful and self._is_tried():
+                if any(each.is_suspect and each.process is process for each in self._live.values()):
                     return
                 tokens, passes = tuple(reply.reply_tokens), tuple(reply.passes)
                 ask = replace(reply.ask, is_admitted=reply.ask.is_admitted or reply.has_begun)
                 process.add(reply.number, replace(ask, reply_tokens=tokens, passes=passes))
-                reply.process, reply.runs, self._tried, self._place = process, False, reply, reply.place
-            self._is_careful = False
-
-    def _is_tried(self) -> bool:
-        """Return whether the reply that was submitted last ran before and has not advanced since."""
-        tried = self._tried
-        return tried is not None and tried.has_begun and tried.number in self._live and tried.place == self._place
+                reply.process, reply.runs, reply.submitted_at = process, False, time.monotonic()
 
     def lost(self, process: ModelProcess) -> list[LiveReply]:
-        """Return the replies that ran in a lost process, or if none did, those that it had; if there are several, they
-        are submitted one by one from now on.
+        """Return the replies that ran in a lost process, or if none did, those that it had; if there are several,
+        they are suspects from now on.
         """
         with self._lock:
             had = [each for each in self._live.values() if each.process is process]
             found = [each for each in had if each.runs] or had
-            self._is_careful, self._tried = len(found) > 1 or self._is_careful, None
+            for each in found if len(found) > 1 else ():
+                each.suspected_at = each.place
         return found
 
     def all(self) -> list[LiveReply]:
         """Return all active replies."""
         return list(self._live.values())
 
-    def unheeded(self, process: ModelProcess, timeout: float) -> Iterator[LiveReply]:
-        """Yield cancelled replies that the process does not have, or did not end within `timeout` seconds."""
-        now = time.monotonic()
-        for each in list(self._live.values()):
-            if each.cancelled_at is None:
-                continue
-            if each.process is not process or not process.is_alive or now - each.cancelled_at > timeout:
-                yield each
+    def unheeded(self, process: ModelProcess, heed: float) -> list[LiveReply]:
+        """Return cancelled replies that the process does not have, or did not end within `heed` seconds."""
+
+        def is_unheeded(reply: LiveReply) -> bool:
+            has_it = reply.process is process and process.is_alive
+            return not reply.is_wanted and (not has_it or reply.is_overdue(0.0, 0.0, heed))
+
+        return [*filter(is_unheeded, self.all())]
+
+    def overdue(self, process: ModelProcess, begin: float, heed: float) -> LiveReply | None:
+        """Return a reply for which the process takes too long (see `is_overdue`), while it generates no other: then
+        others wait.
+        """
+        theirs = [each for each in (*self._left.values(), *self._live.values()) if each.process is process]
+        if any(each.runs and each.is_wanted for each in theirs):
+            return None
+        return next((each for each in theirs if each.is_overdue(process.silent_since, begin, heed)), None)
 
     def take(self, output: Output) -> LiveReply | None:
         """Add an output to its reply, and return that; None if it is no longer read."""
         number, came = output
-        if isinstance(came, Exception):
-            return self.remove(number)
         with self._lock:
-            if (reply := self._live.get(number)) is None:
-                return None
-            reply.has_begun = reply.runs = True
-            reply.reply_tokens += came.tokens
-            if came.made is not None:
-                reply.passes.append(came.made)
-        return self.remove(number) if came.finish_reason else reply
+            if (reply := self._live.get(number)) is not None and isinstance(came, Chunk):
+                reply.has_begun = reply.runs = True
+                reply.reply_tokens += came.tokens
+                if came.made is not None:
+                    reply.passes.append(came.made)
+        has_ended = isinstance(came, Exception) or came.finish_reason is not None
+        return self._remove(number, has_ended) if has_ended else reply

@@ -1,4 +1,4 @@
-"""Runs a module of this project in another process, connected by pipes. Knows processes; knows no models."""
+"""Starts the model process, connected by pipes. Knows processes; knows no models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 from runtime.core.packages import own_environment
 
-HOST, HOST_PIPES = "runtime.process.host", 3  # the model process
+HOST, N_PIPES = "runtime.process.host", 3  # the module that the process runs, with the numbers of its pipes
 
 
 class Spawned(NamedTuple):
@@ -24,19 +24,19 @@ class Spawned(NamedTuple):
     errors: IO[bytes]
 
 
-_spare: dict[tuple[str, int], Spawned] = {}  # prepared processes by module and number of pipes
+_spare = list[Spawned]()  # a process that was prepared
 
 
-def prepare(module: str, n_pipes: int) -> None:
+def prepare() -> None:
     """Spawn a process in advance, because its imports take as long as those here. If unused, it ends with this one."""
-    if (module, n_pipes) not in _spare:
-        _spare[module, n_pipes] = _spawn(module, n_pipes)
+    if not _spare:
+        _spare.append(_spawn())
 
 
 def discard() -> None:
-    """End prepared processes that were not used."""
+    """End a prepared process that was not used."""
     while _spare:
-        _, (process, pipes, errors) = _spare.popitem()
+        process, pipes, errors = _spare.pop()
         for pipe in pipes:
             pipe.close()
         errors.close()
@@ -44,18 +44,18 @@ def discard() -> None:
         process.wait()
 
 
-def spawn(module: str, n_pipes: int) -> Spawned:
-    """Return a process that runs a module with the numbers of `n_pipes` pipes as arguments; a prepared one if any."""
-    spare = _spare.pop((module, n_pipes), None)
-    return spare if spare and spare.process.poll() is None else _spawn(module, n_pipes)
+def spawn() -> Spawned:
+    """Return a new process; the prepared one, if any."""
+    spare = _spare.pop() if _spare else None
+    return spare if spare and spare.process.poll() is None else _spawn()
 
 
-def _spawn(module: str, n_pipes: int) -> Spawned:
-    pairs = [(ours, beyond_streams(their)) for ours, their in (Pipe() for _ in range(n_pipes))]
+def _spawn() -> Spawned:
+    pairs = [(ours, beyond_streams(their)) for ours, their in (Pipe() for _ in range(N_PIPES))]
     theirs, errors = [their.fileno() for _, their in pairs], tempfile.TemporaryFile()  # noqa: SIM115 (the caller's)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *map(str, theirs)], stdin=subprocess.DEVNULL, stdout=errors,
+            [sys.executable, "-P", "-m", HOST, *map(str, theirs)], stdin=subprocess.DEVNULL, stdout=errors,
             stderr=errors, env=own_environment() | {"GGML_NO_BACKTRACE": "1"}, **inheriting(theirs),
         )  # fmt: skip
     finally:

@@ -65,7 +65,7 @@ class Scheduling:
             ToyEngine(self._setup) if self._n_ahead is None else EngineProcess(PAIR, options)
         )
 
-    def _spawn(self, module: str, n_pipes: int) -> Spawned:
+    def _spawn(self) -> Spawned:
         assert self._n_ahead is not None
         self._process = ToyProcess(self._setup, self._n_ahead)
         return self._process.spawned()
@@ -221,8 +221,7 @@ class Scheduling:
         if isinstance(self.engine, EngineProcess):
             while self.engine.kept.current._commands.came:  # type: ignore[attr-defined]
                 self.engine.advance()
-            underway = self.engine.kept.current._replies
-            found += [*underway._begun, *underway._cancelled, *underway._decoded, *self.engine._replies.all()]
+            found += [*self.engine._replies.all(), *self.engine._replies._left]
         if self._process is not None:
             found += self._process.host._outbox._silent
         return found

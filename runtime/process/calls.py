@@ -1,4 +1,4 @@
-"""Calls about text to the model process, while replies continue."""
+"""Calls to the model process: about text, while replies continue, and between the steps of replies."""
 
 from __future__ import annotations
 
@@ -9,31 +9,40 @@ from typing import Any
 from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.conversation.prompt import Ids, Prompt
 from runtime.conversation.quoting import Rendered
-from runtime.core.errors import TemplateError
 from runtime.engine.engine import Engine
 from runtime.process.kept import KeptProcess
 from runtime.process.messages import Call
-from runtime.process.model_process import TEXT, OverdueError
+from runtime.speculative.control.explain import Explanation
 
 
-class RemoteTexts(Engine):
-    """Text methods of Engine, answered by the model process. Answers about single tokens are cached."""
+class RemoteCalls(Engine):
+    """Methods of Engine that the model process answers. Answers about single tokens are cached."""
 
     def __init__(self, kept: KeptProcess) -> None:
         self.kept, self._words = kept, dict[int, tuple[bytes, str, bool]]()
 
-    def _ask_text(self, name: str, *args: Any, **named: Any) -> Any:
-        """Call a text method of the remote engine while replies continue, and return its result.
+    def _ask(self, name: str, *args: Any) -> Any:
+        """Call a method of the remote engine between two steps, and return its result."""
+        return self.kept.call(lambda process: process.ask(Call(name, args)))
 
-        Raises TemplateError if it takes too long.
-        """
-        try:
-            return self.kept.call(lambda process: process.ask_text(Call(name, args, named)))
-        except OverdueError:
-            raise TemplateError(
-                f"Reading the prompt took more than {TEXT:g} s, so it was stopped: it is too long, or the model's "
-                "chat template does not end."
-            ) from None
+    def explain(self) -> Explanation:
+        """See Engine."""
+        explanation: Explanation = self._ask("explain")
+        return explanation
+
+    def embed(self, tokens: Sequence[int]) -> list[float]:
+        """See Engine."""
+        vector: list[float] = self._ask("embed", list(tokens))
+        return vector
+
+    def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
+        """See Engine."""
+        found: tuple[int, int] = self._ask("conversation", action, number, path)
+        return found
+
+    def _ask_text(self, name: str, *args: Any, **named: Any) -> Any:
+        """Call a text method of the remote engine while replies continue, and return its result."""
+        return self.kept.call(lambda process: process.ask_text(Call(name, args, named)))
 
     def encode(self, prompt: Prompt) -> list[int]:
         """See Engine."""
