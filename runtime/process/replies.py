@@ -108,13 +108,12 @@ class LiveReplies:
         """Send the replies that the process does not have yet, first those that ran before, if it is alive. While it
         has a suspect, the others wait.
         """
-        if not process.is_alive:
-            return
         with self._lock:
             self._left = {number: each for number, each in self._left.items() if each.process is process}
-            for reply in sorted(self._live.values(), key=lambda each: not each.has_begun):
-                if reply.process is process or not reply.is_wanted:
-                    continue
+            waiting = [each for each in self._live.values() if each.process is not process and each.is_wanted]
+            if not waiting or not process.is_alive:
+                return
+            for reply in sorted(waiting, key=lambda each: not each.has_begun):
                 if any(each.is_suspect and each.process is process for each in self._live.values()):
                     return
                 tokens, passes = tuple(reply.reply_tokens), tuple(reply.passes)
@@ -141,8 +140,10 @@ class LiveReplies:
         """Return cancelled replies that the process does not have, or did not end within `heed` seconds."""
 
         def is_unheeded(reply: LiveReply) -> bool:
+            if reply.is_wanted:
+                return False
             has_it = reply.process is process and process.is_alive
-            return not reply.is_wanted and (not has_it or reply.is_overdue(0.0, 0.0, heed))
+            return not has_it or reply.is_overdue(0.0, 0.0, heed)
 
         return [*filter(is_unheeded, self.all())]
 
