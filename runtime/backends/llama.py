@@ -128,11 +128,9 @@ class LlamaBackend(HeldConversations):
             raise ValueError(f"{n} tokens and a draft of {k} cannot be decoded")
         start = self._with_room(self._rewind(context, exact), self._padded_end(n - 1, n + k))
         self._held[start:n] = context[start:]
-        if draft.parents is not None:
-            logits = self._decode_tree(start, n, draft)
-        else:
-            self._held[n : n + k] = draft.tokens
-            logits = self._decode_last(start, n - 1, n + k)
+        self._held[n : n + k] = draft.tokens
+        is_tree = draft.parents is not None
+        logits = self._decode_tree(start, n, draft) if is_tree else self._decode_last(start, n - 1, n + k)
         self._reuse.extend(start, n, n + k, exact or (k == 0 and self._is_tiled(start, n)))
         return logits
 
@@ -171,8 +169,12 @@ class LlamaBackend(HeldConversations):
         return 0
 
     def _rewind(self, context: Tokens, exact: bool) -> int:
-        """Truncate the cache to its common prefix with context[:-1]; return that prefix's length."""
+        """Resume the conversation of `context`, and do as `_cut_back`."""
         self.resume(context, exact)
+        return self._cut_back(context, exact)
+
+    def _cut_back(self, context: Tokens, exact: bool) -> int:
+        """Truncate the cache of the current conversation to its common prefix with context[:-1]; return its length."""
         start = self._n_shared(context, exact)
         if self.tree.draft.tokens:
             taken = self._taken(context, start)

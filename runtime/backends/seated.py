@@ -59,7 +59,7 @@ class SeatedConversations(HeldConversations):
         self._seats.sit(seat)
         self._held, self._n_held, self._reuse = seat.tokens, seat.n_held, seat.reuse
         self._sequence.value = seat.sequence
-        self._addresses = seat.tokens.ctypes.data, *self._addresses[1:]
+        self._addresses = seat.address, *self._addresses[1:]
 
     def _vacate(self, seat: Seat) -> None:
         """Save a seat's conversation and empty the seat."""
@@ -68,6 +68,23 @@ class SeatedConversations(HeldConversations):
             self._drop(min(seat.n_held, seat.reuse.n_asked))  # without draft tokens
             self._save()
             self._drop(0)
+
+    def _vacant(self, source: Seat | None) -> Seat:
+        """Return an empty seat; without one, vacate the least recently used seat.
+
+        If possible that is not `source`, whose cells are about to be shared.
+        """
+        empty = [seat for seat in self._seats.free if not seat.n_held]
+        if empty and self.slots > 1:
+            return empty[-1]
+        leaving = next((seat for seat in self._seats.free if seat is not source), None)
+        if leaving is not None:
+            self._vacate(leaving)
+            return leaving
+        assert source is not None  # the only seat that is free
+        self._sit(source)
+        self._save()
+        return source
 
     def _save(self) -> None:
         """Save a copy of the current seat's conversation, which is about to be evicted."""

@@ -20,6 +20,7 @@ class Seat:
     def __init__(self, sequence: int, n_ctx: int) -> None:
         self.sequence = sequence
         self.tokens: Tokens = np.zeros(n_ctx, dtype=np.int32)
+        self.address: int = self.tokens.ctypes.data
         self.cells: NDArray[np.int32] = np.zeros(n_ctx, dtype=np.int32)
         self.n_held = 0
         self.used_at = 0  # value of `Seats.n_looked` when tokens were last decoded here

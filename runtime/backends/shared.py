@@ -6,7 +6,7 @@ order of its tokens, so where kernels round all rows alike, each gets the same l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import llama_cpp.llama_cpp as lib
@@ -80,11 +80,9 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         """Return a seat for each context, truncated to the shared prefix; cells for the new rows are available then."""
         self._seats.busy, room = [], self.n_batch - self.n_rows - self.n_seats
         self._leave_seat()
-        # Continued conversations get their seats first, so that a new one does not take them
-        by_need = sorted(range(len(asked)), key=lambda i: self._is_new(asked[i]))
         seats = dict[int, Seat]()
         try:
-            for i in by_need:
+            for i in self._seat_each(asked):
                 room -= self._lacking(asked[i], room)
                 self._seats.busy.append(self._seat)
                 seats[i] = self._seat
@@ -95,14 +93,25 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         finally:
             self._seats.busy = []
 
-    def _is_new(self, asked: PassInput) -> bool:
-        """Return whether no seat's conversation is continued."""
-        return self._seats.continued(asked.context, self._grain(asked.exact)) is None
+    def _seat_each(self, asked: Sequence[PassInput]) -> Iterator[int]:
+        """Yield the index of each context while its seat is the current one: first continued conversations, so that a
+        new one takes none of their seats.
+        """
+        new = list[int]()
+        for i, (context, _, exact) in enumerate(asked):
+            if seat := self._seats.continued(context, self._grain(exact)):
+                self._sit(seat)
+                yield i
+            else:
+                new.append(i)
+        for i in new:
+            self.resume(asked[i].context, asked[i].exact)
+            yield i
 
     def _lacking(self, asked: PassInput, room: int) -> int:
-        """Make the context's seat current; return how many tokens before its last to decode. Decode over `room` now."""
+        """Return how many tokens before the last one to decode in the current seat. Decode those over `room` now."""
         context, _, exact = asked
-        start, end = self._rewind(context, exact), len(context) - 1
+        start, end = self._cut_back(context, exact), len(context) - 1
         if end - start > room:
             start = self._with_room(start, end)
             self._held[start:end] = context[start:end]
@@ -184,23 +193,6 @@ class SharedBackend(SeatedConversations, LlamaBackend):
             return seat.n_held > 0 and shares[seat] >= seat.n_held - NEGLIGIBLE
         last = seat.reuse.n_asked - 1  # not in `shares` if it is also the last token of `context`
         return seat.n_held > 0 and shares[seat] >= last and bool(seat.tokens[last] == context[last])
-
-    def _vacant(self, source: Seat | None) -> Seat:
-        """Return an empty seat; without one, vacate the least recently used seat.
-
-        If possible that is not `source`, whose cells are about to be shared.
-        """
-        empty = [seat for seat in self._seats.free if not seat.n_held]
-        if empty and self.slots > 1:
-            return empty[-1]
-        leaving = next((seat for seat in self._seats.free if seat is not source), None)
-        if leaving is not None:
-            self._vacate(leaving)
-            return leaving
-        assert source is not None  # the only seat that is free
-        self._sit(source)
-        self._save()
-        return source
 
     def _with_room(self, start: int, end: int) -> int:
         self._find_cells(end - start)

@@ -99,9 +99,13 @@ def lead(sampling: Sampling, n: int) -> float:
 
 def distribution(row: Row, sampling: Sampling) -> Distribution:
     """Return the distribution of the next token, from the temperature step on; temperature above 0."""
+    token = row.lone(lead(sampling, len(row.logits)))
+    return uncertain(row, sampling) if token is None else certain(token)
+
+
+def uncertain(row: Row, sampling: Sampling) -> Distribution:
+    """Return the same without first looking for a token that is certain."""
     n = len(row.logits)
-    if (token := row.lone(lead(sampling, n))) is not None:
-        return certain(token)
     ids = row.top_ids(min(sampling.top_k, n)) if sampling.top_k > 0 else np.arange(n)
     probs = softmax(row.logits[ids], sampling.temperature)
     kept = nucleus(probs, sampling.top_p) if sampling.top_p < 1 else np.arange(len(ids))
@@ -175,12 +179,15 @@ class Sampler:
         """Return the token by logits and seed: argmax of log p(x) + Gumbel noise, or of the logits when greedy."""
         row = self.adjusted(logits, path)
         if self.is_greedy:
-            token = int(row.argmax())
+            best = int(row.argmax())
             if self.tolerance:
-                others = max(part.max(initial=-np.inf) for part in (row[:token], row[token + 1 :]))
-                self._count_near_tie(float(row[token] - others))
+                others = max(part.max(initial=-np.inf) for part in (row[:best], row[best + 1 :]))
+                self._count_near_tie(float(row[best] - others))
+            return best
+        found = Row(row)
+        if (token := found.lone(lead(self.sampling, len(row)))) is not None:
             return token
-        given = distribution(Row(row), self.sampling)
+        given = uncertain(found, self.sampling)
         if self.tolerance and self.sampling.seed is not None:
             scores = np.sort(self._scores(given, len(path))) * self.sampling.temperature
             self._count_near_tie(float(scores[-1] - scores[-2]) if len(scores) > 1 else np.inf)

@@ -62,7 +62,10 @@ class Proposed:
     @property
     def used(self) -> Proposal | None:
         """The proposal that is verified."""
-        return next((proposal for proposal in self.proposals if proposal.draft.tokens), None)
+        for proposal in self.proposals:
+            if proposal.draft.tokens:
+                return proposal
+        return None
 
     def keep_best(self) -> None:
         """Keep only the draft of the proposal with the highest expected gain; the others are just scored."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-
-import numpy as np
+from itertools import pairwise
 
 from runtime.speculative.control.tuning import TUNING
 
@@ -228,8 +227,8 @@ def interpolated(points: Sequence[tuple[int, float]], n: int) -> list[float]:
         only, seconds = points[0] if points else (1, 0.0)
         slope = seconds * TUNING.default_slope / (1 + TUNING.default_slope * (only - 1))
         return [seconds + slope * (width - only) for width in range(1, n + 1)]
-    known, seconds_of = zip(*points, strict=True)
-    (w0, t0), (w1, t1) = points[-2:]
+    found = [points[0][1]] * (points[0][0] - 1)
+    for (w0, t0), (w1, t1) in pairwise(points):
+        found += [t0 + (t1 - t0) / (w1 - w0) * i for i in range(w1 - w0)]
     slope = max(0.0, t1 - t0) / (w1 - w0)
-    inside: list[float] = np.interp(range(1, min(n, w1) + 1), known, seconds_of).tolist()
-    return inside + [t1 + slope * (width - w1) for width in range(w1 + 1, n + 1)]
+    return (found + [t1 + slope * i for i in range(n - w1 + 1)])[:n]
