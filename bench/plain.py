@@ -23,7 +23,8 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.loading.pass_timing import fastest_threads, pass_runner, thread_counts
 from runtime.models.registry import load_registry
-from runtime.sampling.sampler import Sampler, Sampling
+from runtime.sampling.sampler import Sampler
+from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.decoder import Decoder

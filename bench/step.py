@@ -18,7 +18,8 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Drafter
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
-from runtime.sampling.sampler import Sampler, Sampling
+from runtime.sampling.sampler import Sampler
+from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.traits import traits_of

@@ -6,7 +6,8 @@ import numpy as np
 
 from bench.rules import Both, toy
 from runtime.core.draft import Distribution, Draft
-from runtime.sampling.sampler import Sampler, Sampling
+from runtime.sampling.sampler import Sampler
+from runtime.sampling.settings import Sampling
 
 
 def test_a_draft_model_that_is_the_target_is_accepted_whole_by_either_rule() -> None:

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.core.draft import Distribution, Draft, Logits, Path, certain
-from runtime.sampling.sampler import Sampler, Sampling
+from runtime.sampling.sampler import Sampler
+from runtime.sampling.settings import Sampling
 from runtime.speculative.verify import BLOCK, REJECTION, Rule, Verdict
 from tests.support.outcomes import ALL, outcomes
 

@@ -15,7 +15,8 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Budget, Drafter
 from runtime.core.errors import ModelError
 from runtime.drafters.model import ModelDrafter
-from runtime.sampling.sampler import Sampler, Sampling
+from runtime.sampling.sampler import Sampler
+from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.kept import kept

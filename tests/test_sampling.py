@@ -11,7 +11,9 @@ from runtime.core.draft import Logits, Path
 from runtime.core.errors import SettingsError
 from runtime.sampling.gumbel import gumbel
 from runtime.sampling.logits import Row, logprobs, nucleus, softmax
-from runtime.sampling.sampler import Sampler, Sampling, distribution
+from runtime.sampling.pipeline import distribution
+from runtime.sampling.sampler import Sampler
+from runtime.sampling.settings import Sampling
 
 
 def by_the_book(logits: Logits, s: Sampling) -> dict[int, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from runtime.core.limits import Limits
-from runtime.sampling.sampler import Sampling
+from runtime.sampling.settings import Sampling
 from tests.support.alone import Request, alone
 from tests.support.scheduling import scheduling
 from tests.support.toy_engine import Setup

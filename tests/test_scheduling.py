@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from runtime.core.errors import BusyError
 from runtime.core.limits import UNLIMITED, Limits
-from runtime.sampling.sampler import Sampling
+from runtime.sampling.settings import Sampling
 from tests.support.alone import Request, Said, alone, told
 from tests.support.read_reply import Reply
 from tests.support.scheduling import Scheduling, scheduling

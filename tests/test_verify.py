@@ -13,7 +13,8 @@ from bench.instruments.toy import ToyBackend
 from runtime.core.draft import Distribution, Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.model import ModelDrafter
-from runtime.sampling.sampler import Sampler, Sampling
+from runtime.sampling.sampler import Sampler
+from runtime.sampling.settings import Sampling
 from runtime.speculative import verify as verify_module
 from runtime.speculative.verify import BLOCK, REJECTION, Rule, rule_of
 from tests.support.quick import others_slow

@@ -22,7 +22,9 @@ from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.sampling.logits import Row
-from runtime.sampling.sampler import Sampler, Sampling, distribution
+from runtime.sampling.pipeline import distribution
+from runtime.sampling.sampler import Sampler
+from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.traits import traits_of

@@ -13,8 +13,8 @@ from runtime.engine.output import Chunk
 from runtime.loading.options import Options
 from runtime.sampling.grammar import Grammar
 from runtime.sampling.logits import TokenLogprobs
-from runtime.sampling.sampler import Sampling
 from runtime.sampling.schema import closed, unsupported
+from runtime.sampling.settings import Sampling
 from runtime.sampling.thoughts import ThoughtBudget
 
 __all__ = [

@@ -14,7 +14,8 @@ from runtime.loading.options import Options
 from runtime.sampling.grammar import Grammar, GrammarMask, compile_grammar, taken_tokens
 from runtime.sampling.logits import Report
 from runtime.sampling.masks import together
-from runtime.sampling.sampler import Sampler, TokenMask, check
+from runtime.sampling.sampler import Sampler, TokenMask
+from runtime.sampling.settings import check
 from runtime.sampling.thoughts import ThoughtBudget, ThoughtMask
 from runtime.speculative.step import Widths, widths_of
 

@@ -19,7 +19,7 @@ from runtime.engine.status import Status
 from runtime.loading.exactness import Exactness
 from runtime.models.registry import Pair
 from runtime.sampling.grammar import Grammar
-from runtime.sampling.sampler import Sampling
+from runtime.sampling.settings import Sampling
 from runtime.sampling.thoughts import ThoughtBudget
 from runtime.speculative.control.explain import Explanation, Pass
 

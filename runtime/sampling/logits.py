@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from runtime.core.draft import Logits
 
 SET = 64  # approximate size of a set of values of which only the largest is read first
-MANY = 4  # minimum ratio of sets to requested values for which reading sets first saves time
 
 
 class Row:
@@ -55,7 +54,7 @@ class Row:
         The k-th largest of the sets' maxima has k values at or above it, so no smaller value needs to be read.
         """
         logits = self.logits
-        near = np.flatnonzero(logits >= np.partition(self.maxima if self.n_sets >= MANY * k else logits, -k)[-k])
+        near = np.flatnonzero(logits >= np.partition(self.maxima if self.n_sets >= k else logits, -k)[-k])
         if len(near) > k:
             near = near[np.argpartition(logits[near], -k)[-k:]]
             near.sort()

@@ -1,5 +1,4 @@
-"""Chooses a token from a row of logits: the settings and the pipeline, the same for the target and the drafters of a
-reply.
+"""Chooses tokens from rows of logits, with the same settings for the target and the drafters of a reply.
 
 The pipeline's order: logit bias, grammar mask, repetition, frequency and presence penalties, temperature, top-k, top-p,
 min-p. Knows nothing about drafts' acceptance (see verify.py).
@@ -10,8 +9,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -20,58 +19,12 @@ from numpy.typing import NDArray
 from runtime.core.draft import Distribution, Logits, Path, Tokens, certain
 from runtime.core.drafter import Pick
 from runtime.core.errors import SettingsError
-from runtime.sampling.gumbel import MASK, gumbel
-from runtime.sampling.logits import Report, Row, TokenLogprobs, logprobs, nucleus, softmax
+from runtime.sampling.gumbel import gumbel
+from runtime.sampling.logits import Report, Row, TokenLogprobs, logprobs
+from runtime.sampling.pipeline import FEW, distribution, lead, penalise, uncertain
+from runtime.sampling.settings import Sampling
 
-MAX_BIAS = 1e30  # the sum with a logit is still finite
-ROUNDING = 1e-3  # safety margin for bounds on exponents
 NO_CONTEXT: Tokens = np.zeros(0, dtype=np.int32)
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """Sampling settings. Temperature 0 takes the most likely token; a seed makes the text reproducible with any
-    drafter.
-    """
-
-    temperature: float = 0.8
-    top_k: int = 40  # 0 or -1 = off
-    top_p: float = 0.95  # 1 = off
-    min_p: float = 0.05  # 0 = off
-    seed: int | None = None
-    repetition_penalty: float = 1.0  # divides positive logits of recent tokens and multiplies negative ones; 1 = off
-    frequency_penalty: float = 0.0  # subtracted for each recent occurrence; 0 = off
-    presence_penalty: float = 0.0  # subtracted once; 0 = off
-    penalty_last_n: int = 64  # number of recent tokens; 0 = the whole context
-    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, addition to its logit); minus infinity forbids it
-
-    def __post_init__(self) -> None:
-        """Raise SettingsError naming the invalid field."""
-        check("temperature", self.temperature, 0 <= self.temperature <= 100, "from 0 to 100")
-        check("top_k", self.top_k, self.top_k >= -1, "0 or -1 (off) or more")
-        check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
-        check("min_p", self.min_p, 0 <= self.min_p < 1, "from 0 (off) to below 1")
-        check("seed", self.seed, self.seed is None or 0 <= self.seed <= MASK, "from 0 to 2^64 - 1")
-        wanted = "above 0 (1 is off) and at most 100"
-        check("repetition_penalty", self.repetition_penalty, 0 < self.repetition_penalty <= 100, wanted)
-        check("frequency_penalty", self.frequency_penalty, abs(self.frequency_penalty) <= 100, "from -100 to 100")
-        check("presence_penalty", self.presence_penalty, abs(self.presence_penalty) <= 100, "from -100 to 100")
-        check("penalty_last_n", self.penalty_last_n, self.penalty_last_n >= 0, "0 (the whole context) or more")
-        for token, bias in self.logit_bias:
-            check("logit_bias", token, token >= 0, "a map of token ids, 0 or more")
-            wanted = "at most 1e30; minus infinity forbids the token"
-            check(f"logit_bias of token {token}", bias, bias <= MAX_BIAS, wanted)
-
-    @property
-    def penalises(self) -> bool:
-        """Whether any penalty depends on earlier tokens."""
-        return (self.repetition_penalty, self.frequency_penalty, self.presence_penalty) != (1.0, 0.0, 0.0)
-
-
-def check(field: str, value: float | None, good: bool, wanted: str) -> None:
-    """Raise SettingsError unless `good` (a comparison with NaN is not)."""
-    if not good:
-        raise SettingsError(f"{field} is {f'{value}':.32}: it must be {wanted}.")
 
 
 class TokenMask(Protocol):
@@ -85,43 +38,6 @@ class TokenMask(Protocol):
 
     def forced(self) -> Path:
         """Return the tokens that must come next, as far as known."""
-
-
-def lead(sampling: Sampling, n: int) -> float:
-    """Return the lead over the second of `n` tokens from which the most likely one is certain to be the only one
-    left. It is in logits; temperature above 0.
-    """
-    by_min_p = -math.log(sampling.min_p) if sampling.min_p else math.inf
-    n_others = max(1, (sampling.top_k if sampling.top_k > 0 else n) - 1)
-    by_top_p = math.log(n_others * sampling.top_p / (1 - sampling.top_p)) if sampling.top_p < 1 else math.inf
-    return sampling.temperature * (max(0.0, min(by_min_p, by_top_p)) + ROUNDING)
-
-
-def distribution(row: Row, sampling: Sampling) -> Distribution:
-    """Return the distribution of the next token, from the temperature step on; temperature above 0."""
-    token = row.lone(lead(sampling, len(row.logits)))
-    return uncertain(row, sampling) if token is None else certain(token)
-
-
-def uncertain(row: Row, sampling: Sampling) -> Distribution:
-    """Return the same without first looking for a token that is certain."""
-    n = len(row.logits)
-    ids = row.top_ids(min(sampling.top_k, n)) if sampling.top_k > 0 else np.arange(n)
-    probs = softmax(row.logits[ids], sampling.temperature)
-    kept = nucleus(probs, sampling.top_p) if sampling.top_p < 1 else np.arange(len(ids))
-    near = probs[kept]
-    kept = np.sort(kept[near >= max(sampling.min_p * near.max(), 1e-300)])
-    return Distribution(ids[kept], probs[kept] / probs[kept].sum())
-
-
-def penalise(logits: Logits, recent: Tokens, sampling: Sampling) -> None:
-    """Apply the three penalties to `logits` [n_vocab] in place (repetition: Keskar et al., arXiv 1909.05858)."""
-    ids, counts = np.unique(recent, return_counts=True)
-    inside = ids < len(logits)
-    ids, counts = ids[inside], counts[inside]
-    values = logits[ids]
-    values = np.where(values > 0, values / sampling.repetition_penalty, values * sampling.repetition_penalty)
-    logits[ids] = values - sampling.frequency_penalty * counts - sampling.presence_penalty
 
 
 class Sampler:
@@ -234,8 +150,12 @@ class Sampler:
 
     def draw(self, given: Distribution) -> int:
         """Return a token drawn from `given` with the generator."""
-        i = int(given.probs.cumsum().searchsorted(self.rng.random(), side="right"))
-        return int(given.ids[min(i, len(given.ids) - 1)])
+        chance, last = self.rng.random(), len(given.ids) - 1
+        if last < FEW:
+            i = next((i for i, below in enumerate(accumulate(given.probs.tolist())) if chance < below), last)
+        else:
+            i = min(int(given.probs.cumsum().searchsorted(chance, side="right")), last)
+        return int(given.ids[i])
 
     def pick(self, logits: Logits, path: Path = ()) -> Pick:
         """Return a drafter's token, likely to agree with the target's: same pipeline, same rule, same noise."""

@@ -87,8 +87,11 @@ class Rejection(Rule):
 
     def follow(self, draft: Draft, node: int, row: Logits, sampler: Sampler, path: Path) -> tuple[int, int | None]:
         """See Rule."""
+        children = [*draft.children(node)]
+        if not children:
+            return sampler.choose(row, path), None
         left = sampler.distribution(row, path)
-        for child in draft.children(node):
+        for child in children:
             token = draft.tokens[child]
             given = draft.probs[child] if draft.probs else certain(token)
             if sampler.rng.random() * given.of(token) < left.of(token):

@@ -12,7 +12,7 @@ from typing import Any
 from runtime.core.errors import SettingsError
 from runtime.engine.engine import Ask
 from runtime.sampling.grammar import Grammar
-from runtime.sampling.sampler import Sampling
+from runtime.sampling.settings import Sampling
 from runtime.upstream.server import OURS, SGLANG, Server
 from runtime.upstream.words import END, Conversation
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from runtime.sampling.sampler import Sampler, Sampling
+from runtime.sampling.sampler import Sampler
+from runtime.sampling.settings import Sampling
 from tests.support.toy_engine import N_CTX, PIECES
 from tests.support.toy_library import END, ToyModel
 

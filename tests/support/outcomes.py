@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from runtime.core.draft import Distribution
-from runtime.sampling.sampler import Sampler, Sampling
+from runtime.sampling.sampler import Sampler
+from runtime.sampling.settings import Sampling
 
 T = TypeVar("T")
 ALL = Sampling(1.0, top_k=0, top_p=1.0, min_p=0.0)  # the model's own distribution

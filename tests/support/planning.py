@@ -14,7 +14,8 @@ from runtime.engine.engine import Ask
 from runtime.engine.scheduler import Batch, Scheduler
 from runtime.engine.sequence import Sequence
 from runtime.loading.exactness import Exactness
-from runtime.sampling.sampler import Sampler, Sampling
+from runtime.sampling.sampler import Sampler
+from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.step import widths_of
