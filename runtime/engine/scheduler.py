@@ -174,8 +174,8 @@ class Scheduler:
         return min(end, sequence.buffer.n - 1)
 
     def _shared(self, sharing: Sharing) -> Batch:
-        """Return a batch of several sequences. Passes that read prompts alternate with passes that only decode, if a
-        sequence is well under way.
+        """Return a batch of several sequences. Where passes that read prompts cannot decode as well, they alternate
+        with passes that only decode, if a sequence is well under way.
         """
         unread = {each: self.n_unread(each) for each in self.sequences}
         are_alike = sharing.exact_rows == sys.maxsize  # whether all passes round alike
@@ -183,9 +183,10 @@ class Scheduler:
         decoding = [each for each, n in unread.items() if not n and (are_alike or not each.is_reading)]
         reading = self._in_order({each: n for each, n in unread.items() if each not in decoding})
         is_decode_turn = self._has_read and any(map(self._is_well_under_way, decoding))
-        if decoding and (is_decode_turn or not reading):
+        is_mixed = are_alike and self._is_exact  # whether passes that read prompts also decode
+        if decoding and (not reading or (is_decode_turn and not is_mixed)):
             return Batch([(each, 0) for each in self._together(decoding, sharing)])
-        if not are_alike or not self._is_exact:
+        if not is_mixed:
             return self._single(reading[0])
         return self._with_prompts(decoding, reading, unread, sharing) or self._single(reading[0])
 
