@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from runtime.core.draft import Logits, Path
 from runtime.core.errors import SettingsError
 from runtime.sampling.gumbel import gumbel
-from runtime.sampling.logits import Row, logprobs, nucleus, softmax
-from runtime.sampling.pipeline import distribution
+from runtime.sampling.logits import Row, distribution, logprobs, nucleus, softmax
 from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
 

@@ -21,8 +21,7 @@ from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
-from runtime.sampling.logits import Row
-from runtime.sampling.pipeline import distribution
+from runtime.sampling.logits import Row, distribution
 from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller

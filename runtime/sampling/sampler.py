@@ -20,8 +20,7 @@ from runtime.core.draft import Distribution, Logits, Path, Tokens, certain
 from runtime.core.drafter import Pick
 from runtime.core.errors import SettingsError
 from runtime.sampling.gumbel import gumbel
-from runtime.sampling.logits import Report, Row, TokenLogprobs, logprobs
-from runtime.sampling.pipeline import FEW, distribution, lead, penalise, uncertain
+from runtime.sampling.logits import FEW, Report, Row, TokenLogprobs, distribution, lead, logprobs, penalise, uncertain
 from runtime.sampling.settings import Sampling
 
 NO_CONTEXT: Tokens = np.zeros(0, dtype=np.int32)

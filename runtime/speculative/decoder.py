@@ -135,7 +135,7 @@ class Decoder:
         """Verify a sequence's draft after a pass, and learn from the outcome. `share` is its part of the pass [s]."""
         began = self._passes.clock()
         asked, terms, found, drafting = ready.asked, ready.terms, ready.found, ready.seconds
-        state, draft, used = asked.state, found.draft, found.used
+        state, draft = asked.state, ready.draft
         if self.lineup.drafters:
             self.controller.states.set_kind(state.kind)
         verdict = state.rule.verify(draft, logits, asked.sampler)
@@ -143,7 +143,7 @@ class Decoder:
             drafter.observe(draft, logits)
         rows = [0, *(node + 1 for node in verdict.accepted)]
         each_logprobs = asked.report(logits[rows], verdict.tokens) if asked.report else ()
-        name = used.name if used else NO_DRAFTER
+        name = used.name if draft and (used := found.used) else NO_DRAFTER
         rest = drafting + self._passes.clock() - began
         if asked.n_unread:
             pass  # a pass that also reads a prompt does not predict the time of other passes

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.core.draft import Draft, Tokens
+from runtime.core.draft import NO_DRAFT, Draft, Tokens
 from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
@@ -28,13 +28,9 @@ class Prepared:
     asked: StepInput
     terms: Terms
     found: Proposed
+    draft: Draft  # the part of `found` to verify
     is_idle: bool  # whether all drafters were skipped because none was useful lately
     seconds: float  # time of the preparation
-
-    @property
-    def draft(self) -> Draft:
-        """The draft to verify."""
-        return self.found.draft
 
 
 class Preparation:
@@ -69,6 +65,7 @@ class Preparation:
             each.seconds += seconds
             if proposals:
                 each.found.proposals.append(proposals[i])
+                each.draft = proposals[i].draft
             else:
                 each.found.choices[one.drafter.name] = Choice(Decision.CROWDED)
 
@@ -87,7 +84,8 @@ class Preparation:
             room = self._room(asked, room)
             if room > 0 and not asked.n_unread and self._lineup.drafters:
                 found = self._proposer.propose(asked, terms, room)
-        return Prepared(number, asked, terms, found, is_idle, clock() - began)
+        draft = found.draft if found.proposals else NO_DRAFT
+        return Prepared(number, asked, terms, found, draft, is_idle, clock() - began)
 
     def _room(self, asked: StepInput, room: int) -> int:
         """Return the most draft tokens of a sequence's step in a pass with this `room`. If the backend's memory leaves
