@@ -103,7 +103,7 @@ def distribution(row: Row, sampling: Sampling) -> Distribution:
 
 
 def uncertain(row: Row, sampling: Sampling) -> Distribution:
-    """Return the same without first looking for a token that is certain."""
+    """Return the distribution of a row in which no token is certain."""
     n = len(row.logits)
     ids = row.top_ids(min(sampling.top_k, n)) if sampling.top_k > 0 else np.arange(n)
     if len(ids) <= FEW:

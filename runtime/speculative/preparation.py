@@ -80,20 +80,20 @@ class Preparation:
         began = clock()
         asked.sampler.begin(asked.context, asked.position)
         if terms is None or not is_idle:
-            terms = state.terms = self._begun(asked, n_together)
-            room = self._room(asked, room)
+            most = self._target.most_drafted(state.widths, len(asked.context), self._controller.max_k)
+            terms = state.terms = self._begun(asked, most, n_together)
+            room = self._room(asked, min(room, most))
             if room > 0 and not asked.n_unread and self._lineup.drafters:
                 found = self._proposer.propose(asked, terms, room)
         draft = found.draft if found.proposals else NO_DRAFT
         return Prepared(number, asked, terms, found, draft, is_idle, clock() - began)
 
     def _room(self, asked: StepInput, room: int) -> int:
-        """Return the most draft tokens of a sequence's step in a pass with this `room`. If the backend's memory leaves
-        none, its state says why.
+        """Return the most draft tokens of a sequence's step that may have `room` of them in its pass. If the backend's
+        memory leaves none, its state says why.
         """
         state, n_context = asked.state, len(asked.context)
-        most_drafted = self._target.most_drafted(state.widths, n_context, self._controller.max_k)
-        room = min(room, most_drafted, asked.most - 1, self._target.n_left(n_context))
+        room = min(room, asked.most - 1, self._target.n_left(n_context))
         if room <= 0:
             state.left_out = self._target.why_no_room(n_context) or state.left_out
         return room
@@ -110,11 +110,10 @@ class Preparation:
         self._lineup.resume(state, context)
         self.switch_seconds = time.perf_counter() - began
 
-    def _begun(self, asked: StepInput, n_together: int) -> Terms:
-        """Return the terms of a sequence's step."""
+    def _begun(self, asked: StepInput, most: int, n_together: int) -> Terms:
+        """Return the terms of a sequence's step with at most `most` draft tokens."""
         state, n_context = asked.state, len(asked.context)
         if self._lineup.drafters:
             self._controller.states.set_kind(state.kind)
-        most_drafted = self._target.most_drafted(state.widths, n_context, self._controller.max_k)
         exact_rows = self._target.exact_rows_at(n_context) if state.widths is Widths.PREFER_EXACT else None
-        return self._controller.begin(n_context, most_drafted, n_together, exact_rows, frozenset(state.drafters))
+        return self._controller.begin(n_context, most, n_together, exact_rows, frozenset(state.drafters))
