@@ -176,7 +176,7 @@ def main() -> None:
 def each_changed() -> dict[str, dict[str, float]]:
     """Return every number of `Tuning` halved and doubled, except those of threads, which these worlds do not model."""
     found, names = dict[str, dict[str, float]](), [each.name for each in fields(TUNING)]
-    for name in names[: names.index("first_trial")]:
+    for name in names[: names.index("settling_passes")]:
         low, high = halved_and_doubled(getattr(TUNING, name))
         found |= {f"{name} = {low:g}": {name: low}, f"{name} = {high:g}": {name: high}}
     return found

@@ -35,21 +35,6 @@ def test_what_drafters_bring_to_other_replies_is_no_price_for_this_one() -> None
         assert bool(length(controller, "ngram", [0.7] * 3)[0]) == is_used
 
 
-def test_what_expects_repetition_must_promise_more_than_its_cost() -> None:
-    """A token that comes with a chance of 0.7, and costs 0.65 of a plain one, is a gain for others only."""
-
-    def used(must_earn: bool) -> int:
-        controller = Controller(
-            costs_of(1.0, 1.65, 2.3, 3.0), {"ngram": Traits(1e-5, is_model_free=True, must_earn=must_earn)}, max_k=3
-        )
-        for i in range(200):
-            controller.states["ngram"].acceptance.observe([0.7], int(i % 10 < 7), 1)
-        return length(controller, "ngram", [0.7])[0]
-
-    assert used(must_earn=False)
-    assert not used(must_earn=True)
-
-
 @pytest.mark.parametrize(("chance", "least"), [(0.95, 1.5), (0.8, 1.2), (0.5, 0.98), (0.2, 0.98), (0.0, 0.98)])
 def test_drafting_happens_when_it_pays_and_costs_little_when_it_does_not(chance: float, least: float) -> None:
     told = trace(chance, n=3000)

@@ -14,7 +14,7 @@ from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.kept import kept, restore
 from runtime.speculative.control.policy import Policy, Price
 from runtime.speculative.control.traits import Traits
-from tests.support.control import PASSES, asks, begin, costs_of, learn, length, n_taken, said, terms_of, trace
+from tests.support.control import PASSES, asks, begin, costs_of, learn, n_taken, said, terms_of, trace
 
 
 @pytest.mark.parametrize("has_own", [False, True])
@@ -167,20 +167,9 @@ def test_a_draft_that_takes_far_longer_than_believed_is_cut_short() -> None:
     assert answers == [Answer.CONTINUE] * 3 + [Answer.LAST]
 
 
-def test_what_repeats_itself_must_be_seen_to_before_it_is_believed() -> None:
-    def used(n_right: int, must_earn: bool) -> int:
-        lookup = Traits(1e-6, is_model_free=True, must_earn=must_earn)
-        controller = Controller(costs_of(*PASSES), {"ngram": lookup}, max_k=8)
-        for _ in range(n_right):
-            controller.states["ngram"].acceptance.observe([0.7], 1, 1)
-        return length(controller, "ngram", [0.7])[0]
-
-    assert (used(0, must_earn=True), used(8, must_earn=True), used(0, must_earn=False)) == (0, 1, 1)
-
-
-def n_lookups(seconds: float, n_steps: int = 80, must_earn: bool = True) -> int:
+def n_lookups(seconds: float, n_steps: int = 80) -> int:
     """How often a lookup is asked that takes so long and finds nothing; a plain pass takes a second."""
-    lookup = Traits(seconds, is_model_free=True, must_earn=must_earn)
+    lookup = Traits(seconds, is_model_free=True)
     controller = Controller(costs_of(1.0, 1.2), {"ngram": lookup}, max_k=1)
     n = 0
     for _ in range(n_steps):
@@ -195,8 +184,7 @@ def n_lookups(seconds: float, n_steps: int = 80, must_earn: bool = True) -> int:
 def test_a_lookup_that_is_of_no_use_is_asked_more_seldom_where_asking_is_not_free() -> None:
     assert n_lookups(1e-5) == 80
     assert n_lookups(0.006) == 8 + 36
-    assert n_lookups(0.009, must_earn=False) == 80
-    assert n_lookups(0.03, must_earn=False) == n_lookups(0.03) < 16
+    assert n_lookups(0.03) < 16
 
 
 def test_seconds_left_for_probes_are_kept_for_the_next_start() -> None:

@@ -140,7 +140,7 @@ class Silent(Drafter):
     """Looks something up, which takes a while, and never finds it."""
 
     name = "ngram"
-    is_model_free = must_earn = True
+    is_model_free = True
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -155,7 +155,7 @@ def test_steps_in_which_nobody_need_be_asked_are_made_without_until_a_pass_takes
 ) -> None:
     target, costs, called = Timed(clock, 1e-3), PassCosts(), Counter[str]()
     costs.set(1, 1e-3)
-    controller = Controller(costs, {"ngram": Traits(8e-6, is_model_free=True, must_earn=True)}, max_k=8)
+    controller = Controller(costs, {"ngram": Traits(8e-6, is_model_free=True)}, max_k=8)
     loop = Decoder(TargetPasses(target), [Silent(clock)], controller)
     for name in ("begin", "learn"):
         monkeypatch.setattr(controller, name, counted(getattr(controller, name), name, called))
@@ -202,7 +202,7 @@ class EveryThird(Silent):
 def test_what_a_plain_pass_takes_longer_after_a_draft_is_learned_as_the_drafts_cost(clock: Clock) -> None:
     costs = PassCosts()
     costs.set(1, 1.0)
-    controller = Controller(costs, {"ngram": Traits(8e-6, is_model_free=True, must_earn=True)}, max_k=8, fixed_k=2)
+    controller = Controller(costs, {"ngram": Traits(8e-6, is_model_free=True)}, max_k=8, fixed_k=2)
     loop = Decoder(TargetPasses(Rebuilding(clock, 1.0)), [EveryThird(clock)], controller)
     for _ in range(300):
         one_step(loop, np.array([1, 2], dtype=np.int32), Sampler(GREEDY), 0, 9)

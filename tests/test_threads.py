@@ -2,101 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from random import Random
-
-import pytest
-
 from bench.instruments.clock import Clock
 from runtime.core.clock import steadiest
-from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.threads import ThreadChoice, Threads, Watch
+from runtime.speculative.control.threads import Threads, Watch
 from runtime.speculative.control.tuning import TUNING
-
-
-def decode(seconds: Callable[[int], float], steps: int, choice: ThreadChoice, costs: PassCosts) -> list[int]:
-    """Passes of one row, learned from as the loop does; the numbers of threads they were made with."""
-    used = []
-    for _ in range(steps):
-        used.append(choice.tried)
-        took = seconds(choice.tried)
-        change = choice.observe(1, took, costs.seconds(1, 0))
-        if change == 1.0:
-            costs.observe(1, 0, took)
-        elif change is not None:
-            costs.scale(lambda width: width == 1, change)
-    return used
-
-
-def measured(seconds: float) -> PassCosts:
-    costs = PassCosts()
-    costs.set(1, seconds)
-    return costs
-
-
-def test_a_busy_neighbour_makes_it_go_on_with_one_thread_soon() -> None:
-    choice, costs = ThreadChoice([1, 2], 2), measured(1.0)
-    decode(lambda n: {1: 1.6, 2: 1.0}[n], 50, choice, costs)
-    assert choice.n == 2
-    used = decode(lambda n: {1: 1.7, 2: 4.0}[n], 40, choice, costs)
-    assert choice.n == 1
-    assert used.count(2) < 30
-    assert 1.5 < costs.seconds(1, 0) < 2.0  # what is expected has followed
-
-
-def test_it_takes_both_again_when_the_neighbour_has_gone() -> None:
-    choice, costs = ThreadChoice([1, 2], 1), measured(1.7)
-    used = decode(lambda n: {1: 1.7, 2: 1.0}[n], 1200, choice, costs)
-    assert choice.n == 2
-    assert used.count(1) <= 150
-
-
-def test_trials_are_rare_where_they_fail() -> None:
-    choice, costs = ThreadChoice([1, 2], 1), measured(1.0)
-    used = decode(lambda n: {1: 1.0, 2: 3.0}[n], 5000, choice, costs)
-    assert 2 <= used.count(2) <= 12
-
-
-def test_a_single_spike_changes_nothing() -> None:
-    choice, costs, spikes = ThreadChoice([1, 2], 2), measured(1.0), iter([1.0] * 20 + [50.0] + [1.0] * 60)
-    used = decode(lambda n: next(spikes) if n == 2 else 1.6, 81, choice, costs)
-    assert choice.n == 2
-    assert used.count(1) <= 4  # the trials that would have been made anyway
-
-
-@pytest.mark.parametrize("first", [1, 2])
-def test_where_single_passes_are_held_up_the_average_decides(first: int) -> None:
-    """A quarter of those with two threads takes up to three times as long, as another process needs a core now and
-    then.
-    """
-    chance = Random(1)
-
-    def seconds(n: int) -> float:
-        return 1.5 if n == 1 else 1.0 * (chance.uniform(1.5, 3.0) if chance.random() < 0.25 else 1.0)
-
-    choice, costs = ThreadChoice([1, 2], first), measured(1.5)
-    used = decode(seconds, 4000, choice, costs)
-    assert used.count(2) > 0.8 * len(used)
-
-
-def test_a_trial_of_more_threads_than_are_left_ends() -> None:
-    choice, costs = ThreadChoice([1, 2], 1), measured(1.0)
-    used = decode(lambda n: 1.0, 5 + TUNING.trial_block, choice, costs)
-    assert used == [1] * 5 + [2] * TUNING.trial_block
-    choice.limit(1)  # while passes are made with one again, to be compared
-    assert not choice.is_on_trial
-    assert set(decode(lambda n: 1.0, 50, choice, costs)) == {1}
-    assert choice.n == 1
-
-
-def test_with_one_number_there_is_nothing_to_try() -> None:
-    choice, costs = ThreadChoice([2], 2), measured(1.0)
-    assert set(decode(lambda n: 1.0, 3000, choice, costs)) == {2}
 
 
 def test_passes_of_one_row_and_of_several_are_chosen_apart_and_applied_once() -> None:
     applied: list[tuple[int, ...]] = []
-    threads = Threads([1, 2], 1, 2, 1, lambda *numbers: applied.append(numbers))
+    threads = Threads(1, 2, 1, lambda *numbers: applied.append(numbers))
     threads.set()
     threads.set()
     assert applied == [(1, 2, 1)]
@@ -154,7 +68,7 @@ def two_threads(clock: Clock) -> tuple[Threads, list[tuple[int, ...]], Cores]:
     """Threads on two cores, and the numbers that were applied."""
     applied: list[tuple[int, ...]] = []
     cores = Cores(clock)
-    return Threads([1, 2], 2, 2, 1, lambda *numbers: applied.append(numbers), cores.watch), applied, cores
+    return Threads(2, 2, 1, lambda *numbers: applied.append(numbers), cores.watch), applied, cores
 
 
 def test_no_more_threads_than_free_cores_and_what_a_pass_takes_then_is_learned(clock: Clock) -> None:

@@ -41,8 +41,6 @@ HEURISTICS: dict[str, Mapping[str, float]] = {
 
 # What `bench.simulate` does not cover
 OF_LOOKUPS: dict[str, Mapping[str, float]] = {
-    "a second costs more for drafts of lookups": {"prudence": 1.0},
-    "confidence of lookups counts squared at first": {"caution": 1.0},
     "a plain pass after a wider one takes longer": {"leaving": 0.0},
     "inexact passes must gain 5%": {"inexact_gain": 1.0},
 }

@@ -64,7 +64,6 @@ class Drafter:
 
     name = NO_DRAFTER
     is_model_free = False  # a lookup, cheap enough to run in every step
-    must_earn = False  # relies on repetition, so its acceptance must be measured before its confidence is trusted
     has_passes = False  # each draft token takes a pass of a model
     shares_passes = False  # one pass can draft tokens of several sequences
     spares_work = False  # its computation makes the target's pass over the draft tokens cheaper

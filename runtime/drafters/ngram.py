@@ -23,7 +23,7 @@ MAX_CONVERSATIONS = 12  # conversations that are indexed
 class NgramDrafter(Drafter):
     """Proposes the tokens that followed the longest earlier matches of the context's end."""
 
-    is_model_free = must_earn = True
+    is_model_free = True
 
     def __init__(self) -> None:
         self._lookups = [Lookup()]  # one for each conversation, the latest last

@@ -30,7 +30,7 @@ LARGEST = 4  # replies of the maximum length that fill the store; of a longer re
 class SuffixDrafter(Drafter):
     """Proposes the tokens that followed the longest matches of the context's end in past replies."""
 
-    is_model_free = must_earn = True
+    is_model_free = True
 
     def __init__(self, store: Replies) -> None:
         self._store = store

@@ -13,12 +13,12 @@ from runtime.core.clock import Clock, wall
 from runtime.loading.pass_timing import Pass, fastest_threads, measure, pass_runner, timed
 from runtime.loading.profile_cache import ProfileCache
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.tuning import TUNING
 
 BUDGET = 1.5  # seconds for all measurements of a model
 FAR_BUDGET, FAR_PASSES = 6.0, 50  # minimum seconds and plain passes, where each pass goes over a network
 MAX_THREADS, MAX_PASS_SECONDS = 4096, 3600.0  # plausible limits of threads and of the seconds of a pass
 HOLDS = 0.75, 1.33  # ratios to the cached time within which a plain pass is unchanged
+N_TRIED, BETTER = 3, 0.9  # passes that try more threads, and the ratio of times from which those are better
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def wants_more_threads(calibration: Calibration, backend: Backend, most: int) ->
     backend.set_threads(most, most)
     run = pass_runner(backend)
     run(1)
-    is_faster = timed(run, 1, TUNING.trial_passes, float("inf")) < TUNING.better_trial * calibration.pass_seconds[1]
+    is_faster = timed(run, 1, N_TRIED, float("inf")) < BETTER * calibration.pass_seconds[1]
     backend.set_threads(calibration.one, calibration.many)
     return is_faster
 

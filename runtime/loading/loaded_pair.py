@@ -209,11 +209,11 @@ class LoadedPair(OpenPair):
         apply = partial(set_threads, self.backend, self.draft)
         one, many = self.costs.one, self.costs.many
         if self.options.threads or self.is_elsewhere:
-            return Threads(self._counts, one, many, drafting, apply)
+            return Threads(one, many, drafting, apply)
         # If all free threads are fastest, those that become free later will be as well
         one, many = (max(thread_counts()) if n == max(self._counts) else n for n in (one, many))
         watch = Watch(n_cores(), self._neighbours, self._n_taken)
-        return Threads(thread_counts(), one, many, drafting, apply, watch)
+        return Threads(one, many, drafting, apply, watch)
 
     def _degradation(self) -> Degradation:
         """Return the monitor that closes drafters between two tokens when memory runs short."""

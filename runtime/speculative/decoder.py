@@ -182,7 +182,7 @@ class Decoder:
 
     def _steps_to_idle(self, state: DraftingState, terms: Terms, had_draft: bool) -> int:
         """Return the number of next steps that skip all drafters of a sequence, after one that had a draft or not."""
-        if had_draft or self._passes.is_on_trial:
+        if had_draft or self._passes.is_settling:
             return 0
         return self.controller.n_idle(
             terms, [each.name for each in self.lineup.drafters if each.name in state.drafters]

@@ -180,7 +180,7 @@ class Proposer:
         first, rest = criterion.seconds()
         if self.threads and criterion.n_rest > 0 and drafter.has_passes:
             times = self.controller.states[drafter.name].times
-            times.scale(self.threads.draft.observe(1, rest / criterion.n_rest, times.rest) or 1.0)
+            times.scale(self.threads.draft.observe(rest / criterion.n_rest / times.rest) or 1.0)
         return drafted(drafter.name, criterion, draft, first, rest)
 
     def _look_up(self, drafter: Drafter, step: StepInput, terms: Terms, room: int) -> Proposal:

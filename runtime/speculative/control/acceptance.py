@@ -33,13 +33,11 @@ class Acceptance:
     were accepted.
     """
 
-    def __init__(self, caution: float = 1.0) -> None:
-        """Use the confidence to the power of `caution` as the prior acceptance probability: short matches of lookups
-        are overconfident.
-        """
+    def __init__(self) -> None:
+        """Use the confidence as the prior acceptance probability."""
         middles = [(low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True)]
         prior = TUNING.prior_tokens
-        self.bins = [[prior, prior * math.pow(middle, caution)] for middle in middles]  # tried, accepted
+        self.bins = [[prior, prior * middle] for middle in middles]  # tried, accepted
         # Counts of transitions from one confidence bin to the next: within a draft, and from the previous step's last
         # bin to the first token's; the last row of the latter is for an unknown bin.
         self.moves = [[1.0 if after == before else 0.05 for after in range(N_BINS)] for before in range(N_BINS)]

@@ -159,10 +159,9 @@ class Controller:
         state = self.states[name]
         by_bin = state.acceptance.chances
         chances = [by_bin[bin_of(confidence)] for confidence in confidences]
-        prudence = TUNING.prudence if state.traits.must_earn else 1.0
         plain, *wider = terms.seconds
         pass_seconds = [plain, *(seconds + state.times.unexplained for seconds in wider)]
-        k, gain = fastest_length(chances, pass_seconds, self.valuation.rate, terms.overhead, prudence)
+        k, gain = fastest_length(chances, pass_seconds, self.valuation.rate, terms.overhead)
         others = self.states.taking_part(terms.drafters).values()
         is_best = gain > max((each.expected_gain for each in others if each.policy), default=0.0)
         return (k if is_best and not terms.is_plain else 0), gain

@@ -80,7 +80,7 @@ class DrafterState:
 
     def __init__(self, traits: Traits, costs: PassCosts | None = None) -> None:
         self.traits, self.costs = traits, costs
-        self.acceptance = Acceptance(TUNING.caution if traits.must_earn else 1.0)
+        self.acceptance = Acceptance()
         seconds = max(traits.seconds, 1e-9)
         self._times = DraftTimes(seconds), DraftTimes(seconds)  # alone, and for several sequences in shared passes
         self.times = self._times[0]
@@ -124,11 +124,10 @@ class DrafterState:
         return min(paying[0] << n_sure, paying[-1])
 
     def n_idle(self, plain_seconds: float) -> int:
-        """Return the number of next steps that skip a lookup, because it was useless lately and is not cheap. The
+        """Return the number of next steps that skip a lookup, because it was useless lately. The
         number is limited, because the first steps of a process are slow.
         """
-        is_cheap = self.times.first < TUNING.cheap * plain_seconds
-        if self.n_misses < TUNING.misses or (is_cheap and not self.traits.must_earn):
+        if self.n_misses < TUNING.misses:
             return 0
         wanted = self.times.first / (TUNING.lookup_share * plain_seconds)
         return math.ceil(min(wanted, TUNING.last_probe)) - 1 - self.probes.since

@@ -156,22 +156,22 @@ class Passes:
         return [took.seconds * own / sum(usual) for own in usual], took
 
     @property
-    def is_on_trial(self) -> bool:
-        """Whether each of the next one-row passes must be timed, for the choice of threads."""
-        return self.threads is not None and self.threads.one.is_on_trial
+    def is_settling(self) -> bool:
+        """Whether each of the next one-row passes must be timed, because their number of threads changed."""
+        return self.threads is not None and self.threads.one.is_settling
 
     def note_alone(self, drafter: str, width: int, n_context: int, took: Took) -> None:
         """Learn from a pass of one sequence. Soon after a draft, a plain pass takes longer than in plain decode."""
         if width > 1 or self._plain.is_steady:
             self.note(drafter, width, n_context, took)
-        elif self.is_left and not self.is_on_trial and not self.is_far:
+        elif self.is_left and not self.is_settling and not self.is_far:
             self.costs.observe_after(n_context, took.seconds)
 
     def note(self, drafter: str, width: int, n_context: int, took: Took, n_together: int = 1) -> None:
         """Learn from a pass of this width over `n_together` sequences; `drafter` proposed its draft tokens.
 
-        A pass that tried another number of threads is not used for the cost model. With workers, the first pass of each
-        width includes one-time requests to them and is ignored.
+        The first passes with another number of threads rescale the cost model together. With workers, the first pass of
+        each width includes one-time requests to them and is ignored.
         """
         if self.is_far and width not in self._widths_run:
             self._widths_run.add(width)

@@ -209,19 +209,19 @@ def best_case(first: float, rest: float, pass_seconds: Sequence[float]) -> tuple
 
 
 def fastest_length(
-    chances: Sequence[float], pass_seconds: Sequence[float], rate: float, overhead: float, prudence: float = 1.0
+    chances: Sequence[float], pass_seconds: Sequence[float], rate: float, overhead: float
 ) -> tuple[int, float]:
     """Return the fastest length of a draft that already exists (0 if none is faster than `rate`), and its gain in
     tokens over a plain pass, less the cost of its extra time at `rate`.
 
-    `chances` are the acceptance probabilities of its tokens; seconds beyond a plain pass count `prudence` times. The
-    length maximizes the tokens per second of this step alone, not those of the whole reply.
+    `chances` are the acceptance probabilities of its tokens. The length maximizes the tokens per second of this step
+    alone, not those of the whole reply.
     """
     plain, survival, tokens, best, gain, fastest = pass_seconds[0], 1.0, 1.0, 0, 0.0, rate
     for k, chance in enumerate(chances[: len(pass_seconds) - 1], start=1):
         survival *= chance
         tokens += survival
-        seconds = plain + prudence * (pass_seconds[k] - plain) + overhead * tokens
+        seconds = pass_seconds[k] + overhead * tokens
         if tokens > fastest * seconds:
             best, fastest, gain = k, tokens / seconds, tokens - 1 - rate * (seconds - plain - overhead)
     return best, gain

@@ -13,10 +13,9 @@ class Traits(NamedTuple):
     seconds: float  # measured seconds per draft token
     is_model_free: bool = False  # a lookup: its tokens cost nothing after the lookup
     spares_work: bool = False  # its computation makes the target's pass over the draft tokens cheaper
-    must_earn: bool = False  # relies on repetition, so its acceptance must be measured before its confidence is trusted
     n_window_rows: int = 0  # rows that it adds to each pass for which it proposes
 
 
 def traits_of(drafter: Drafter, seconds: float) -> Traits:
     """Return the traits of a drafter with these measured seconds per draft token."""
-    return Traits(seconds, drafter.is_model_free, drafter.spares_work, drafter.must_earn, drafter.n_window_rows)
+    return Traits(seconds, drafter.is_model_free, drafter.spares_work, drafter.n_window_rows)

@@ -48,8 +48,6 @@ class Tuning:
     last_probe: int = 64  # longest such interval, in steps
     unexplained_weight: float = 0.3  # weight of the new time of a step with a draft that its parts do not explain
     spike: float = 2.0  # times the estimate of a time; a time beyond counts only if two in a row agree
-    caution: float = 2.0  # power of the confidence of a drafter that relies on repetition; the prior acceptance
-    cheap: float = 0.01  # fraction of a plain pass; a lookup that takes less and needs no repetition runs in every step
     news: float = 0.03  # change of the mean acceptance probability after which a drafter is valued again
     dearer: float = 1.5  # change of the seconds of a first token, as a factor, after which it is valued again
     misses: int = 8  # unused proposals of a lookup in a row, after which it runs less often
@@ -68,7 +66,6 @@ class Tuning:
 
     # The step (controller.py)
     valuation_interval: int = 8  # steps between two valuations of the drafters whose estimates changed
-    prudence: float = 1.15  # factor on the cost of a second for lookups, because overestimated matches are chosen
     most_idle: int = 7  # maximum consecutive steps that skip all drafters
     idle_seconds: float = 0.05  # maximum seconds of such steps in total
     inexact_gain: float = 1.05  # required speedup of inexact passes where exact ones are preferred
@@ -83,16 +80,7 @@ class Tuning:
     drafting_weight: float = 0.1  # weight of a new number of sequences with drafts
 
     # Threads (threads.py)
-    first_trial: int = 16  # passes until another number of threads is tried; each interval is twice as long
-    last_trial: int = 1024  # longest such interval, in passes
-    trial_passes: int = 3  # passes that are enough to time another number of threads without stalls
-    better_trial: float = 0.9  # ratio to the current time below which the other number is used
-    trial_block: int = 4  # consecutive passes of a trial
-    trial_blocks: int = 3  # number of such blocks; between them are as many passes with the current number
-    hopeless_trial: float = 3.0  # ratio to the current time above which a trial ends after one pass
-    worse_trial: float = 1.25  # ratio to the current time above which a trial ends after two passes
-    clear_trial: float = 0.5  # ratio to the current time below which a trial ends after a few passes (`trial_passes`)
-    drifted_pass: float = 1.3  # ratio to the time of a pass at the last trial above which another trial begins
+    settling_passes: int = 3  # passes with a new number of threads until their median time is used
     stalled_pass: float = 5.0  # ratio to the estimate above which a pass counts as stalled
     lacked_cores: float = 0.5  # cores that the threads of a stalled pass lacked, if other processes are the cause
     watch_seconds: float = 0.25  # seconds between two measurements of other processes
