@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Tokens: a difference this small, such as a rejected draft leaves, is decoded again instead of switching conversations
 NEGLIGIBLE = 16
+MOST = 256  # saved conversations, with each of which every new prompt is compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +68,7 @@ class HeldConversation:
 
 
 class SavedStates:
-    """The saved conversations, oldest first: `most` of them, and more where memory has `room` (bytes).
+    """The saved conversations, oldest first: `most` of them, and up to MOST where memory has `room` (bytes).
 
     The oldest is removed first. With `most` of 0 none are kept.
     """
@@ -89,7 +90,8 @@ class SavedStates:
         self.keep(most)
 
     def keep(self, n: int) -> None:
-        """Remove all but the newest `n` and those older ones for which memory has room."""
+        """Remove all but the newest `n` and those older ones for which memory has room, up to MOST."""
+        del self._states[: max(0, len(self._states) - max(n, MOST))]
         room = self.room() if self.most and len(self._states) > n else 0
         for at in range(len(self._states) - n - 1, -1, -1):
             room -= self._states[at].n_bytes
@@ -99,15 +101,24 @@ class SavedStates:
 
     def n_shared(self, context: Tokens, exact: bool) -> int:
         """Return the largest number of leading tokens of `context[:-1]` that can be reused of a saved state."""
-        return max((each.n_shared(context, exact) for each in (*self._states, *self.fetched)), default=0)
+        return self._best(context, exact, 0)[1]
 
     def pop(self, context: Tokens, more_than: int, exact: bool) -> SavedState | None:
         """Remove and return the state that shares most with `context[:-1]`; None unless `more_than` is exceeded."""
-        best = max((*self._states, *self.fetched), key=lambda each: each.n_shared(context, exact), default=None)
-        if best is None or best.n_shared(context, exact) <= more_than:
-            return None
-        (self.fetched if best in self.fetched else self._states).remove(best)
+        best, _ = self._best(context, exact, more_than)
+        if best is not None:
+            (self.fetched if best in self.fetched else self._states).remove(best)
         return best
+
+    def _best(self, context: Tokens, exact: bool, most: int) -> tuple[SavedState | None, int]:
+        """Return the state that shares most with `context[:-1]`, and how many tokens; None, `most` unless exceeded."""
+        best = None
+        for each in (*self._states, *self.fetched):
+            # Only states that also have the token after those can share more, and few do
+            if most < min(len(each.tokens), len(context) - 1) and each.tokens[most] == context[most]:
+                n = each.n_shared(context, exact)
+                best, most = (each, n) if n > most else (best, most)
+        return best, most
 
     def add(self, state: SavedState | None) -> None:
         """Add a state as the newest; do nothing for None, which means that it could not be copied."""

@@ -168,14 +168,13 @@ class EngineCore:
 
     def _begin_drafting(self, batch: Batch) -> None:
         """Begin drafting for sequences that decode for the first time; drafters prefill their prompts if that pays."""
-        n = len(self.scheduler.sequences)
         for each, _ in batch.decoding:
             if not each.has_begun:
                 began = time.perf_counter()
                 each.has_begun = True
                 binding, is_cancelled = each.binding, partial(self._cancels.has, each.number)
                 has_grammar = binding.sampler.mask is not None
-                self.decoder.begin(each.drafting, each.tokens, binding.expected, has_grammar, is_cancelled, n)
+                self.decoder.begin(each.drafting, each.tokens, binding.expected, has_grammar, is_cancelled)
                 each.stats.prompt_seconds += time.perf_counter() - began
 
     def _commit(self, batch: Batch, results: list[Result], seconds: float) -> Iterator[Output]:

@@ -64,12 +64,8 @@ class Decoder:
         expected: Sequence[int] = (),
         has_grammar: bool = False,
         is_cancelled: Callable[[], bool] = lambda: False,
-        n_sequences: int = 1,
     ) -> None:
         """Begin a reply to `context` [n]; drafters prefill it too if the reply is long enough to repay that."""
-        n_together = n_sequences if self.target.shared else 1
-        most = self.target.most_drafted(state.widths, len(context), self.controller.max_k)
-        self.controller.begin(len(context), most=most, n_together=n_together)
         if self._passes.threads:
             self._passes.threads.resume()
         self.preparation.current = state

@@ -80,10 +80,11 @@ class Preparation:
         began = clock()
         asked.sampler.begin(asked.context, asked.position)
         if terms is None or not is_idle:
-            most = self._target.most_drafted(state.widths, len(asked.context), self._controller.max_k)
+            n_context, max_k = len(asked.context), self._controller.max_k if state.drafters else 0
+            most = self._target.most_drafted(state.widths, n_context, max_k)
             terms = state.terms = self._begun(asked, most, n_together)
             room = self._room(asked, min(room, most))
-            if room > 0 and not asked.n_unread and self._lineup.drafters:
+            if room > 0 and not asked.n_unread:
                 found = self._proposer.propose(asked, terms, room)
         draft = found.draft if found.proposals else NO_DRAFT
         return Prepared(number, asked, terms, found, draft, is_idle, clock() - began)

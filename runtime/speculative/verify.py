@@ -34,7 +34,6 @@ class Verdict(NamedTuple):
 class Rule(ABC):
     """A verification rule under which the text has the target's own distribution."""
 
-    fixes_text: bool  # whether the text is a function of the logits and the seed
     can_score_rejected: bool  # whether tokens that the stopping criterion left out can be compared with the text
 
     @abstractmethod
@@ -62,7 +61,7 @@ class Rule(ABC):
 class Coupled(Rule):
     """Accepts a draft token if it equals the target's own choice."""
 
-    fixes_text = can_score_rejected = True
+    can_score_rejected = True
 
     def pick(self, sampler: Sampler, logits: Logits, path: Path = ()) -> Pick:
         """See Rule; without a distribution, because only the token is compared."""
@@ -79,7 +78,7 @@ class Rejection(Rule):
     does, draws a token from the residual.
     """
 
-    fixes_text = can_score_rejected = False
+    can_score_rejected = False
 
     def pick(self, sampler: Sampler, logits: Logits, path: Path = ()) -> Pick:
         """See Rule; with the distribution that the token was drawn from."""

@@ -59,7 +59,7 @@ class Controller:
             self.states.set_shared(n_together > 1)
         terms = self._terms(n_context, k, n_together, exact_rows, drafters)
         if self._n_idle:
-            self._end_idling()
+            self._end_idling(n_together)
         states = self.states.taking_part(drafters).values()
         self.valuation.update(states, terms)
         may_be_plain = n_together == 1 and self.fixed_k is None
@@ -134,10 +134,10 @@ class Controller:
         self._n_idle += 1
         self.exploration.decode_seconds += seconds
 
-    def _end_idling(self) -> None:
+    def _end_idling(self, n_together: int) -> None:
         """Record the skipped steps in the counts of drafters and of plain passes."""
         n, self._n_idle = self._n_idle, 0
-        self.valuation.n_steps += n
+        self.valuation.n_passes += n / n_together
         self.plain_passes.note_row(n)
         for state in self.states.values():
             state.probes.since += n

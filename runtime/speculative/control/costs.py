@@ -148,9 +148,10 @@ class PassCosts:
         """Return [width] seconds of passes over 1, 2, ... rows; the last slope extrapolates beyond measured widths."""
         row = self._table.get(n_context // TUNING.context_bucket) or self._guess(n_context)
         drift = self._drift
-        if len(row) >= width and all(w in row for w in range(1, width + 1)):
+        try:
             return [drift * row[w] for w in range(1, width + 1)]
-        return [drift * seconds for seconds in interpolated(sorted(row.items()), width)]
+        except KeyError:  # not all were measured
+            return [drift * seconds for seconds in interpolated(sorted(row.items()), width)]
 
     def widths(self, n_context: int) -> dict[int, float]:
         """Return width -> seconds at this context length."""

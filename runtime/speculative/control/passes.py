@@ -53,6 +53,17 @@ class Terms(NamedTuple):
         return [shares[0], *exact, *[TUNING.inexact_gain * (each + self.after) for each in shares[exact_rows:]]]
 
     @property
+    def limits(self) -> tuple[int, int]:
+        """The limits of a draft by a drafter with a policy: tokens, and rows of an exact pass."""
+        n_rows = min(len(self.shares), TUNING.policy_depth + 1)
+        return n_rows, n_rows if self.exact_rows is None else min(n_rows, self.exact_rows)
+
+    @property
+    def width_cost(self) -> float:
+        """Average cost of a pass, relative to a plain one."""
+        return sum(self.shares) / max(len(self.shares) * self.shares[0], 1e-9)
+
+    @property
     def most(self) -> int:
         """Most draft tokens."""
         return len(self.shares) - 1

@@ -49,8 +49,9 @@ class Tuning:
     unexplained_weight: float = 0.3  # weight of the new time of a step with a draft that its parts do not explain
     spike: float = 2.0  # times the estimate of a time; a time beyond counts only if two in a row agree
     news: float = 0.03  # change of the mean acceptance probability after which a drafter is valued again
+    cost_news: float = 0.1  # relative change of the cost of wider passes after which all drafters are valued again
     dearer: float = 1.5  # change of the seconds of a first token, as a factor, after which it is valued again
-    misses: int = 8  # unused proposals of a lookup in a row, after which it runs less often
+    misses: int = 4  # unused proposals of a lookup in a row, after which it runs less often
     lookup_share: float = 0.003  # fraction of decode time that such a lookup may cost
     prefill_weight: float = 0.5  # weight of a new prefill time, which is rare and long
     prefill_share: float = 0.25  # fraction of a draft token's seconds assumed for a prompt token, before measurement
@@ -65,7 +66,7 @@ class Tuning:
     most_credit: float = 1.0  # largest credit for probes that is kept for the next start, in seconds
 
     # The step (controller.py)
-    valuation_interval: int = 8  # steps between two valuations of the drafters whose estimates changed
+    valuation_interval: int = 8  # passes between two valuations of the drafters whose estimates changed
     most_idle: int = 7  # maximum consecutive steps that skip all drafters
     idle_seconds: float = 0.05  # maximum seconds of such steps in total
     inexact_gain: float = 1.05  # required speedup of inexact passes where exact ones are preferred

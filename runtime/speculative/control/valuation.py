@@ -18,18 +18,22 @@ class Valuation:
 
     def __init__(self, terms: Terms) -> None:
         self.terms, self.rate = terms, 0.0  # tokens per second of the best drafter or plain decode, without lookups
-        self.n_steps = self._next = self._next_of_all = 0  # steps so far; steps of the next valuations
+        self.n_passes = self._next = 0.0  # passes so far, and until the next valuation
+        self._all: Terms | None = None  # terms on which all drafters were valued last
+        self._judged = list[DrafterState]()  # those with a policy, then
 
     def update(self, states: Collection[DrafterState], terms: Terms) -> None:
         """Begin a step on these terms. If it is time or the terms differ, value drafters again."""
-        is_other = differ(terms, self.terms)
-        if self.n_steps >= self._next or is_other:
-            self._next = self.n_steps + TUNING.valuation_interval
-            values_all = self.n_steps >= self._next_of_all or is_other
+        is_time, before = self.n_passes >= self._next, self._all
+        judged = [state for state in states if not state.traits.is_model_free]
+        is_same = before is not None and (terms.limits, judged) == (before.limits, self._judged)
+        if is_time or not is_same:
+            self._next = self.n_passes + TUNING.valuation_interval
+            values_all = before is None or not is_same or costs_differ(terms, before)
             if values_all:
-                self._next_of_all = self.n_steps + 8 * TUNING.valuation_interval
+                self._all, self._judged = terms, judged
             self.terms, self.rate = terms, value_all(states, terms, self.rate, values_all)
-        self.n_steps += 1
+        self.n_passes += 1 / terms.n_together
 
     def expire(self) -> None:
         """Value the drafters whose estimates changed in the next step."""
@@ -37,26 +41,25 @@ class Valuation:
 
     def reset(self) -> None:
         """Value all drafters in the next step."""
-        self._next = self._next_of_all = 0
+        self._all = None
 
     def gain(self, states: Collection[DrafterState], terms: Terms) -> float:
         """Return the recent speed of the best drafter or plain decode, relative to plain decode."""
         return max([self.rate, *(state.rate for state in states)]) / terms.plain_rate
 
 
-def differ(terms: Terms, others: Terms) -> bool:
-    """Return whether drafters valued on some terms must be valued again on others."""
-    limits, other_limits = ((each.most, each.exact_rows, each.drafters) for each in (terms, others))
-    return limits != other_limits
+def costs_differ(terms: Terms, others: Terms) -> bool:
+    """Return whether wider passes, relative to plain ones, cost clearly more or less than on other terms."""
+    return abs(terms.width_cost - others.width_cost) > TUNING.cost_news * others.width_cost
 
 
-def value_all(states: Collection[DrafterState], terms: Terms, rate: float, is_time: bool) -> float:
+def value_all(states: Collection[DrafterState], terms: Terms, rate: float, values_all: bool) -> float:
     """Value drafters at the best rate of those with a policy, and return that rate; `rate` is its initial estimate.
 
-    All drafters are valued if `is_time`, else lookups and those whose estimates changed.
+    All drafters are valued if `values_all`, else lookups and those whose estimates changed.
     """
     rate = max(rate, terms.plain_rate)
-    stale = [state for state in states if state.traits.is_model_free or state.has_news or is_time]
+    stale = [state for state in states if state.traits.is_model_free or state.has_news or values_all]
     for _ in range(TUNING.rounds):
         for state in stale:
             value(state, terms, rate)
