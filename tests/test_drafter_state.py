@@ -183,7 +183,7 @@ def n_lookups(seconds: float, n_steps: int = 80) -> int:
 
 def test_a_lookup_that_is_of_no_use_is_asked_more_seldom_where_asking_is_not_free() -> None:
     assert n_lookups(1e-5) == 80
-    assert n_lookups(0.006) == 8 + 36
+    assert n_lookups(0.006) == 4 + 38
     assert n_lookups(0.03) < 16
 
 

@@ -173,7 +173,12 @@ class HeldConversations:
         """Save a copy of the conversation in the context."""
         self.tree.settle([])
         self._drop(min(self._n_held, self._reuse.n_asked))  # without draft tokens
-        self.saved.add(self._copy())
+        self.saved.add(self._copy(), self._most_saved)
+
+    @property
+    def _most_saved(self) -> int:
+        """Number of conversations to keep as copies."""
+        return self.saved.most
 
     def _copy(self, point: int = 0) -> SavedState | None:
         """Return a copy of the current conversation that can be truncated at `point`; None where llama.cpp cannot."""

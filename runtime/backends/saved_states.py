@@ -46,7 +46,7 @@ class SavedState:
     @property
     def n_bytes(self) -> int:
         """Bytes of memory used."""
-        return len(self.state) + sum(len(each.state) for each in self.checkpoints or ())
+        return len(self.state) + (sum(len(each.state) for each in self.checkpoints) if self.checkpoints else 0)
 
     def n_shared(self, context: Tokens, exact: bool) -> int:
         """Return the number of leading tokens of `context[:-1]` that can be reused of this state."""
@@ -120,11 +120,11 @@ class SavedStates:
                 best, most = (each, n) if n > most else (best, most)
         return best, most
 
-    def add(self, state: SavedState | None) -> None:
-        """Add a state as the newest; do nothing for None, which means that it could not be copied."""
+    def add(self, state: SavedState | None, n: int | None = None) -> None:
+        """Add a state as the newest, and keep `n`, or `most`; do nothing for None, for one that could not be copied."""
         if state is not None:
             self._states.append(state)
-            self.limit(self.most)
+            self.keep(self.most if n is None else n)
 
     def remove(self, state: SavedState) -> None:
         """Remove a state."""

@@ -90,7 +90,10 @@ class SeatedConversations(HeldConversations):
         """Save a copy of the current seat's conversation, which is about to be evicted."""
         if self.saved.most:
             super()._save()
-            self.saved.keep(max(0, self.slots - self._seats.n_others))
+
+    @property
+    def _most_saved(self) -> int:
+        return max(0, self.slots - self._seats.n_others)
 
     def _copy_of(self, seat: Seat) -> SavedState | None:
         """Return a copy of a conversation that is about to be moved to the front of the context."""

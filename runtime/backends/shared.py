@@ -177,7 +177,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
             self._take_back(better, context, exact)
         elif self._seat is not source:
             self._share(source, shares[source])
-        self.saved.keep(max(0, self.slots - 1 - self._seats.n_others))
+        self.saved.keep(max(0, self._most_saved - 1))
 
     def _own_seat(self, context: Tokens, shares: Mapping[Seat, int], exact: bool) -> Seat | None:
         """Return the free seat whose conversation `context` continues; None where notably more is cached elsewhere."""

@@ -94,8 +94,12 @@ class DrafterState:
 
     @property
     def has_news(self) -> bool:
-        """Whether its estimated seconds or its acceptance changed much since the policy was solved."""
+        """Whether its estimated seconds or its acceptance changed much since the policy was solved, or it was seen much
+        more often.
+        """
         if self.policy is None or self.is_priced_wrongly:
+            return True
+        if self.acceptance.n_seen > 2 * self.policy.n_seen + TUNING.few_tokens:
             return True
         met = self.acceptance.visits[:N_BINS]
         changes = zip(met, self.acceptance.chances, self.policy.chances, strict=True)

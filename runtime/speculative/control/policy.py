@@ -40,7 +40,8 @@ class Policy:
 
     def __init__(self, acceptance: Acceptance, pass_seconds: Sequence[float], price: Price, rate: float) -> None:
         rates = np.array([rate, (1 + TUNING.rate_step) * rate])  # the second for a derivative
-        self.chances = acceptance.chances  # acceptance probabilities when the policy was solved
+        # Acceptance probabilities when the policy was solved, and the number of tokens seen before
+        self.chances, self.n_seen = acceptance.chances, acceptance.n_seen
         self._gain = 1 - rate * price.overhead
         self._stop = [-rate * seconds for seconds in pass_seconds]
         self._values: list[list[float]] = []  # by number of draft tokens; survival by bin of the last confidence, flat

@@ -11,6 +11,7 @@ from typing import Literal
 
 from runtime.speculative.control.drafter_state import DrafterState
 from runtime.speculative.control.policy import best_case
+from runtime.speculative.control.tuning import TUNING
 
 Code = Literal["acceptance", "cost", "memory", "draft-error", "exactness", "user", "architecture"]
 
@@ -24,7 +25,6 @@ class Reason:
 
 
 NONE_ON = Reason("user", "no drafter is enabled")
-FEW = 20  # draft tokens compared with the text, below which no acceptance rate is reported
 
 
 def why_plain(drafters: Mapping[str, DrafterState], pass_seconds: Sequence[float], plain_rate: float) -> Reason:
@@ -37,7 +37,7 @@ def why_plain(drafters: Mapping[str, DrafterState], pass_seconds: Sequence[float
     _, times = best_case(state.times.price, state.times.rest, pass_seconds)
     if times <= 1 and not state.traits.is_model_free:
         return Reason("cost", f"drafts cost more than they can save here: at best {times:.2f} times plain decode")
-    is_known, rate = state.acceptance.n_seen >= FEW, state.acceptance.rate
+    is_known, rate = state.acceptance.n_seen >= TUNING.few_tokens, state.acceptance.rate
     if state.expected_gain > 0:
         return Reason(
             "acceptance", f"the {name} drafter helps where it is confident, but rarely had a draft worth verifying"
