@@ -40,15 +40,15 @@ def record(model: str, n_tokens: int) -> dict[str, Any]:
         prompt = text if weights.is_raw else [Message("user", text)]
         chunks = list(engine.reply(prompt, Sampling(temperature=0, seed=0), n_tokens))
         texts[kind] = engine.encode(prompt), [token for chunk in chunks for token in chunk.tokens]
-    seconds = engine.decoder.controller.passes.costs.widths(0)
-    exact_rows = engine.decoder.target.exact_rows
+    costs, exact_rows = engine.decoder.controller.passes.costs, engine.decoder.target.exact_rows
     engine.close()
-    return {"model": model, "seconds": seconds, "exact_rows": exact_rows, "texts": texts}
+    times = {"seconds": costs.widths(0), "after": costs.after}
+    return {"model": model, **times, "exact_rows": exact_rows, "texts": texts}
 
 
 def replayed(found: dict[str, Any], seed: int) -> Iterator[tuple[str, float]]:
     """Yield the speed of each reply relative to plain decode, by model, kind and place in its process."""
-    machine = Machine({int(rows): s for rows, s in found["seconds"].items()}, found["exact_rows"], SPREAD)
+    machine = Machine({int(rows): s for rows, s in found["seconds"].items()}, found["exact_rows"], SPREAD, found["after"])
     kinds = list(found["texts"])
     for order in (kinds, *([kind] * TIMES for kind in kinds)):
         decoder = machine.decoder(NgramDrafter())

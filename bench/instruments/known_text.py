@@ -33,13 +33,14 @@ TICK = 1.5e-5  # seconds between two looks at the clock
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Seconds of passes by number of rows, the rows up to which they round alike, and how much times vary (the standard
-    deviation of their logarithm).
+    """Seconds of passes by number of rows, the rows up to which they round alike, how much times vary (the standard
+    deviation of their logarithm), and what a plain pass takes longer after a wider one.
     """
 
     seconds: Mapping[int, float]
     exact_rows: int = 3
     spread: float = 0.0
+    after: float = 0.0
 
     @property
     def costs(self) -> PassCosts:
@@ -47,6 +48,7 @@ class Machine:
         costs = PassCosts()
         for rows, seconds in self.seconds.items():
             costs.set(rows, seconds)
+        costs.set_after(self.after)
         return costs
 
     def decoder(self, drafter: Drafter) -> Decoder:
@@ -103,8 +105,9 @@ def timed_as(
     costs = machine.costs.up_to(MAX_DRAFT + 1, 0)
 
     def make(passed: Callable[[], Logits]) -> tuple[Logits, Took]:
-        logits = passed()
-        seconds = costs[target.n_rows - 1] * float(np.exp(rng.normal(0, machine.spread)))
+        n_before, logits = target.n_rows, passed()
+        usual = costs[target.n_rows - 1] + machine.after * (target.n_rows == 1 < n_before)
+        seconds = usual * float(np.exp(rng.normal(0, machine.spread)))
         target.seconds += seconds
         return logits, Took(seconds, 2.0)
 
