@@ -112,7 +112,7 @@ class Controller:
         if self.fixed_k is not None or terms.is_plain:
             return 0
         plain = max(terms.shares[0], 1e-9)
-        waits = [min(TUNING.most_idle, int(TUNING.idle_seconds / plain))]
+        waits = [int(TUNING.idle_seconds / (plain * terms.n_together))]
         for state in map(self.states.__getitem__, names):
             if state.traits.is_model_free:
                 waits.append(state.n_idle(plain))

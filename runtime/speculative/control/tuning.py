@@ -68,8 +68,7 @@ class Tuning:
 
     # The step (controller.py)
     valuation_interval: int = 8  # passes between two valuations of the drafters whose estimates changed
-    most_idle: int = 7  # maximum consecutive steps that skip all drafters
-    idle_seconds: float = 0.05  # maximum seconds of such steps in total
+    idle_seconds: float = 0.1  # maximum seconds of consecutive steps that skip all drafters
     inexact_gain: float = 1.05  # required speedup of inexact passes where exact ones are preferred
     unusual_pass: float = 2.0  # times a plain pass, from which drafters run again
 
