@@ -48,7 +48,9 @@ def record(model: str, n_tokens: int) -> dict[str, Any]:
 
 def replayed(found: dict[str, Any], seed: int) -> Iterator[tuple[str, float]]:
     """Yield the speed of each reply relative to plain decode, by model, kind and place in its process."""
-    machine = Machine({int(rows): s for rows, s in found["seconds"].items()}, found["exact_rows"], SPREAD, found["after"])
+    machine = Machine(
+        {int(rows): s for rows, s in found["seconds"].items()}, found["exact_rows"], SPREAD, found["after"]
+    )
     kinds = list(found["texts"])
     for order in (kinds, *([kind] * TIMES for kind in kinds)):
         decoder = machine.decoder(NgramDrafter())
