@@ -111,7 +111,7 @@ class SavedStates:
         return best
 
     def _best(self, context: Tokens, exact: bool, most: int) -> tuple[SavedState | None, int]:
-        """Return the state that shares most with `context[:-1]`, and how many tokens; None, `most` unless exceeded."""
+        """Return the state that shares most tokens with `context[:-1]`, if more than `most`, and their number."""
         best = None
         for each in (*self._states, *self.fetched):
             # Only states that also have the token after those can share more, and few do
@@ -121,7 +121,7 @@ class SavedStates:
         return best, most
 
     def add(self, state: SavedState | None, n: int | None = None) -> None:
-        """Add a state as the newest, and keep `n`, or `most`; do nothing for None, for one that could not be copied."""
+        """Add a state as the newest, and keep the newest `n`, by default `most`. None stands for a failed copy."""
         if state is not None:
             self._states.append(state)
             self.keep(self.most if n is None else n)

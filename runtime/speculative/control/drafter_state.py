@@ -128,8 +128,8 @@ class DrafterState:
         return min(paying[0] << n_sure, paying[-1])
 
     def n_idle(self, plain_seconds: float) -> int:
-        """Return the number of next steps that skip a lookup, because it was useless lately. The
-        number is limited, because the first steps of a process are slow.
+        """Return the number of next steps that skip a lookup, because it was useless lately. The number is limited,
+        because the first steps of a process are slow.
         """
         if self.n_misses < TUNING.misses:
             return 0
