@@ -8,6 +8,7 @@ COPIED = list(range(10, 70))
 FOUND = {
     "model": "made up",
     "seconds": {"1": 1.0, "2": 1.1, "8": 1.4, "32": 2.5},
+    "after": 0.1,
     "exact_rows": 32,
     "texts": {"copy": ([*COPIED, 1], COPIED), "new": ([1, 2, 3], list(range(100, 160)))},
 }

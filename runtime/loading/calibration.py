@@ -18,7 +18,6 @@ BUDGET = 1.5  # seconds for all measurements of a model
 FAR_BUDGET, FAR_PASSES = 6.0, 50  # minimum seconds and plain passes, where each pass goes over a network
 MAX_THREADS, MAX_PASS_SECONDS = 4096, 3600.0  # plausible limits of threads and of the seconds of a pass
 HOLDS = 0.75, 1.33  # ratios to the cached time within which a plain pass is unchanged
-N_TRIED, BETTER = 3, 0.9  # passes that try more threads, and the ratio of times from which those are better
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +100,10 @@ def change_since(calibration: Calibration, backend: Backend, clock: Clock) -> fl
     return timed(run, 1, 5, float("inf")) / calibration.pass_seconds[1]
 
 
-def wants_more_threads(calibration: Calibration, backend: Backend, most: int) -> bool:
-    """Return whether a plain pass with `most` threads is faster now.
+def wants_more_threads(
+    calibration: Calibration, backend: Backend, most: int, n_passes: int = 3, clearly: float = 0.9
+) -> bool:
+    """Return whether `n_passes` plain passes with `most` threads take less than `clearly` times as long now.
 
     If so, fewer threads were chosen because the machine was busy, which it no longer is.
     """
@@ -111,7 +112,7 @@ def wants_more_threads(calibration: Calibration, backend: Backend, most: int) ->
     backend.set_threads(most, most)
     run = pass_runner(backend)
     run(1)
-    is_faster = timed(run, 1, N_TRIED, float("inf")) < BETTER * calibration.pass_seconds[1]
+    is_faster = timed(run, 1, n_passes, float("inf")) < clearly * calibration.pass_seconds[1]
     backend.set_threads(calibration.one, calibration.many)
     return is_faster
 
