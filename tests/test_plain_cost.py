@@ -10,6 +10,7 @@ from bench.instruments.traces import NAME
 from runtime.core.drafter import NO_DRAFTER
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.traits import Traits
+from runtime.speculative.control.tuning import TUNING
 from tests.support.control import PASSES, asks, begin, costs_of, learn, n_taken, said, terms_of
 
 
@@ -74,6 +75,17 @@ def test_the_less_drafts_gain_the_more_often_plain_passes_are_made() -> None:
 
     assert plain_passes(3.0) <= 8
     assert 12 <= plain_passes(95.0) <= 100
+
+
+def test_drafters_are_valued_again_when_all_passes_have_become_slower() -> None:
+    controller = Controller(costs_of(*PASSES), {NAME: Traits(4.0)}, max_k=8)
+    for _ in range(20):
+        begin(controller, 0)
+    before = controller.valuation.rate
+    controller.passes.costs.drift(2.0)
+    for _ in range(TUNING.valuation_interval):
+        begin(controller, 0)
+    assert controller.valuation.rate < 0.7 * before
 
 
 def test_passes_that_are_wrongly_believed_to_be_dear_are_tried_again() -> None:

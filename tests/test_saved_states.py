@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.backends.saved_states import MOST, SavedState, SavedStates
+from runtime.backends.saved_states import MAX_SAVED, SavedState, SavedStates
 
 Ids = list[int]
 
@@ -43,6 +43,6 @@ def test_more_are_kept_where_memory_has_room_but_not_without_end() -> None:
         saved.add(state([i]))
     assert [each.tokens.tolist() for each in saved] == [[i] for i in range(13, 20)]
     saved.room = lambda: 1 << 60
-    for i in range(2 * MOST):
+    for i in range(2 * MAX_SAVED):
         saved.add(state([i]))
-    assert [each.tokens.tolist() for each in saved] == [[i] for i in range(MOST, 2 * MOST)]
+    assert [each.tokens.tolist() for each in saved] == [[i] for i in range(MAX_SAVED, 2 * MAX_SAVED)]

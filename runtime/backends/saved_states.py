@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Tokens: a difference this small, such as a rejected draft leaves, is decoded again instead of switching conversations
 NEGLIGIBLE = 16
-MOST = 256  # saved conversations, with each of which every new prompt is compared
+MAX_SAVED = 256  # saved conversations, with each of which every new prompt is compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ class HeldConversation:
 
 
 class SavedStates:
-    """The saved conversations, oldest first: `most` of them, and up to MOST where memory has `room` (bytes).
+    """The saved conversations, oldest first: `most` of them, and up to MAX_SAVED where memory has `room` (bytes).
 
     The oldest is removed first. With `most` of 0 none are kept.
     """
@@ -90,8 +90,8 @@ class SavedStates:
         self.keep(most)
 
     def keep(self, n: int) -> None:
-        """Remove all but the newest `n` and those older ones for which memory has room, up to MOST."""
-        del self._states[: max(0, len(self._states) - max(n, MOST))]
+        """Remove all but the newest `n` and those older ones for which memory has room, up to MAX_SAVED."""
+        del self._states[: max(0, len(self._states) - max(n, MAX_SAVED))]
         room = self.room() if self.most and len(self._states) > n else 0
         for at in range(len(self._states) - n - 1, -1, -1):
             room -= self._states[at].n_bytes

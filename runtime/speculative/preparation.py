@@ -80,8 +80,8 @@ class Preparation:
         began = clock()
         asked.sampler.begin(asked.context, asked.position)
         if terms is None or not is_idle:
-            n_context, max_k = len(asked.context), self._controller.max_k if state.drafters else 0
-            most = self._target.most_drafted(state.widths, n_context, max_k)
+            max_k = self._controller.max_k if state.drafters else 0
+            most = self._target.most_drafted(state.widths, len(asked.context), max_k)
             terms = state.terms = self._begun(asked, most, n_together)
             room = self._room(asked, min(room, most))
             if room > 0 and not asked.n_unread:

@@ -49,8 +49,8 @@ class Tuning:
     unexplained_weight: float = 0.3  # weight of the new time of a step with a draft that its parts do not explain
     spike: float = 2.0  # times the estimate of a time; a time beyond counts only if two in a row agree
     news: float = 0.03  # change of the mean acceptance probability after which a drafter is valued again
-    few_tokens: int = 20  # fewest tokens to judge a drafter by; these, and twice those of its last valuation, are news
-    cost_news: float = 0.1  # relative change of the cost of wider passes after which all drafters are valued again
+    few_tokens: int = 20  # tokens to judge a drafter by; it is valued again after these and twice those seen before
+    cost_news: float = 0.1  # relative change of the costs of passes after which all drafters are valued again
     dearer: float = 1.5  # change of the seconds of a first token, as a factor, after which it is valued again
     misses: int = 4  # unused proposals of a lookup in a row, after which it runs less often
     lookup_share: float = 0.003  # fraction of decode time that such a lookup may cost

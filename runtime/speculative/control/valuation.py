@@ -19,17 +19,16 @@ class Valuation:
     def __init__(self, terms: Terms) -> None:
         self.terms, self.rate = terms, 0.0  # tokens per second of the best drafter or plain decode, without lookups
         self.n_passes = self._next = 0.0  # passes so far, and until the next valuation
-        self._all: Terms | None = None  # terms on which all drafters were valued last
-        self._judged = list[DrafterState]()  # those with a policy, then
+        self._all = terms  # the terms on which all drafters were valued last
+        self._judged: list[DrafterState] | None = None  # those with a policy, then; None: value all in the next step
 
     def update(self, states: Collection[DrafterState], terms: Terms) -> None:
         """Begin a step on these terms. If it is time or the terms differ, value drafters again."""
-        is_time, before = self.n_passes >= self._next, self._all
         judged = [state for state in states if not state.traits.is_model_free]
-        is_same = before is not None and (terms.limits, judged) == (before.limits, self._judged)
-        if is_time or not is_same:
+        is_same = (terms.limits, judged) == (self._all.limits, self._judged)
+        if self.n_passes >= self._next or not is_same:
             self._next = self.n_passes + TUNING.valuation_interval
-            values_all = before is None or not is_same or costs_differ(terms, before)
+            values_all = not is_same or costs_differ(terms, self._all)
             if values_all:
                 self._all, self._judged = terms, judged
             self.terms, self.rate = terms, value_all(states, terms, self.rate, values_all)
@@ -41,7 +40,7 @@ class Valuation:
 
     def reset(self) -> None:
         """Value all drafters in the next step."""
-        self._all = None
+        self._judged = None
 
     def gain(self, states: Collection[DrafterState], terms: Terms) -> float:
         """Return the recent speed of the best drafter or plain decode, relative to plain decode."""
@@ -49,8 +48,9 @@ class Valuation:
 
 
 def costs_differ(terms: Terms, others: Terms) -> bool:
-    """Return whether wider passes, relative to plain ones, cost clearly more or less than on other terms."""
-    return abs(terms.width_cost - others.width_cost) > TUNING.cost_news * others.width_cost
+    """Return whether plain passes, or wider ones relative to them, cost clearly more or less than on other terms."""
+    costs = (terms.plain_rate, others.plain_rate), (terms.width_cost, others.width_cost)
+    return any(abs(now - then) > TUNING.cost_news * then for now, then in costs)
 
 
 def value_all(states: Collection[DrafterState], terms: Terms, rate: float, values_all: bool) -> float:
