@@ -154,14 +154,14 @@ def test_where_passes_cannot_be_shared_each_has_its_turn() -> None:
     assert setting.scheduler.turn_seconds == 1.0  # ten times what it takes to change
     order = [setting.passed()[0][0] for _ in range(300)]
     assert order == [1] * 100 + [2] * 100 + [1] * 100
-    setting.decoder.preparation.switch_seconds = 0.0
+    setting.decoder.drafting.switch_seconds = 0.0
     assert [setting.passed()[0][0] for _ in range(4)] == [2, 1, 2, 1]
 
 
 def test_two_that_push_each_other_out_of_the_cache_both_come_to_an_end() -> None:
     """Whoever has come further than ever lets the other go on."""
     setting, order = Setting(exact_rows=4, shares=False), list[int]()
-    setting.decoder.preparation.switch_seconds = 0.0
+    setting.decoder.drafting.switch_seconds = 0.0
     sequences = [setting.add(number, 700) for number in (1, 2)]
     for _ in range(60):
         decoding, _, reading = setting.passed()
@@ -184,7 +184,7 @@ def test_where_one_can_be_held_it_is_made_to_its_end() -> None:
 
 def test_short_ones_go_first_in_turns_for_a_while() -> None:
     setting = Setting(shares=False)
-    setting.decoder.preparation.switch_seconds = 0.0
+    setting.decoder.drafting.switch_seconds = 0.0
     setting.speaking(1)
     setting.add(2, 10, 11, n_said=2, is_short=True)
     order = [setting.passed()[0][0] for _ in range(150)]

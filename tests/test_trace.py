@@ -20,7 +20,7 @@ from runtime.engine.trace import TracedPass, TraceFile, as_pass, read, text_of
 from runtime.models.registry import load_registry
 from runtime.speculative.control.decision import Decision
 from runtime.speculative.control.explain import Pass, Why
-from runtime.speculative.proposals import Proposer
+from runtime.speculative.drafting import Drafting
 from tests.conftest import OpenEngine
 from tests.support.cli import QUESTION, failing, slipstream
 
@@ -92,7 +92,7 @@ def test_every_drafter_was_asked_or_it_says_why_not(tmp_path: Path) -> None:
 
 def test_a_drafter_that_was_chosen_and_had_no_room_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=4, drafters=("model",), fixed_k=2))
-    monkeypatch.setattr(Proposer, "propose_together", lambda self, asked, room: [])
+    monkeypatch.setattr(Drafting, "_side_by_side", lambda self, later, room: [])
     for question in (QUESTION, "What does json.dumps do?"):
         engine.add(Ask([Message("user", question)], Sampling(temperature=0), 12, is_traced=True), ignore)
     shared = list[Why]()

@@ -15,7 +15,7 @@ STATES: WeakKeyDictionary[Decoder, DraftingState] = WeakKeyDictionary()
 
 def state_of(decoder: Decoder) -> DraftingState:
     """Return the state of the last sequence, or else of one for which all drafters are enabled."""
-    return decoder.preparation.current or STATES.setdefault(
+    return decoder.drafting.current or STATES.setdefault(
         decoder, DraftingState(drafters={each.name for each in decoder.lineup.drafters})
     )
 

@@ -120,17 +120,20 @@ class LlamaBackend(HeldConversations):
         """Return logits [1 + len(draft), n_vocab] that follow `context` and each draft token; see Backend."""
         n, k = len(context), len(draft.tokens)
         if n + k > self.n_ctx:
-            raise ContextError(
-                f"{n + k} tokens do not fit the context of {self.n_ctx}. Shorten the prompt or load with a larger "
-                "context."
-            )
+            remedy = "Shorten the prompt or load with a larger context."
+            raise ContextError(f"{n + k} tokens do not fit the context of {self.n_ctx}. {remedy}")
         if n == 0 or k >= self.n_rows or (draft.parents is not None and not self.can_branch):
             raise ValueError(f"{n} tokens and a draft of {k} cannot be decoded")
         start = self._with_room(self._rewind(context, exact), self._padded_end(n - 1, n + k))
         self._held[start:n] = context[start:]
         self._held[n : n + k] = draft.tokens
-        is_tree = draft.parents is not None
-        logits = self._decode_tree(start, n, draft) if is_tree else self._decode_last(start, n - 1, n + k)
+        if draft.parents is not None:
+            logits = self._decode_tree(start, n, draft)
+        elif self.pass_rows > 1:
+            logits = self._decode_padded(start, n - 1, n + k)
+        else:
+            self._decode_chain(start, n + k, 1 + k)
+            logits = self._logits(1 + k)
         self._reuse.extend(start, n, n + k, exact or (k == 0 and self._is_tiled(start, n)))
         return logits
 
@@ -148,11 +151,8 @@ class LlamaBackend(HeldConversations):
         """Return the end of a pass over positions [start, end), including its padding rows."""
         return min(max(end, start + self.pass_rows), self.n_ctx)
 
-    def _decode_last(self, start: int, first: int, end: int) -> Logits:
-        """Decode positions [start, end) of `_held`; return the logits from `first` on."""
-        if self.pass_rows == 1:
-            self._decode_chain(start, end, end - first)
-            return self._logits(end - first)
+    def _decode_padded(self, start: int, first: int, end: int) -> Logits:
+        """Decode positions [start, end) of `_held` and padding rows; return the logits from `first` on."""
         padded = start if end - start <= self.pass_rows else first
         self._decode_chain(start, padded, 0)
         last = self._padded_end(padded, end)

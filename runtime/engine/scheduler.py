@@ -131,7 +131,7 @@ class Scheduler:
     @property
     def turn_seconds(self) -> float:
         """Length of a sequence's turn: infinite if only one can be cached."""
-        return math.inf if self.holds_one else TURN * self._decoder.preparation.switch_seconds
+        return math.inf if self.holds_one else TURN * self._decoder.drafting.switch_seconds
 
     def n_unread(self, sequence: Sequence) -> int:
         """Return the number of tokens to read before its next token can be decoded.

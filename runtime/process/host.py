@@ -46,25 +46,21 @@ class Host:
         self._commands, self._texts, self._stops = commands, texts, stops
         self._outbox, self._told = Outbox(), Status()
 
-    def run(self) -> None:
-        """Load the pair of the first message, then serve until a close command."""
+    def load(self) -> bool:
+        """Load the pair of the first message. Return whether that succeeded."""
         family.add(os.getppid())
         pair, options = receive(self._commands)
         send(self._commands, library.has_gpu() and not options.without_gpu)
         try:
-            engine = LoadedEngine(pair, options, self._report, learns=True)
+            self.engine = LoadedEngine(pair, options, self._report, learns=True)
         except Exception as error:
             send(self._commands, failed(error))
-            return
-        self.serve(engine)
-
-    def serve(self, engine: LoadedEngine) -> None:
-        """Serve until a close command."""
+            return False
         gc.freeze()  # loaded objects stay, and the garbage collector need not scan them while replies are generated
-        self.engine, self._told = engine, engine.status
-        send(self._commands, Opened(engine.facts, self._told))
+        self._told = self.engine.status
+        send(self._commands, Opened(self.engine.facts, self._told))
         threading.Thread(target=self._listen, daemon=True).start()
-        self.loop()
+        return True
 
     def loop(self) -> None:
         """Run steps, and handle commands between them, until a close command."""
@@ -189,7 +185,9 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the other side is gone
-        Host(*map(inherited, sys.argv[1:])).run()
+        host = Host(*map(inherited, sys.argv[1:]))
+        if host.load():
+            host.loop()
     os._exit(0)  # do not wait for other threads, because the client waits for this exit
 
 

@@ -17,9 +17,9 @@ from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.degradation import Degradation
+from runtime.speculative.drafting import Drafting
 from runtime.speculative.lineup import Lineup
-from runtime.speculative.preparation import Preparation, Prepared
-from runtime.speculative.proposals import Proposer, outcome
+from runtime.speculative.proposal import Prepared
 from runtime.speculative.step import DraftingState, Step, StepInput, Widths
 from runtime.speculative.target import TargetPasses
 
@@ -43,7 +43,7 @@ class Decoder:
     ) -> None:
         self.target, self.controller, self._passes = target, controller, controller.passes
         self.lineup = Lineup(drafters, controller, target.backend, degradation)
-        self.preparation = Preparation(target, controller, self.lineup, Proposer(controller, self.lineup, threads))
+        self.drafting = Drafting(target, controller, self.lineup, threads)
         self._passes.threads = threads
         self.inexact = INEXACT  # reason for plain decode with Widths.EXACT, if wider passes round differently
 
@@ -55,7 +55,7 @@ class Decoder:
         _, took = self._passes.time(lambda: self.target.forward(prompts))
         if n_sequences > 1 and self.target.shared:
             self._passes.joint.learn_read(n_rows, took.seconds)
-        self.preparation.current = None
+        self.drafting.current = None
 
     def begin(
         self,
@@ -68,7 +68,7 @@ class Decoder:
         """Begin a reply to `context` [n]; drafters prefill it too if the reply is long enough to repay that."""
         if self._passes.threads:
             self._passes.threads.resume()
-        self.preparation.current = state
+        self.drafting.current = state
         self.lineup.begin(state, context, expected, has_grammar, is_cancelled)
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
@@ -88,7 +88,7 @@ class Decoder:
         """
         self._passes.set_clock()
         self._watch_memory(batch[0])
-        errors, ready = self.preparation.all(batch)
+        errors, ready = self.drafting.propose(batch)
         results: dict[int, Result] = {**errors}
         if ready:
             n_read = self.target.n_unread(prompts) + sum(each.asked.n_unread for each in ready)
@@ -103,7 +103,7 @@ class Decoder:
                 except SlipstreamError as error:
                     results[each.number] = error
         if prompts:
-            self.preparation.current = None
+            self.drafting.current = None
         return [results[number] for number in range(len(batch))]
 
     def _watch_memory(self, first: StepInput | None) -> None:
@@ -130,7 +130,7 @@ class Decoder:
     def _verify(self, ready: Prepared, logits: Logits, share: float, took: Took, n_together: int) -> Step:
         """Verify a sequence's draft after a pass, and learn from the outcome. `share` is its part of the pass [s]."""
         began = self._passes.clock()
-        asked, terms, found, drafting = ready.asked, ready.terms, ready.found, ready.seconds
+        asked, terms, used, drafting = ready.asked, ready.terms, ready.used, ready.seconds
         state, draft = asked.state, ready.draft
         if self.lineup.drafters:
             self.controller.states.set_kind(state.kind)
@@ -139,7 +139,7 @@ class Decoder:
             drafter.observe(draft, logits)
         rows = [0, *(node + 1 for node in verdict.accepted)]
         each_logprobs = asked.report(logits[rows], verdict.tokens) if asked.report else ()
-        name = used.name if draft and (used := found.used) else NO_DRAFTER
+        name = used.name if used else NO_DRAFTER
         rest = drafting + self._passes.clock() - began
         if asked.n_unread:
             pass  # a pass that also reads a prompt does not predict the time of other passes
@@ -147,9 +147,9 @@ class Decoder:
             state.n_idle -= 1
             self.controller.idle(rest + share)
         else:
-            outcomes = [outcome(proposal, verdict.tokens) for proposal in found.proposals]
+            outcomes = [each.outcome(verdict.tokens, each is used) for each in ready.proposals]
             times = drafting, share, rest + share
-            self.controller.learn(terms, found.choices, outcomes, len(verdict.tokens), *times)
+            self.controller.learn(terms, ready.choices, outcomes, len(verdict.tokens), *times)
             if n_together == 1:
                 self._passes.note_alone(name, 1 + len(draft.tokens), len(asked.context), took)
             state.n_idle = self._steps_to_idle(state, terms, bool(draft))
@@ -161,19 +161,19 @@ class Decoder:
 
     def _why(self, ready: Prepared) -> Why:
         """Return the trace entry of a step."""
-        asked, found = ready.asked, ready.found
+        asked, used = ready.asked, ready.used
         reason = (
             WHY_PREFILL
             if asked.n_unread
             else WHY_LAST_TOKEN
             if asked.most < 2
             else ""
-            if found.used
+            if used
             else self.why_plain(asked.state).text
         )
-        unasked = dict.fromkeys(asked.state.drafters, WHY_IDLE) if ready.is_idle else found.unasked
-        drafted = tuple(each.name for each in found.proposals)
-        confidences, n_context = found.used.draft_confidences if found.used else (), len(asked.context)
+        unasked = dict.fromkeys(asked.state.drafters, WHY_IDLE) if ready.is_idle else ready.unasked
+        drafted = tuple(each.name for each in ready.proposals)
+        confidences, n_context = used.draft_confidences if used else (), len(asked.context)
         return Why(n_context, confidences, reason, self.controller.plain_alone(n_context), drafted, unasked)
 
     def _steps_to_idle(self, state: DraftingState, terms: Terms, had_draft: bool) -> int:
@@ -186,7 +186,7 @@ class Decoder:
 
     def why_plain(self, state: DraftingState | None = None) -> Reason:
         """Return why the last step of a sequence was plain; by default, of the sequence that was decoded last."""
-        state = state or self.preparation.current or DraftingState()
+        state = state or self.drafting.current or DraftingState()
         reason = self.lineup.shortage or self.lineup.failed or state.left_out
         if reason is None and self.lineup.drafters and state.widths is Widths.EXACT and self.target.exact_rows < 2:
             return self.inexact

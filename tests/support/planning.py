@@ -52,7 +52,7 @@ class Setting:
         self.decoder: Any = SimpleNamespace(
             target=TargetPasses(self.target, exact_rows, Sharing(self.target, exact_rows) if shares else None),  # type: ignore[arg-type]
             controller=Controller(costs, {}, max_k=2),
-            preparation=SimpleNamespace(switch_seconds=0.1),
+            drafting=SimpleNamespace(switch_seconds=0.1),
         )
         self.exactness = BLURRED if exact_rows < sys.maxsize else EXACT
         self.scheduler = Scheduler(self.decoder, self.target, self.exactness, UNLIMITED)  # type: ignore[arg-type]

@@ -1,0 +1,212 @@
+"""Drafts for the sequences of a batch before their pass, with the drafters that the controller chooses.
+
+Knows drafters, the controller and the permitted widths of passes; knows no verification rule.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, Tokens
+from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter, Pick
+from runtime.core.drafter import Drafting as Generator
+from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.speculative.control.controller import Controller
+from runtime.speculative.control.decision import Choice, Decision
+from runtime.speculative.control.threads import Threads
+from runtime.speculative.lineup import Lineup
+from runtime.speculative.proposal import Later, Prepared, Proposal, drafted
+from runtime.speculative.step import DraftingState, StepInput, Widths
+from runtime.speculative.target import TargetPasses
+
+
+class Drafting:
+    """Drafts for each sequence of a batch, and in shared passes for several sequences where a drafter supports it. A
+    drafter that fails is dropped.
+    """
+
+    def __init__(
+        self, target: TargetPasses, controller: Controller, lineup: Lineup, threads: Threads | None = None
+    ) -> None:
+        self._target, self._controller, self._lineup, self._threads = target, controller, lineup, threads
+        self.current: DraftingState | None = None  # the sequence of the last step
+        self.switch_seconds = 0.0  # time of the last switch from one sequence to another
+
+    def propose(self, batch: Sequence[StepInput]) -> tuple[dict[int, SlipstreamError], list[Prepared]]:
+        """Draft for these sequences. Return the errors of those that fail, by index, and the prepared others."""
+        errors, ready = dict[int, SlipstreamError](), list[Prepared]()
+        room, clock = self._target.room(batch, self._controller.max_k), self._controller.passes.clock
+        for number, asked in enumerate(batch):
+            try:
+                is_idle = self._is_idle(asked.state, len(batch))
+                if not is_idle:
+                    self._switch_to(asked.state, asked.context, len(batch))
+                began = clock()
+                step = self._begun(number, asked, room, len(batch), is_idle)
+                if step.room > 0:
+                    self._ask(step)
+            except SlipstreamError as error:
+                errors[number] = error
+            else:
+                step.seconds = clock() - began
+                room -= len(step.draft.tokens)
+                ready.append(step)
+        if later := [step.later for step in ready if step.later]:
+            self._draft_together(later, room)
+        return errors, ready
+
+    def _is_idle(self, state: DraftingState, n_together: int) -> bool:
+        """Return whether no drafter runs in a sequence's step, because none was useful lately."""
+        return state.n_idle > 0 and state.terms is not None and state.terms.n_together == n_together
+
+    def _switch_to(self, state: DraftingState, context: Tokens, n_together: int) -> None:
+        """Load the cached conversation of a sequence, outside the measured time of steps. A pass of several sequences
+        loads theirs itself.
+        """
+        if state is self.current:
+            return
+        began, self.current = time.perf_counter(), state
+        if n_together == 1:
+            self._target.backend.resume(context, state.widths is Widths.EXACT)
+        self._lineup.resume(state, context)
+        self.switch_seconds = time.perf_counter() - began
+
+    def _begun(self, number: int, asked: StepInput, room: int, n_together: int, is_idle: bool) -> Prepared:
+        """Begin a sequence's step with at most `room` draft tokens."""
+        state, n_context = asked.state, len(asked.context)
+        asked.sampler.begin(asked.context, asked.position)
+        if is_idle and state.terms:
+            return Prepared(number, asked, state.terms, is_idle=True)
+        most = self._target.most_drafted(state.widths, n_context, self._controller.max_k if state.drafters else 0)
+        if self._lineup.drafters:
+            self._controller.states.set_kind(state.kind)
+        exact_rows = self._target.exact_rows_at(n_context) if state.widths is Widths.PREFER_EXACT else None
+        terms = self._controller.begin(n_context, most, n_together, exact_rows, frozenset(state.drafters))
+        state.terms = terms
+        return Prepared(number, asked, terms, self._room(asked, min(room, most)))
+
+    def _room(self, asked: StepInput, room: int) -> int:
+        """Return the most draft tokens of a sequence's step that may have `room` of them in its pass. If the backend's
+        memory leaves none, its state says why.
+        """
+        state, n_context = asked.state, len(asked.context)
+        room = min(room, asked.most - 1, self._target.n_left(n_context))
+        if room <= 0:
+            state.left_out = self._target.why_no_room(n_context) or state.left_out
+        return 0 if asked.n_unread else room
+
+    def _ask(self, step: Prepared) -> None:
+        """Run the drafters that take part: first lookups, then others until one has a draft, those with the highest
+        expected gain first. Where several sequences share the step, a draft that can share passes is deferred.
+        """
+        state, states = step.asked.state, self._controller.states
+        drafters = [each for each in self._lineup.drafters if each.name in state.drafters]
+        for drafter in sorted(drafters, key=lambda each: (not each.is_model_free, -states[each.name].expected_gain)):
+            is_late = not drafter.is_model_free and (step.used or step.later)
+            choice = step.choices[drafter.name] = (
+                Choice(Decision.LATE)
+                if is_late
+                else self._controller.choose(step.terms, drafter.name, state.rule.can_score_rejected)
+            )
+            if not choice.decision.asks:
+                continue
+            with self._guarded(drafter):
+                if drafter.is_model_free:
+                    step.add(self._look_up(drafter, step))
+                elif step.terms.n_together > 1 and drafter.shares_passes:
+                    step.later = Later(step, drafter, self._controller.criterion(drafter.name, choice))
+                else:
+                    step.add(self._draft(drafter, choice, step))
+
+    @contextmanager
+    def _guarded(self, drafter: Drafter) -> Iterator[None]:
+        """End the block without a proposal where the drafter fails, which drops it, or has no token to propose."""
+        try:
+            yield
+        except SettingsError:
+            pass  # caused by the grammar or a bias, not by the drafter; the target raises it too if it gets there
+        except SlipstreamError as error:
+            self._lineup.drop(drafter, error)
+
+    def _look_up(self, drafter: Drafter, step: Prepared) -> Proposal:
+        """Propose with a lookup: first all that it finds, then the controller decides how much to use."""
+        confidences: list[float] = []
+        clock, asked = self._controller.passes.clock, step.asked
+        began = clock()
+
+        def accept(confidence: float, token: int = UNKNOWN_TOKEN) -> Answer:
+            confidences.append(confidence)
+            return CONTINUE
+
+        budget = Budget(step.room, accept, pick_of(asked), forced=asked.sampler.forced)
+        whole = drafter.propose(asked.context, budget).first(step.room)
+        confidences = confidences[: len(whole)]
+        k, gain = self._controller.length(step.terms, drafter.name, confidences)
+        tokens = whole.tokens[: len(confidences)]
+        return Proposal(drafter.name, tokens, confidences, whole.first(k), clock() - began, expected_gain=gain)
+
+    def _draft(self, drafter: Drafter, choice: Choice, step: Prepared) -> Proposal:
+        """Draft with a model, token by token, until it no longer pays."""
+        if self._threads:
+            self._threads.set()
+        criterion = self._controller.criterion(drafter.name, choice)
+        budget = Budget(step.room, criterion.should_continue, pick_of(step.asked))
+        draft = drafter.propose(step.asked.context, budget).first(step.room)
+        first, rest = criterion.seconds()
+        if self._threads and criterion.n_rest > 0 and drafter.has_passes:
+            times = self._controller.states[drafter.name].times
+            times.scale(self._threads.draft.observe(rest / criterion.n_rest / times.rest) or 1.0)
+        return drafted(drafter.name, criterion, draft, first, rest)
+
+    def _draft_together(self, later: Sequence[Later], room: int) -> None:
+        """Draft for several sequences in shared passes with one token of each, at most `room` tokens in total."""
+        clock, drafter = self._controller.passes.clock, later[0].drafter
+        began, drafts = clock(), list[Draft]()
+        if room > 0:
+            with self._guarded(drafter):
+                drafts = self._side_by_side(later, room)
+        seconds = clock() - began
+        per_token = seconds / max(1, sum(len(each.criterion.confidences) for each in later))
+        for i, (step, _, criterion) in enumerate(later):
+            step.seconds += seconds / len(later)
+            if drafts:
+                step.add(drafted(drafter.name, criterion, drafts[i], per_token, criterion.n_rest * per_token))
+            else:
+                step.choices[drafter.name] = Choice(Decision.CROWDED)
+
+    def _side_by_side(self, later: Sequence[Later], room: int) -> list[Draft]:
+        """Return these drafts: all generators are advanced with shared passes until the last one stops."""
+        makers = generators(later, room)
+        drafts = [NO_DRAFT] * len(later)
+        wanted = {i: context for i, maker in enumerate(makers) if (context := next(maker, None)) is not None}
+        while wanted:
+            rows = later[0].drafter.forward_all(list(wanted.values()))
+            for i, logits in zip(list(wanted), rows, strict=True):
+                self._controller.states.set_kind(later[i].step.asked.state.kind)
+                try:
+                    wanted[i] = makers[i].send(logits)
+                except StopIteration as end:
+                    drafts[i] = end.value
+                    del wanted[i]
+                except SettingsError:  # as in `_guarded`
+                    del wanted[i]
+        return drafts
+
+
+def generators(later: Sequence[Later], room: int) -> list[Generator]:
+    """Return the generators of these drafts, which share `room` tokens evenly."""
+    found = list[Generator]()
+    for n_left, (step, drafter, criterion) in zip(range(len(later), 0, -1), later, strict=True):
+        most = min(step.room, -(-room // n_left))
+        budget = Budget(most, criterion.should_continue, pick_of(step.asked))
+        found.append(drafter.drafting(step.asked.context, budget))
+        room -= most
+    return found
+
+
+def pick_of(asked: StepInput) -> Callable[[Logits, Path], Pick]:
+    """Return the function with which a drafter picks a token for a sequence."""
+    return partial(asked.state.rule.pick, asked.sampler)
