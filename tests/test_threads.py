@@ -93,12 +93,26 @@ def test_a_pass_that_is_held_up_for_want_of_cores_leaves_one_at_once(clock: Cloc
     assert applied == [(2, 2, 1), (1, 1, 1)]
 
 
+def test_stalls_that_cost_less_than_fewer_threads_would_change_nothing(clock: Clock) -> None:
+    threads, applied, _ = two_threads(clock)
+    for _ in range(20):  # a tenth of the time is lost
+        clock.advance(TUNING.watch_seconds)
+        threads.set()
+        threads.observe(1, 0.1 * TUNING.watch_seconds, 1e-3, 1.2)
+    assert applied == [(2, 2, 1)]
+    for _ in range(20):  # nearly all of it
+        clock.advance(0.1 * TUNING.watch_seconds)
+        threads.set()
+        threads.observe(1, 0.1 * TUNING.watch_seconds, 1e-3, 1.2)
+    assert applied == [(2, 2, 1), (1, 1, 1)]
+
+
 def test_who_holds_passes_up_again_and_again_is_given_the_core_for_longer(clock: Clock) -> None:
     cores = Cores(clock)
 
     def n_looks() -> int:
         """Looks that find nobody, until both cores are free again after a pass that was held up."""
-        cores.watch.note_held_up(1.2)
+        cores.watch.note_stall(1.0, 1.2)
         return next(n for n in range(1, 99) if cores.look(0.0) == 2)
 
     assert [n_looks() for _ in range(6)] == [2, 4, 8, 16, 32, 32]

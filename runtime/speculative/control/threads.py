@@ -73,7 +73,8 @@ class Watch:
         self.n_cores, self.others, self.n_taken = n_cores, others, n_taken
         self._found, self._next_look = [n_taken], 0.0  # results of the last looks; their maximum counts
         self._n_calm = TUNING.calm_looks  # number of looks in `_found`
-        self._n_looks = TUNING.soon_looks * TUNING.most_calm_looks  # looks since a pass was stalled
+        self._n_looks = TUNING.soon_looks * TUNING.most_calm_looks  # looks since stalls took a core
+        self._lost = 0.0  # seconds lost to stalls lately
         others.pause()
 
     @property
@@ -85,21 +86,26 @@ class Watch:
         """Measure at intervals. A higher number counts immediately, a lower one after several looks in a row."""
         if (now := time.perf_counter()) < self._next_look:
             return
-        self._next_look = now + TUNING.watch_seconds
+        self._next_look, self._lost = now + TUNING.watch_seconds, self._lost / 2
         if (busy := self.others.busy_cores()) is not None:
             self._n_looks += 1
             self._note(round(busy))
 
-    def note_held_up(self, n_had: float) -> None:
-        """Record a stalled pass whose threads had only `n_had` cores.
+    def note_stall(self, lost: float, n_had: float) -> None:
+        """Record a stalled pass whose threads had only `n_had` cores, which cost `lost` seconds.
 
-        If passes stall again soon, the cores count as taken for twice as long. Other threads of Slipstream itself can
-        cause this, and `others` does not measure them.
+        Cores count as taken once stalls have cost as much as doing without these cores for a while. If that happens
+        again soon, they count as taken for twice as long. Other threads of Slipstream itself can cause this, and
+        `others` does not measure them.
         """
+        self._lost += lost
+        n_taken = self.n_cores - int(n_had)
+        if self._lost < TUNING.calm_looks * TUNING.watch_seconds * n_taken / self.n_cores:
+            return
         is_again = self._n_looks <= TUNING.soon_looks * self._n_calm
         self._n_calm = min(2 * self._n_calm, TUNING.most_calm_looks) if is_again else TUNING.calm_looks
-        self._n_looks = 0
-        self._note(max(self.n_taken, self.n_cores - int(n_had)))
+        self._n_looks, self._lost = 0, 0.0
+        self._note(max(self.n_taken, n_taken))
 
     def _note(self, n_taken: int) -> None:
         self._found = [*self._found, n_taken][-self._n_calm :]
@@ -138,7 +144,7 @@ class Threads:
         choice = self.of(width)
         n, change = choice.n, choice.observe(seconds / expected)
         if self._watch and seconds > TUNING.stalled_pass * expected and n_had < n - TUNING.lacked_cores:
-            self._watch.note_held_up(n_had)
+            self._watch.note_stall(seconds - expected, n_had)
             self._limit()
         return change
 
