@@ -9,7 +9,7 @@ import pytest
 from bench.instruments.clock import Clock
 from runtime.core.errors import SettingsError
 from runtime.engine.output import Chunk, Output
-from runtime.process.outbox import SEND_INTERVAL, Outbox
+from runtime.process.outbox import SEND_INTERVAL, SEND_INTERVAL_TOGETHER, Outbox
 from runtime.speculative.control.explain import Pass
 
 TOKEN = Chunk("a", (1,), made=Pass(1e-3, "none", 0, 0))
@@ -44,6 +44,19 @@ def test_tokens_that_are_made_quickly_are_sent_together(outbox: Outbox, clock: C
     assert outbox.should_send
     assert len(outbox.take()) == 11
     assert not outbox.should_send
+
+
+def test_tokens_of_several_replies_are_sent_half_as_often(outbox: Outbox, clock: Clock) -> None:
+    for number in (2, 3):
+        outbox.begin(number)
+        outbox.add([Output(number, TOKEN)], 1e-3)
+    outbox.take()
+    n_steps = 0
+    while not outbox.should_send:
+        clock.advance(1e-3)
+        outbox.add([Output(number, TOKEN) for number in (1, 2, 3)], 1e-3)
+        n_steps += 1
+    assert n_steps == 1e3 * SEND_INTERVAL_TOGETHER - 1
 
 
 def test_a_first_token_waits_for_nothing(outbox: Outbox) -> None:

@@ -49,7 +49,7 @@ def test_who_waits_while_the_process_is_lost_is_neither_refused_nor_blamed() -> 
         requests = [long, short, Request((3,), GREEDY, 9)]
         replies = [made.add(each) for each in requests]
         for _ in range(4):
-            for each in replies[:2] * 4:
+            for each in replies[:2] * 8:
                 if not each.is_over:
                     made.read(each)
             assert not replies[2].has_begun
