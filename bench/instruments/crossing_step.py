@@ -64,7 +64,9 @@ class Reading:
 
 def serve(pipes: list[Connection], n_read: int) -> None:
     """Run the host in the other process."""
-    Host(*pipes).serve(Reading(n_read))  # type: ignore[arg-type]  # it has all that a host uses of an engine
+    host = Host(*pipes)
+    host.open(Reading(n_read))  # type: ignore[arg-type]  # it has all that a host uses of an engine
+    host.loop()
 
 
 def microseconds_per_crossing(n_read: int, n_steps: int) -> float:

@@ -52,15 +52,19 @@ class Host:
         pair, options = receive(self._commands)
         send(self._commands, library.has_gpu() and not options.without_gpu)
         try:
-            self.engine = LoadedEngine(pair, options, self._report, learns=True)
+            engine = LoadedEngine(pair, options, self._report, learns=True)
         except Exception as error:
             send(self._commands, failed(error))
             return False
-        gc.freeze()  # loaded objects stay, and the garbage collector need not scan them while replies are generated
-        self._told = self.engine.status
-        send(self._commands, Opened(self.engine.facts, self._told))
-        threading.Thread(target=self._listen, daemon=True).start()
+        self.open(engine)
         return True
+
+    def open(self, engine: LoadedEngine) -> None:
+        """Report that the engine is loaded, and begin to answer calls about text."""
+        gc.freeze()  # loaded objects stay, and the garbage collector need not scan them while replies are generated
+        self.engine, self._told = engine, engine.status
+        send(self._commands, Opened(engine.facts, self._told))
+        threading.Thread(target=self._listen, daemon=True).start()
 
     def loop(self) -> None:
         """Run steps, and handle commands between them, until a close command."""
