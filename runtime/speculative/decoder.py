@@ -12,7 +12,7 @@ from runtime.core.drafter import NO_DRAFTER, Drafter
 from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.explain import Why
-from runtime.speculative.control.passes import Terms, Took
+from runtime.speculative.control.passes import Took
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.control.tuning import TUNING
@@ -129,35 +129,42 @@ class Decoder:
 
     def _verify(self, ready: Prepared, logits: Logits, share: float, took: Took, n_together: int) -> Step:
         """Verify a sequence's draft after a pass, and learn from the outcome. `share` is its part of the pass [s]."""
-        began = self._passes.clock()
-        asked, terms, used, drafting = ready.asked, ready.terms, ready.used, ready.seconds
-        state, draft = asked.state, ready.draft
+        began, asked, draft = self._passes.clock(), ready.asked, ready.draft
         if self.lineup.drafters:
-            self.controller.states.set_kind(state.kind)
-        verdict = state.rule.verify(draft, logits, asked.sampler)
+            self.controller.states.set_kind(asked.state.kind)
+        verdict = asked.state.rule.verify(draft, logits, asked.sampler)
         for drafter in self.lineup.observers:
             drafter.observe(draft, logits)
         rows = [0, *(node + 1 for node in verdict.accepted)]
-        each_logprobs = asked.report(logits[rows], verdict.tokens) if asked.report else ()
-        name = used.name if used else NO_DRAFTER
-        rest = drafting + self._passes.clock() - began
-        if asked.n_unread:
-            pass  # a pass that also reads a prompt does not predict the time of other passes
-        elif ready.is_idle and share < TUNING.unusual_pass * terms.shares[0]:
+        logprobs = asked.report(logits[rows], verdict.tokens) if asked.report else ()
+        rest = ready.seconds + self._passes.clock() - began
+        if not asked.n_unread:  # a pass that also reads a prompt does not predict the time of other passes
+            self._learn(ready, verdict.tokens, share, rest, took, n_together)
+        n_accepted, times = len(verdict.accepted), (ready.seconds, took.seconds, rest + took.seconds)
+        name = ready.used.name if ready.used else NO_DRAFTER
+        why = self._why(ready) if asked.state.is_traced else None
+        return Step(verdict.tokens, n_accepted, len(draft.tokens), name, *times, logprobs, n_together, why)
+
+    def _learn(
+        self, ready: Prepared, tokens: tuple[int, ...], share: float, rest: float, took: Took, n_together: int
+    ) -> None:
+        """Learn from a step that generated `tokens`: `share` seconds of the pass, `rest` seconds of drafting and
+        verification.
+        """
+        state, terms, used, draft = ready.asked.state, ready.terms, ready.used, ready.draft
+        if ready.is_idle and share < TUNING.unusual_pass * terms.shares[0]:
             state.n_idle -= 1
             self.controller.idle(rest + share)
-        else:
-            outcomes = [each.outcome(verdict.tokens, each is used) for each in ready.proposals]
-            times = drafting, share, rest + share
-            self.controller.learn(terms, ready.choices, outcomes, len(verdict.tokens), *times)
-            if n_together == 1:
-                self._passes.note_alone(name, 1 + len(draft.tokens), len(asked.context), took)
-            state.n_idle = self._steps_to_idle(state, terms, bool(draft))
-            for drafter in self.lineup.resting:
-                drafter.rest(self.controller.n_unasked(terms, drafter.name))
-        n_accepted, times = len(verdict.accepted), (drafting, took.seconds, rest + took.seconds)
-        why = self._why(ready) if state.is_traced else None
-        return Step(verdict.tokens, n_accepted, len(draft.tokens), name, *times, each_logprobs, n_together, why)
+            return
+        outcomes = [each.outcome(tokens, each is used) for each in ready.proposals]
+        self.controller.learn(terms, ready.choices, outcomes, len(tokens), ready.seconds, share, rest + share)
+        if n_together == 1:
+            name = used.name if used else NO_DRAFTER
+            self._passes.note_alone(name, 1 + len(draft.tokens), len(ready.asked.context), took)
+        is_busy = bool(draft) or self._passes.is_settling
+        state.n_idle = 0 if is_busy else self.controller.n_idle(terms)
+        for drafter in self.lineup.resting:
+            drafter.rest(self.controller.n_unasked(terms, drafter.name))
 
     def _why(self, ready: Prepared) -> Why:
         """Return the trace entry of a step."""
@@ -175,14 +182,6 @@ class Decoder:
         drafted = tuple(each.name for each in ready.proposals)
         confidences, n_context = used.draft_confidences if used else (), len(asked.context)
         return Why(n_context, confidences, reason, self.controller.plain_alone(n_context), drafted, unasked)
-
-    def _steps_to_idle(self, state: DraftingState, terms: Terms, had_draft: bool) -> int:
-        """Return the number of next steps that skip all drafters of a sequence, after one that had a draft or not."""
-        if had_draft or self._passes.is_settling:
-            return 0
-        return self.controller.n_idle(
-            terms, [each.name for each in self.lineup.drafters if each.name in state.drafters]
-        )
 
     def why_plain(self, state: DraftingState | None = None) -> Reason:
         """Return why the last step of a sequence was plain; by default, of the sequence that was decoded last."""

@@ -6,7 +6,7 @@ second, E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode, as docs/how-
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from runtime.speculative.control.acceptance import bin_of
 from runtime.speculative.control.costs import Overhead, PassCosts, PlainPasses
@@ -107,13 +107,13 @@ class Controller:
             return Choice(WAIT)
         return Choice(PROBE, state.n_to_verify(can_score, terms.pass_seconds_of(state)))
 
-    def n_idle(self, terms: Terms, names: Iterable[str]) -> int:
-        """Return the number of next steps in which none of these drafters will propose."""
+    def n_idle(self, terms: Terms) -> int:
+        """Return the number of next steps in which none of the drafters that take part will propose."""
         if self.fixed_k is not None or terms.is_plain:
             return 0
         plain = max(terms.shares[0], 1e-9)
         waits = [int(TUNING.idle_seconds / (plain * terms.n_together))]
-        for state in map(self.states.__getitem__, names):
+        for state in self.states.taking_part(terms.drafters).values():
             if state.traits.is_model_free:
                 waits.append(state.n_idle(plain))
             elif state.pays_now():
