@@ -105,12 +105,11 @@ class Drafting:
         state, states = step.asked.state, self._controller.states
         drafters = [each for each in self._lineup.drafters if each.name in state.drafters]
         for drafter in sorted(drafters, key=lambda each: (not each.is_model_free, -states[each.name].expected_gain)):
-            is_late = not drafter.is_model_free and (step.used or step.later)
-            choice = step.choices[drafter.name] = (
-                Choice(Decision.LATE)
-                if is_late
-                else self._controller.choose(step.terms, drafter.name, state.rule.can_score_rejected)
-            )
+            if not drafter.is_model_free and (step.used or step.later):
+                choice = Choice(Decision.LATE)
+            else:
+                choice = self._controller.choose(step.terms, drafter.name, state.rule.can_score_rejected)
+            step.choices[drafter.name] = choice
             if not choice.decision.asks:
                 continue
             with self._guarded(drafter):
