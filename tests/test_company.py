@@ -257,7 +257,7 @@ def test_in_company_too_steps_are_made_without_asking_anybody(
     def n_asked(n_idle: int) -> int:
         """Questions to drafters where so many steps after each may be made without."""
         asked.clear()
-        monkeypatch.setattr(controller, "n_idle", lambda terms, names: n_idle)
+        monkeypatch.setattr(controller, "n_idle", lambda terms: n_idle)
         with tuned({"unusual_pass": math.inf}):
             assert not n_different(concurrently(engine, cases, 40, most=3, seed=1), whole)
         return len(asked)

@@ -57,18 +57,14 @@ class Prepared:
     proposals: list[Proposal] = field(default_factory=list)
     choices: dict[str, Choice] = field(default_factory=dict)
     used: Proposal | None = None  # the proposal to verify
+    draft: Draft = NO_DRAFT  # its draft; empty for a plain pass
     later: Later | None = None  # a draft that is made together with those of other sequences
-
-    @property
-    def draft(self) -> Draft:
-        """The draft to verify; empty for a plain pass."""
-        return self.used.draft if self.used else NO_DRAFT
 
     def add(self, proposal: Proposal) -> None:
         """Add a proposal, which is verified if it has the highest expected gain of those with a draft."""
         self.proposals.append(proposal)
         if proposal.draft.tokens and (self.used is None or proposal.expected_gain > self.used.expected_gain):
-            self.used = proposal
+            self.used, self.draft = proposal, proposal.draft
 
     @property
     def unasked(self) -> dict[str, str]:
