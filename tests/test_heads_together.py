@@ -13,7 +13,7 @@ from bench.instruments.concurrent_replies import Case, alone, concurrently, n_di
 from bench.instruments.heads import PROMPT, block_head_for, head_for, write_head
 from bench.instruments.shapes import TINY, write_random
 from runtime.core.draft import Tokens
-from runtime.core.drafter import Budget, Drafting
+from runtime.core.drafter import Budget, DraftGenerator
 from runtime.drafters.dflash import DflashDrafter
 from runtime.drafters.head import HeadDrafter
 from runtime.engine import Ids, Options, Sampling
@@ -23,7 +23,7 @@ from runtime.models.registry import Pair
 CASES: list[Case] = [
     (Ids(PROMPT[: 20 + 4 * i]), Sampling(temperature, seed=i), None) for i in range(3) for temperature in (0.0, 0.9)
 ]
-Real = Callable[[HeadDrafter, Tokens, Budget], Drafting]
+Real = Callable[[HeadDrafter, Tokens, Budget], DraftGenerator]
 
 
 def with_eagle(folder: Path) -> Pair:
@@ -52,7 +52,7 @@ def test_replies_say_what_each_says_alone(
     pair, drafted = make(tmp_path), list[int]()
     for kind in (HeadDrafter, DflashDrafter):
 
-        def drafting(self: HeadDrafter, context: Tokens, budget: Budget, real: Real = kind.drafting) -> Drafting:
+        def drafting(self: HeadDrafter, context: Tokens, budget: Budget, real: Real = kind.drafting) -> DraftGenerator:
             draft = yield from real(self, context, budget)
             drafted.append(len(draft.tokens))
             return draft

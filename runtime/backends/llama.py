@@ -120,8 +120,9 @@ class LlamaBackend(HeldConversations):
         """Return logits [1 + len(draft), n_vocab] that follow `context` and each draft token; see Backend."""
         n, k = len(context), len(draft.tokens)
         if n + k > self.n_ctx:
-            remedy = "Shorten the prompt or load with a larger context."
-            raise ContextError(f"{n + k} tokens do not fit the context of {self.n_ctx}. {remedy}")
+            raise ContextError(
+                f"{n + k} tokens do not fit the context of {self.n_ctx}. Shorten the prompt, or raise `--context`."
+            )
         if n == 0 or k >= self.n_rows or (draft.parents is not None and not self.can_branch):
             raise ValueError(f"{n} tokens and a draft of {k} cannot be decoded")
         start = self._with_room(self._rewind(context, exact), self._padded_end(n - 1, n + k))

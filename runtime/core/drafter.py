@@ -56,7 +56,7 @@ class Budget(NamedTuple):
 
 
 # Yields contexts, receives the logits [1, n_vocab] that follow each, and returns the draft
-Drafting = Generator[Tokens, Logits, Draft]
+DraftGenerator = Generator[Tokens, Logits, Draft]
 
 
 class Drafter:
@@ -73,7 +73,7 @@ class Drafter:
         """Return a draft of at most `budget.max_k` tokens to follow `context` [n]."""
         return NO_DRAFT
 
-    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
+    def drafting(self, context: Tokens, budget: Budget) -> DraftGenerator:
         """Return the generator form of `propose`, so that the caller can share passes among several sequences."""
         raise NotImplementedError
 

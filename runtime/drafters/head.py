@@ -10,7 +10,7 @@ from typing import Protocol
 
 from runtime.core.backend import Backend
 from runtime.core.draft import NO_DRAFT, Tokens
-from runtime.core.drafter import Budget, Drafting, Pick
+from runtime.core.drafter import Budget, DraftGenerator, Pick
 from runtime.drafters.model import ModelDrafter, as_draft, take
 
 FRESH = 16  # the target's passes whose states a head reads before it proposes again after a rest
@@ -47,7 +47,7 @@ class HeadDrafter(ModelDrafter):
         """
         self._head.rest(max(0, n_steps - FRESH))
 
-    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
+    def drafting(self, context: Tokens, budget: Budget) -> DraftGenerator:
         """Draft as ModelDrafter does; nothing where the target's hidden states are not known, as in a restored
         conversation.
         """
@@ -63,7 +63,7 @@ class BoundedHeadDrafter(HeadDrafter):
         super().__init__(backend, n_vocab, room)
         self._n_tokens = backend.n_tokens
 
-    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
+    def drafting(self, context: Tokens, budget: Budget) -> DraftGenerator:
         """See `HeadDrafter.drafting`."""
         return (yield from super().drafting(context, budget._replace(max_k=min(budget.max_k, self._n_tokens))))
 
@@ -76,7 +76,7 @@ class BlockHeadDrafter(HeadDrafter):
 
     has_passes = False
 
-    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
+    def drafting(self, context: Tokens, budget: Budget) -> DraftGenerator:
         """Draft a chain of the block's first tokens; empty where the target's hidden states are not known."""
         if not self._head.knows(context):
             return NO_DRAFT

@@ -13,7 +13,7 @@ import numpy as np
 
 from runtime.core.backend import Backend, SharedPasses
 from runtime.core.draft import Draft, Logits, PassInput, Tokens
-from runtime.core.drafter import LAST, UNKNOWN_TOKEN, Budget, Drafter, Drafting, Pick
+from runtime.core.drafter import LAST, UNKNOWN_TOKEN, Budget, Drafter, DraftGenerator, Pick
 from runtime.drafters.registry import Cost, Needs, Registered
 
 SINKS = 4  # first tokens, the attention sinks: the paper finds four enough
@@ -45,7 +45,7 @@ class ModelDrafter(Drafter):
             draft: Draft = end.value
             return draft
 
-    def drafting(self, context: Tokens, budget: Budget) -> Drafting:
+    def drafting(self, context: Tokens, budget: Budget) -> DraftGenerator:
         """Return the generator form of `propose`, which yields the context of each draft token."""
         context = self._view(context, len(context))
         n = len(context)

@@ -20,7 +20,6 @@ class Outbox:
 
     def __init__(self) -> None:
         self._outputs = list[Output]()
-        self._numbers = set[int]()  # their replies
         self._sent_at = 0.0
         self._step_seconds = 0.0  # expected time of a step, by the longest recent ones
         self._silent = set[int]()  # replies without a token so far
@@ -36,7 +35,6 @@ class Outbox:
         for output in outputs:
             self._outputs.append(output)
             number, came = output
-            self._numbers.add(number)
             if isinstance(came, Exception) or came.made is None:
                 self._is_urgent = True
             if isinstance(came, Exception) or came.finish_reason:
@@ -50,11 +48,12 @@ class Outbox:
         """Whether to send now: an output is urgent, or one more step would exceed the interval."""
         if self.has_first or self._is_urgent:
             return True
-        interval = SEND_INTERVAL if len(self._numbers) == 1 else SEND_INTERVAL_TOGETHER
+        n_replies = len({number for number, _ in self._outputs})
+        interval = SEND_INTERVAL if n_replies == 1 else SEND_INTERVAL_TOGETHER
         return bool(self._outputs) and time.perf_counter() + self._step_seconds - self._sent_at >= interval
 
     def take(self) -> list[Output]:
         """Return and remove all outputs, to be sent now."""
-        outputs, self._outputs, self._numbers = self._outputs, [], set()
+        outputs, self._outputs = self._outputs, []
         self._sent_at, self.has_first, self._is_urgent = time.perf_counter(), False, False
         return outputs

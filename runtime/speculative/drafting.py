@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from functools import partial
 
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, Tokens
-from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter, Pick
-from runtime.core.drafter import Drafting as Generator
+from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter, DraftGenerator, Pick
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
+from runtime.speculative.control.passes import Terms
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.lineup import Lineup
 from runtime.speculative.proposal import Later, Prepared, Proposal, drafted
@@ -41,11 +41,15 @@ class Drafting:
         room, clock = self._target.room(batch, self._controller.max_k), self._controller.passes.clock
         for number, asked in enumerate(batch):
             try:
-                is_idle = self._is_idle(asked.state, len(batch))
-                if not is_idle:
+                idle = self._idle_terms(asked.state, len(batch))
+                if idle is None:
                     self._switch_to(asked.state, asked.context, len(batch))
                 began = clock()
-                step = self._begun(number, asked, room, len(batch), is_idle)
+                asked.sampler.begin(asked.context, asked.position)
+                if idle is None:
+                    step = self._begun(number, asked, room, len(batch))
+                else:
+                    step = Prepared(number, asked, idle, is_idle=True)
                 if step.room > 0:
                     self._ask(step)
             except SlipstreamError as error:
@@ -58,9 +62,10 @@ class Drafting:
             self._draft_together(later, room)
         return errors, ready
 
-    def _is_idle(self, state: DraftingState, n_together: int) -> bool:
-        """Return whether no drafter runs in a sequence's step, because none was useful lately."""
-        return state.n_idle > 0 and state.terms is not None and state.terms.n_together == n_together
+    def _idle_terms(self, state: DraftingState, n_together: int) -> Terms | None:
+        """Return the terms of a sequence's last step if its next one skips all drafters, as none was useful lately."""
+        terms = state.terms if state.n_idle > 0 else None
+        return terms if terms is not None and terms.n_together == n_together else None
 
     def _switch_to(self, state: DraftingState, context: Tokens, n_together: int) -> None:
         """Load the cached conversation of a sequence, outside the measured time of steps. A pass of several sequences
@@ -74,12 +79,9 @@ class Drafting:
         self._lineup.resume(state, context)
         self.switch_seconds = time.perf_counter() - began
 
-    def _begun(self, number: int, asked: StepInput, room: int, n_together: int, is_idle: bool) -> Prepared:
-        """Begin a sequence's step with at most `room` draft tokens."""
+    def _begun(self, number: int, asked: StepInput, room: int, n_together: int) -> Prepared:
+        """Begin a sequence's step in which drafters may run, with at most `room` draft tokens."""
         state, n_context = asked.state, len(asked.context)
-        asked.sampler.begin(asked.context, asked.position)
-        if is_idle and state.terms:
-            return Prepared(number, asked, state.terms, is_idle=True)
         most = self._target.most_drafted(state.widths, n_context, self._controller.max_k if state.drafters else 0)
         if self._lineup.drafters:
             self._controller.states.set_kind(state.kind)
@@ -195,9 +197,9 @@ class Drafting:
         return drafts
 
 
-def generators(later: Sequence[Later], room: int) -> list[Generator]:
+def generators(later: Sequence[Later], room: int) -> list[DraftGenerator]:
     """Return the generators of these drafts, which share `room` tokens evenly."""
-    found = list[Generator]()
+    found = list[DraftGenerator]()
     for n_left, (step, drafter, criterion) in zip(range(len(later), 0, -1), later, strict=True):
         most = min(step.room, -(-room // n_left))
         budget = Budget(most, criterion.should_continue, pick_of(step.asked))
