@@ -20,6 +20,7 @@ from runtime.core.errors import TemplateError, TemplateLimitError
 
 MAX_RENDERED = 2**26  # characters of a rendered conversation, at most
 MAX_MESSAGE = 1000  # characters of a template's error message, at most
+TOO_DEEP = "The conversation nests values too deeply. Send simpler ones."
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class ChatTemplate:
         try:
             found: dict[str, Any] = copied(usual_variables(tools, now) | self._tokens | dict(form.variables) | own)
         except RecursionError as error:
-            raise TemplateError("The conversation nests values too deeply. Send simpler ones.") from error
+            raise TemplateError(TOO_DEEP) from error
         return found
 
 

@@ -9,23 +9,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from runtime.conversation.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
 from runtime.conversation.fitting import Fitted, Fitting
+from runtime.conversation.infill import Infill, infill_ids
 from runtime.conversation.quoted_ids import QuotedEncoder
 from runtime.conversation.quoting import QuotingTemplate, Rendered, dangerous
-from runtime.core.backend import Tokenizer
 from runtime.core.errors import ContextError, SettingsError, TemplateError
 
 if TYPE_CHECKING:  # importing it loads the model library, which not every caller needs
     from runtime.backends.vocab import Vocab
 
-NEEDED = ("prefix", "suffix", "middle")
 USUAL_LONGEST = 16  # bytes per token; the vocabulary's longest token is looked up only for text above this
 MAX_COUNTED = 4096  # messages whose token counts are cached, at most
-FOR_REPLY = 4  # 1/n of the context is reserved for the text to be filled in
-FOR_SUFFIX = 4  # 1/n of the rest is for the suffix, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +42,6 @@ class Ids:
 
 
 @dataclass(frozen=True, slots=True)
-class Infill:
-    """The text before and after the place to fill in, and (name, text) of related files, the most useful last."""
-
-    prefix: str
-    suffix: str = ""
-    files: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Talk:
     """A conversation whose next reply continues the text `begun`.
 
@@ -64,8 +53,16 @@ class Talk:
     plain: bool = False
 
 
-# Raw text, a conversation, a rendered one, token ids, or a place to fill in
-Prompt = str | Sequence[Message] | Talk | Rendered | Ids | Infill
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The tokens with which two prompts begin alike, such as those of a conversation with two different questions."""
+
+    first: Prompt
+    second: Prompt
+
+
+# Raw text, a conversation, a rendered one, token ids, a place to fill in, or what two of these share
+Prompt = str | Sequence[Message] | Talk | Rendered | Ids | Infill | Beginning
 
 # For models without a chat template; a reply ends where the next question would begin
 PLAIN_TURNS = (
@@ -76,17 +73,20 @@ PLAIN_STOPS = ("\nUser:", "\nAssistant:")
 
 
 class PromptEncoder:
-    """Encodes prompts as token ids for the model `name`, with its vocabulary and the source of its chat template."""
+    """Encodes prompts as token ids for the model `name`, with its vocabulary and the sources of its chat templates: the
+    usual one, and the one for conversations with tools if there are two.
+    """
 
-    def __init__(self, vocab: Vocab, template: str, name: str, n_ctx: int) -> None:
-        self._vocab, self._source, self._name, self._n_ctx = vocab, template, name, n_ctx
+    def __init__(self, vocab: Vocab, template: str, name: str, n_ctx: int, tool_template: str = "") -> None:
+        self._vocab, self._source, self._tool_source = vocab, template, tool_template
+        self._name, self._n_ctx = name, n_ctx
         self._counted: dict[str, int] = {}
         self._fittings: dict[tuple[QuotingTemplate, bool], Fitting] = {}
 
     def prepare(self) -> None:
         """Compile the model's template ahead of the first conversation."""
         with suppress(Exception):  # an error in the template is raised when it is used
-            _ = self._template, self._quoted
+            _ = self._template, self._quoted, self._tool_template
 
     def encode(self, prompt: Prompt, may_overflow: bool = False) -> list[int]:
         """Return the ids of a prompt.
@@ -102,6 +102,9 @@ class PromptEncoder:
             return self._begun(self._vocab.encode(prompt, special=False), opens=False)
         if isinstance(prompt, Infill):
             return self._begun(infill_ids(prompt, self._vocab, self._vocab.fim, self._n_ctx), opens=False)
+        if isinstance(prompt, Beginning):
+            pairs = zip(self.encode(prompt.first, may_overflow), self.encode(prompt.second, may_overflow), strict=False)
+            return [token for token, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
         if isinstance(prompt, Rendered):
             return self._encode_rendered(prompt, self._quoted, may_overflow)
         talk = prompt if isinstance(prompt, Talk) else Talk(tuple(prompt))
@@ -159,8 +162,9 @@ class PromptEncoder:
 
         Raises TemplateError.
         """
-        fitted = self._fitted(self._template, messages, has_tools=bool(tools))
-        return replace(self._template.render(fitted.messages, tools, form), changes=fitted.changes)
+        template = self._tool_template if tools else self._template
+        fitted = self._fitted(template, messages, bool(tools))
+        return replace(template.render(fitted.messages, tools, form), changes=fitted.changes)
 
     def _fitted(self, template: QuotingTemplate, messages: Sequence[Message], has_tools: bool = False) -> Fitted:
         """Return the conversation in a form that the template accepts; the Fitting is kept for each template."""
@@ -179,8 +183,15 @@ class PromptEncoder:
     def _template(self) -> QuotingTemplate:
         if not self._source:
             raise TemplateError(f"{self._name} has no chat template. Use `--raw` to send the prompt as it is.")
-        bos, eos = (self._vocab.special_text(token) for token in (self._vocab.bos, self._vocab.eos))
-        return self._quoting(self._source, bos, eos)
+        return self._own(self._source)
+
+    @cached_property
+    def _tool_template(self) -> QuotingTemplate:
+        return self._own(self._tool_source) if self._tool_source else self._template
+
+    def _own(self, source: str) -> QuotingTemplate:
+        """Return one of the model's templates."""
+        return self._quoting(source, *map(self._vocab.special_text, (self._vocab.bos, self._vocab.eos)))
 
     @cached_property
     def _plain(self) -> QuotingTemplate:
@@ -189,7 +200,9 @@ class PromptEncoder:
     def _quoting(self, source: str, bos: str = "", eos: str = "") -> QuotingTemplate:
         controls = [mark.text for mark in self._vocab.marks if mark.is_control]
         own = [mark.text for mark in self._vocab.marks if not mark.is_control]
-        return QuotingTemplate(ChatTemplate(source, bos, eos), source, dangerous(source, controls, own))
+        return QuotingTemplate(
+            ChatTemplate(source, bos, eos), source, dangerous(source + self._tool_source, controls, own)
+        )
 
     @cached_property
     def _quoted(self) -> QuotedEncoder:
@@ -198,40 +211,3 @@ class PromptEncoder:
     @cached_property
     def _quoted_plainly(self) -> QuotedEncoder:
         return QuotedEncoder(self._vocab, self._plain.names)
-
-
-def infill_ids(infill: Infill, vocab: Tokenizer, fim: Mapping[str, int], n_ctx: int) -> list[int]:
-    """Return the ids of prefix, suffix and the place to fill in, with the text nearest to it kept if not all fits.
-
-    Raises SettingsError if the vocabulary lacks the tokens for it.
-    """
-    if missing := [name for name in NEEDED if name not in fim]:
-        raise SettingsError(
-            f"This model cannot fill in the middle: its vocabulary has no {missing[0]} token for that. "
-            "Choose a code model that can, or send the text before the cursor as an ordinary prompt."
-        )
-    room = n_ctx - n_ctx // FOR_REPLY - len(NEEDED) - 1
-    suffix = vocab.encode(infill.suffix, special=False)[: room // FOR_SUFFIX]
-    prefix = vocab.encode(infill.prefix, special=False)
-    prefix = prefix[max(0, len(prefix) + len(suffix) - room) :]
-    files = _files(infill.files, vocab, fim, room - len(prefix) - len(suffix))
-    return [*files, fim["prefix"], *prefix, fim["suffix"], *suffix, fim["middle"]]
-
-
-def _files(files: tuple[tuple[str, str], ...], vocab: Tokenizer, fim: Mapping[str, int], room: int) -> list[int]:
-    """Return the last files that fit, each after its name, as repositories are laid out in training.
-
-    Empty without files, and for a model that has no token between files.
-    """
-    if "file" not in fim:
-        return []
-    # Neither name is known here; models were trained with some
-    before = [fim["repo"], *vocab.encode("project\n", special=False)] if "repo" in fim else []
-    after = [fim["file"], *vocab.encode("filename\n", special=False)]
-    kept: list[int] = []
-    for name, text in reversed(files):
-        ids = [fim["file"], *vocab.encode(f"{name}\n{text}", special=False)]
-        if len(before) + len(ids) + len(kept) + len(after) > room:
-            break
-        kept = ids + kept
-    return [*before, *kept, *after] if kept else []

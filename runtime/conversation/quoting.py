@@ -16,9 +16,9 @@ from datetime import datetime
 from itertools import accumulate, chain
 from typing import Any
 
-from runtime.conversation.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
+from runtime.conversation.chat_template import TOO_DEEP, USUAL_FORM, ChatTemplate, Message, TemplateForm
 from runtime.conversation.marks import MarkNames, Span
-from runtime.core.errors import TemplateError
+from runtime.core.errors import TemplateError, TemplateLimitError
 
 # Noncharacters, which no text should contain, then private-use characters if all of those occur
 GUARDS = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF1000))
@@ -72,7 +72,10 @@ class QuotingTemplate:
             return Rendered(text)
         guard = guard_for(text + self._source)
         for kept in ((), self._searched):
-            guarded = self._guarded(messages, tools, form, guard, kept)
+            try:
+                guarded = self._guarded(messages, tools, form, guard, kept)
+            except RecursionError as error:
+                raise TemplateError(TOO_DEEP) from error
             found = self._rendered(guarded, guard, now)
             if found is not None and found.text == text:
                 return found
@@ -101,9 +104,14 @@ class QuotingTemplate:
         return list(map(turn, messages)), guarded(tools), replace(form, variables=guarded(form.variables))
 
     def _rendered(self, given: tuple[list[Message], Any, TemplateForm], guard: str, now: datetime) -> Rendered | None:
-        """Return a guarded conversation rendered and without its guards, or None if the template refuses it."""
+        """Return a guarded conversation rendered and without its guards, or None if the template refuses it.
+
+        Raises TemplateLimitError: guards take room and time, and a text near the limits is not left unquoted for that.
+        """
         try:
             parts = re.split(forms_of(guard), self.template.render(*given, now))
+        except TemplateLimitError:
+            raise
         except TemplateError:
             return None
         text, cuts = "".join(parts), list(accumulate(map(len, parts[:-1])))

@@ -6,17 +6,26 @@ Knows forms and JSON schemas; knows no protocol.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from runtime.conversation.calls.form import KEY, TEXT, CallForm, TaggedArguments, ValueStyle, filled
-from runtime.conversation.calls.grammar import Function
+from runtime.conversation.calls.form import (
+    GEMMA,
+    GEMMA_QUOTE,
+    JSON,
+    KEY,
+    PYTHON,
+    TEXT,
+    CallForm,
+    TaggedArguments,
+    ValueStyle,
+    filled,
+)
+from runtime.conversation.calls.function import Function
 from runtime.conversation.calls.json_end import BracketScanner, ValueScanner
-from runtime.conversation.calls.matching import KEY_NAME, WAIT, before_overlap, match
-from runtime.conversation.calls.schemas import rooted, types_of
-from runtime.conversation.calls.values import read_value
-
-CDATA, CDATA_END = "<![CDATA[", "]]>"  # around text that contains marks, where arguments are XML
+from runtime.conversation.calls.matching import DIFFERS, KEY_NAME, WAIT, before_overlap, match
+from runtime.conversation.calls.schemas import merged, rooted, types_of
+from runtime.conversation.calls.tagged_text import CDATA, CDATA_END, lead_of
+from runtime.conversation.calls.values import Fits, read_value
 
 
 class Read(NamedTuple):
@@ -52,6 +61,16 @@ class Value(NamedTuple):
     style: ValueStyle
     kinds: tuple[str, ...]
 
+    @property
+    def after(self) -> str:
+        """The literal that ends it."""
+        return filled(self.style.after, key=self.key)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it may be any text without quotation marks."""
+        return self.style.notation == TEXT and "string" in self.kinds
+
 
 class TaggedReader:
     """Reads keys and values between literals."""
@@ -60,58 +79,64 @@ class TaggedReader:
         assert isinstance(form.arguments, TaggedArguments)
         self._arguments, self._schema = form.arguments, rooted(function.schema)
         self._ends = [literal for literal in (form.between, form.closing) if literal is not None]
-        self._properties: dict[str, Any] = self._schema.get("properties") or {}
+        self._properties: dict[str, Any] = merged(self._schema)["properties"]
         self._held, self._n, self._is_streaming = "", 0, False
         self._value: Value | None = None
-        self._scanner = ValueScanner(TEXT)
+        self._scanner: ValueScanner | None = None  # of the value, once its first characters tell how it is written
 
     def feed(self, text: str) -> Read:
         """Read more text."""
         self._held += text
         found = ""
         while True:
-            if self._value is None:
-                step = self._key()
-            else:
-                step = self._text_value(self._value) if self._is_text(self._value) else self._whole_value(self._value)
+            step = self._key() if self._value is None else self._part_of(self._value)
             if step is None:
                 return Read(found)
             if not step:
                 return Read(found + ("}" if self._n else "{}"), self._held)
             found += step
 
+    def begins(self, text: str) -> int:
+        """Return a position if the text begins with a key or with the end of arguments; WAIT or DIFFERS otherwise."""
+        if not text and self._arguments.first + self._ends[-1]:
+            return WAIT
+        found = [at for _, _, at in self._keys(text)] + [match(end, text) for end in self._ends]
+        key = match(self._arguments.first, text)
+        if key >= 0 and key < len(text) and (text[key].isalnum() or text[key] in "_$"):
+            return key  # a name that the schema lacks
+        return max(found)
+
+    def _keys(self, text: str) -> list[tuple[str, ValueStyle, int]]:
+        """Return keys with styles, and for each where its value begins in the text, WAIT or DIFFERS."""
+        before = self._arguments.next if self._n else self._arguments.first
+        return [
+            (key, style, key_end(text, before, key, filled(style.before, key=key)))
+            for key in (*self._properties, KEY)
+            for style in {style.before: style for style in self._arguments.styles.values()}.values()
+        ]
+
     def _key(self) -> str | None:
         """Return the JSON up to and including the next key; None if it is incomplete, "" if there is no further key."""
-        before = self._arguments.next if self._n else self._arguments.first
-        ends = [(key, style, self._begins(before, key, style)) for key in self._keys() for style in self._styles()]
+        ends = self._keys(self._held)
         whole = [each for each in ends if each[2] >= 0]
-        is_waiting = any(end == WAIT and (key in self._properties or not whole) for key, _, end in ends)
+        keys = {*self._properties, *(key for key, _, _ in whole)}  # another style may begin with the same literal
+        is_waiting = any(end == WAIT and (key in keys or not whole) for key, _, end in ends)
         if is_waiting and not any(match(end, self._held) >= 0 for end in self._ends):
             return None
         if not whole:
             return ""
-        key, style, end = max(whole, key=lambda each: (each[2], len(each[0])))
+        key, style, end = max(whole, key=lambda each: (each[0] != KEY, each[2], len(each[0])))
         if key == KEY:
-            start = max(0, match(before, self._held))
+            start = max(0, match(self._arguments.next if self._n else self._arguments.first, self._held))
             key = KEY_NAME.match(self._held, start)[0]  # type: ignore[index]  # matches anything
         kinds = self._kinds(key, style)
-        style = self._arguments.styles[kinds[0]]
         self._held, self._value, self._scanner = (
             self._held[end:],
-            Value(key, style, kinds),
-            ValueScanner(style.notation),
+            Value(key, self._arguments.styles[kinds[0]], kinds),
+            None,
         )
         self._n += 1
         return f"{', ' if self._n > 1 else '{'}{json.dumps(key, ensure_ascii=False)}: "
-
-    def _begins(self, before: str, key: str, style: ValueStyle) -> int:
-        return match(before + key + filled(style.before, key=key), self._held)
-
-    def _keys(self) -> Sequence[str]:
-        return [*self._properties, KEY]
-
-    def _styles(self) -> Sequence[ValueStyle]:
-        return list({style.before: style for style in self._arguments.styles.values()}.values())
 
     def _kinds(self, key: str, style: ValueStyle) -> tuple[str, ...]:
         """Return the types of a value in this style: those that the schema allows, or all if it allows none."""
@@ -119,15 +144,15 @@ class TaggedReader:
         wanted = types_of(self._properties.get(key, {}), self._schema)
         return tuple(kind for kind in alike if kind in wanted) or tuple(alike)
 
-    def _is_text(self, value: Value) -> bool:
-        return value.kinds == ("string",) and value.style.notation == TEXT
+    def _part_of(self, value: Value) -> str | None:
+        """Return the part of a value that is certain, as JSON, or None if there is none yet."""
+        if value.is_text and not self._is_streaming and CDATA.startswith(self._held[: len(CDATA)]):
+            return self._data(value)
+        return self._text(value) if value.is_text and len(value.kinds) == 1 else self._whole(value)
 
-    def _text_value(self, value: Value) -> str | None:
-        """Return the part of a text value that is certain, as JSON, or None if there is none yet."""
-        after = filled(value.style.after, key=value.key)
+    def _text(self, value: Value) -> str | None:
+        after = value.after
         text, ends, rest = self._held.partition(after.strip())
-        if not self._is_streaming and CDATA.startswith(text[: len(CDATA)]):
-            return self._whole_value(value)
         if ends:
             text = text.removesuffix(lead_of(after))
             self._held, self._value = rest, None
@@ -140,23 +165,53 @@ class TaggedReader:
         self._is_streaming = not ends
         return begin + json.dumps(text, ensure_ascii=False)[1:-1] + ('"' if ends else "")
 
-    def _whole_value(self, value: Value) -> str | None:
+    def _data(self, value: Value) -> str | None:
+        """Return a text between the marks of CDATA, or None if it is incomplete."""
+        mark = CDATA_END + value.after.strip()
+        end = self._held.find(mark)
+        return None if end < 0 else json.dumps(self._taken(end, mark).removeprefix(CDATA), ensure_ascii=False)
+
+    def _whole(self, value: Value) -> str | None:
         """Return a value that is read only as a whole, as JSON, or None if it is incomplete."""
-        after = filled(value.style.after, key=value.key)
-        is_cdata = self._held.startswith(CDATA)
-        mark = CDATA_END * is_cdata + after.strip()
-        end = self._held.find(mark) if mark else self._scanner.end(self._held)
-        if end is None or end < 0:
+        mark = value.after.strip()
+        if self._scanner is None:
+            if not self._held.strip():
+                return None
+            self._scanner = ValueScanner(quotes_of(value, self._held), mark)
+        end = self._scanner.end(self._held)
+        if end is None:
             return None
+        text = self._taken(end, mark).removesuffix(lead_of(value.after))
+        fits = Fits(self._properties.get(value.key), self._schema) if value.is_text else None
+        return read_value(text, value.kinds, value.style.notation, fits)
+
+    def _taken(self, end: int, mark: str) -> str:
+        """Return the text before a position, and go on behind the mark that is there."""
         text, self._held, self._value = self._held[:end], self._held[end + len(mark) :], None
-        if is_cdata:
-            return json.dumps(text.removeprefix(CDATA), ensure_ascii=False)
-        return read_value(text.removesuffix(lead_of(after)), value.kinds, value.style.notation)
+        return text
 
 
-def lead_of(after: str) -> str:
-    """Return the whitespace that a literal begins with."""
-    return after[: len(after) - len(after.lstrip())]
+def quotes_of(value: Value, text: str) -> tuple[str, ...]:
+    """Return the quotation marks between which a value's text does not end; a text without any has none."""
+    if value.style.notation == GEMMA:
+        return (GEMMA_QUOTE,)
+    if not value.after.strip() or value.style.notation == PYTHON:
+        return ('"', "'")
+    return ('"',) if value.style.notation == JSON or text.lstrip()[0] in "[{" else ()
+
+
+def key_end(text: str, before: str, key: str, after: str) -> int:
+    """Return where a value begins in a text that begins with these literals and its key; WAIT or DIFFERS otherwise.
+
+    Whitespace may vary around a key; within one it may where no other key is meant.
+    """
+    at = match(before, text)
+    if at >= 0 and key != KEY:
+        if text.startswith(key, at):
+            return match(after, text, at + len(key))
+        if key.startswith(text[at:]):
+            return WAIT
+    return match(before + key + after, text) if key == "".join(key.split()) else min(at, DIFFERS)
 
 
 def reader_for(form: CallForm, function: Function) -> ArgumentReader:

@@ -13,7 +13,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from runtime.conversation.calls.grammar import Function
+from runtime.conversation.calls.function import Function
 from runtime.conversation.calls.json_values import TOOLS, before_tags, begins, leading_values, refuse, values_in
 
 FENCE = "```"

@@ -6,14 +6,13 @@ Knows forms and JSON schemas; knows no vocabulary, as marks are matched to token
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from runtime.conversation.calls import form as forms
 from runtime.conversation.calls.form import CallForm, JsonArguments, filled
+from runtime.conversation.calls.function import Function
 from runtime.conversation.calls.rules import LENIENT, OTHER_MARKS, SPACED, Rules, excluding, quoted
-from runtime.conversation.calls.schemas import ANY_OBJECT, bound_schema
 from runtime.conversation.calls.tagged_rules import tagged_arguments
 from runtime.sampling.grammar import Grammar, check_schema
 from runtime.sampling.schema import closed
@@ -27,20 +26,6 @@ MAX_EXTRA_CALLS = 31  # calls after the first of a reply, at most, as some model
 THINK, THOUGHT_END = "<think>", "</think>"
 # no thought; started in the prompt; the reply may start one
 NO_THOUGHT, OPEN_THOUGHT, MAY_THINK = "none", "open", "may"
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """A function that may be called, and the JSON schema of its arguments."""
-
-    name: str
-    parameters: Mapping[str, Any] | None = None
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The part of the schema that a reply can be constrained to."""
-        found: dict[str, Any] = json.loads(bound_schema(self.name, json.dumps(self.parameters or ANY_OBJECT)))
-        return found
 
 
 def call_grammar(
@@ -92,7 +77,7 @@ def body_of(form: CallForm, functions: Sequence[Function], parallel: bool, rules
     It is a call, further ones if `parallel`, and the closing.
     """
     for i, function in enumerate(functions):
-        rules.add(f"arguments_{i}", arguments_of(form, function, rules, i))
+        rules.add(f"arguments_{i}", arguments_of(form, function, rules))
         head = rules.sequence(function.name + filled(form.head, name=function.name))
         rules.add(f"call_{i}", f"{head} arguments_{i}")
     rules.add("call", alternatives("call", len(functions)))
@@ -110,12 +95,12 @@ def alternatives(name: str, n: int) -> str:
     return " | ".join(f"{name}_{i}" for i in range(n))
 
 
-def arguments_of(form: CallForm, function: Function, rules: Rules, i: int) -> str:
+def arguments_of(form: CallForm, function: Function, rules: Rules) -> str:
     """Return the rule of a function's arguments."""
     if isinstance(form.arguments, JsonArguments):
         schema = function.schema | {"x-guidance": LENIENT | WHITESPACE[form.arguments.whitespace]}
         return f"%json {json.dumps(schema)}"
-    return tagged_arguments(form.arguments, function.schema, rules, f"f{i}")
+    return tagged_arguments(form, function, rules)
 
 
 def free_or_calls(form: CallForm, names: Sequence[str], body: str, rules: Rules) -> str:

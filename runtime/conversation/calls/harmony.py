@@ -9,7 +9,8 @@ import json
 import re
 from collections.abc import Sequence
 
-from runtime.conversation.calls.grammar import Function, answer_schema
+from runtime.conversation.calls.function import Function
+from runtime.conversation.calls.grammar import answer_schema
 from runtime.conversation.calls.matching import before_overlap
 from runtime.conversation.calls.parser import ArgumentText, CallBegins, ContentPart, Part, ThoughtPart
 from runtime.conversation.calls.rules import USUAL_JSON, Rules, excluding, quoted
@@ -24,20 +25,26 @@ def is_harmony(template: str) -> bool:
     return CHANNEL in template and MESSAGE in template and "commentary" in template
 
 
-def harmony_grammar(functions: Sequence[Function], *, required: bool, answer: Grammar | None = None) -> Grammar:
-    """Return the grammar of a reply in channels: thoughts, then an answer or a call. Raises SettingsError."""
+def harmony_grammar(
+    functions: Sequence[Function], *, required: bool, answer: Grammar | None = None, is_thinking: bool = False
+) -> Grammar:
+    """Return the grammar of a reply in channels: thoughts, then an answer or a call. With `is_thinking` it begins
+    within a thought. Raises SettingsError.
+    """
     rules = Rules()
     calls = [rules.add(f"call_{i}", call_rule(function)) for i, function in enumerate(functions)]
-    if required:
+    if required and not is_thinking:
         return Grammar("lark", rules.text(" | ".join(calls)), "required")
     rules.add("TEXT", f"/(.|\\n)+/ & {excluding(END)}")
     rules.add("TEXT_END", f"TEXT? {quoted(END)}")
-    rules.add(
-        "before", f'"{CHANNEL}" ("analysis" | "commentary") "{MESSAGE}" (TEXT_END | TEXT? "{END}") "{START}assistant"'
-    )
+    rules.add("rest", f'(TEXT_END | TEXT? "{END}") "{START}assistant"')
+    lead = "rest " if is_thinking else ""
+    if required:
+        return Grammar("lark", rules.text(f"{lead}({' | '.join(calls)})"), "required")
+    rules.add("before", f'"{CHANNEL}" ("analysis" | "commentary") "{MESSAGE}" rest')
     answer_rule = f"%json {json.dumps(answer_schema(answer))}" if answer else "TEXT?"
     rules.add("final", f'"{CHANNEL}final" (" "? "<|constrain|>json")? "{MESSAGE}" {answer_rule}')
-    return Grammar("lark", rules.text(f"before* ({' | '.join(['final', *calls])})"), "auto" if functions else "")
+    return Grammar("lark", rules.text(f"{lead}before* ({' | '.join(['final', *calls])})"), "auto" if functions else "")
 
 
 def call_rule(function: Function) -> str:
@@ -48,11 +55,11 @@ def call_rule(function: Function) -> str:
 
 
 class HarmonyParser:
-    """Reads a reply in channels."""
+    """Reads a reply in channels. With `is_thinking` it begins within a thought."""
 
-    def __init__(self) -> None:
-        self._held, self._header = "", ""
-        self._is_body = False
+    def __init__(self, is_thinking: bool = False) -> None:
+        self._held, self._header = "", "analysis" if is_thinking else ""
+        self._is_body = is_thinking
 
     def feed(self, text: str) -> list[Part]:
         """Return the parts that are certain after this text."""

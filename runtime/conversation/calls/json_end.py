@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from runtime.conversation.calls.form import GEMMA, GEMMA_QUOTE
+from runtime.conversation.calls.form import GEMMA_QUOTE
 
 QUOTED = {'"': re.compile(r'(?:[^"\\]|\\.)*+', re.DOTALL), "'": re.compile(r"(?:[^'\\]|\\.)*+", re.DOTALL)}
 OPENING, CLOSING = "{[(", "}])"
@@ -39,25 +40,28 @@ class BracketScanner:
 
 
 class ValueScanner:
-    """Finds the end of a value before a comma or a closing bracket, in growing text."""
+    """Finds the end of a value in growing text: before a mark, or without one before a comma or a closing bracket.
 
-    def __init__(self, notation: str) -> None:
-        self._quotes = (GEMMA_QUOTE,) if notation == GEMMA else ('"', "'")
+    What stands between quotation marks ends nothing.
+    """
+
+    def __init__(self, quotes: Sequence[str], mark: str = "") -> None:
+        self._quotes, self._mark = quotes, mark
         self._quote, self._depth, self._at = "", 0, 0
 
     def end(self, text: str) -> int | None:
         """Return the position where the value ends, reading only the text added since the last call."""
         while self._at < len(text):
-            rest = text[self._at : self._at + len(GEMMA_QUOTE)]
-            quote = next((quote for quote in self._quotes if quote.startswith(rest[: len(quote)])), "")
             if self._quote:
                 if not self._skip_quoted(text):
                     return None
-            elif quote and len(rest) < len(quote):
-                return None
-            elif quote:
-                self._quote, self._at = quote, self._at + len(quote)
-            elif self._ends(text[self._at]):
+                continue
+            found = next((each for each in (self._mark, *self._quotes) if begins(text, self._at, each)), "")
+            if found and not text.startswith(found, self._at):
+                return None  # more text is needed to know
+            if found in self._quotes:
+                self._quote, self._at = found, self._at + len(found)
+            elif found or (not self._mark and self._ends(text[self._at])):
                 return self._at
             else:
                 self._at += 1
@@ -81,3 +85,8 @@ class ValueScanner:
             return True
         self._depth += (character in OPENING) - (character in CLOSING)
         return False
+
+
+def begins(text: str, at: int, mark: str) -> bool:
+    """Whether a mark, or what may become one at the text's end, begins at a position."""
+    return bool(mark) and mark.startswith(text[at : at + len(mark)])

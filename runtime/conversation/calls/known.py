@@ -4,15 +4,13 @@ whose templates take earlier calls as text.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import lru_cache
 
 from runtime.conversation.calls.form import JSON, PYTHON, TYPES, CallForm, TaggedArguments, ValueStyle
-from runtime.conversation.calls.grammar import Function
-from runtime.conversation.calls.parser import ArgumentText, CallBegins, CallParser
-from runtime.conversation.calls.past import written_calls
+from runtime.conversation.calls.function import Function
 from runtime.conversation.calls.probing import found_form
+from runtime.conversation.calls.reading_back import reads_back
 from runtime.conversation.chat_template import ChatTemplate
 from runtime.conversation.past_calls import CallFields
 from runtime.core.errors import TemplateError
@@ -44,23 +42,10 @@ def form_of(source: str) -> CallForm | None:
         found = found_form(ChatTemplate(source))
     except TemplateError:
         return None
-    if found and not reads_back(found):
+    probed = (Function("get_weather"), Function("get"))
+    if found and not reads_back(found, probed, "get_weather", {"city": "Oslo", "days": 3}):
         found = None
     known = next((form for sign, form in SIGNS.items() if sign in source), None)
     if found or known is None:
         return found
     return replace(known, past=CallFields() if "tool_calls" in source else None)
-
-
-def reads_back(form: CallForm) -> bool:
-    """Whether the parser reads a call that is written in the form."""
-    arguments = {"city": "Oslo", "days": 3}
-    call = {"function": {"name": "get_weather", "arguments": arguments}}
-    parser = CallParser(form, [Function("get_weather"), Function("get")])
-    parts = [*parser.feed(written_calls(form, [call])), *parser.finish(is_cut=False)]
-    names = [part.name for part in parts if isinstance(part, CallBegins)]
-    read = "".join(part.text for part in parts if isinstance(part, ArgumentText))
-    try:
-        return names == ["get_weather"] and json.loads(read) == arguments
-    except ValueError:
-        return False

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.conversation.calls.argument_readers import ArgumentReader, reader_for
+from runtime.conversation.calls.argument_readers import ArgumentReader, TaggedReader, reader_for
 from runtime.conversation.calls.form import CallForm, TaggedArguments, filled
-from runtime.conversation.calls.grammar import Function
+from runtime.conversation.calls.function import Function
 from runtime.conversation.calls.matching import DIFFERS, WAIT, before_overlap, match
 
 
@@ -145,7 +145,8 @@ class CallParser:
             return at
         rest = self._held[at:]
         if isinstance(self._form.arguments, TaggedArguments):
-            return first_of(rest, at, self._form)
+            begins = TaggedReader(self._form, function).begins(rest)
+            return at if begins >= 0 else begins
         start = at + len(rest) - len(rest.lstrip())
         return (start if self._held[start] == "{" else DIFFERS) if start < len(self._held) else WAIT
 
@@ -183,15 +184,3 @@ class CallParser:
             parts.append(ContentPart(text))
         else:
             self._spaces = text
-
-
-def first_of(text: str, at: int, form: CallForm) -> int:
-    """Return `at` if the text begins with arguments or with the end of a call without any; else WAIT or DIFFERS."""
-    assert isinstance(form.arguments, TaggedArguments)
-    if not text and form.arguments.first + form.closing:
-        return WAIT
-    key = match(form.arguments.first, text)
-    rest = text[key:] if key >= 0 else ""
-    found = [(WAIT if not rest else 0 if rest[0].isalnum() or rest[0] in "_$" else DIFFERS) if key >= 0 else key]
-    found += [match(end, text) for end in (form.between, form.closing) if end is not None]
-    return at if any(end >= 0 for end in found) else max(found)

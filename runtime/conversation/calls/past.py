@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runtime.conversation.calls.form import CallForm, JsonArguments, TaggedArguments, filled
+from runtime.conversation.calls.form import TEXT, CallForm, JsonArguments, TaggedArguments, filled
 from runtime.conversation.calls.schemas import type_of
+from runtime.conversation.calls.tagged_text import CDATA, CDATA_END, core
 from runtime.conversation.calls.values import written
 from runtime.conversation.chat_template import Message
 from runtime.conversation.past_calls import CallFields
@@ -59,8 +60,12 @@ def _arguments(form: CallForm, arguments: Any) -> str:
 
 def _pair(form: TaggedArguments, key: str, value: Any, i: int) -> str:
     style = form.styles[type_of(value)]
-    text = f"{style.before}{written(value, style.notation)}{style.after}"
-    return (form.next if i else form.first) + key + filled(text, key=key)
+    before, after = (filled(literal, key=key) for literal in (style.before, style.after))
+    text = written(value, style.notation)
+    if style.notation == TEXT and isinstance(value, str) and (core(after.strip()) in text or text.startswith(CDATA)):
+        text = f"{CDATA}{text}{CDATA_END}"
+        after = after.lstrip()
+    return (form.next if i else form.first) + key + before + text + after
 
 
 def plain_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

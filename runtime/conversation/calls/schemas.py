@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from runtime.conversation.calls.form import TYPES
-from runtime.sampling.schema import DEFINITIONS, as_list, closed, excess, is_usable, unsupported
+from runtime.sampling.schema import DEFINITIONS, as_list, closed, supported
+from runtime.sampling.schema_bounds import excess
+from runtime.sampling.schema_references import endless
 from runtime.sampling.schema_values import enforceable
 
 log = logging.getLogger(__name__)
 Schema = dict[str, Any]
 ANY_OBJECT: Schema = {"type": "object"}
+# Keywords that are enforced for values, and not for all arguments where they are written one by one
+NOT_FOR_ARGUMENTS = ("anyOf", "oneOf", "patternProperties", "minProperties", "maxProperties")
+MAX_NAMED = 8  # keywords named in a warning, at most
 DEEPEST = 8  # references followed in sequence, at most
 
 
@@ -28,19 +33,25 @@ def bound_schema(tool: str, text: str) -> str:
     if too_much := excess(schema):
         log.warning(f"Tool '{tool}': its schema {too_much}, so any arguments are accepted. Leave some out.")
         return json.dumps(ANY_OBJECT)
+    if ref := endless(schema):
+        log.warning(
+            f"Tool '{tool}': its schema refers to '{ref}' in a circle, so any arguments are accepted. Correct it."
+        )
+        return json.dumps(ANY_OBJECT)
     schema, left_out = enforceable(schema)
-    if keywords := (*left_out, *unsupported(schema)):
-        is_bound = is_usable(schema, lenient=True)
-        log.warning(unenforced(tool, keywords, is_bound))
-        schema = schema if is_bound else ANY_OBJECT
+    schema, keywords = supported(schema)
+    if keywords := (*left_out, *keywords):
+        log.warning(unenforced(tool, keywords))
     return json.dumps(closed(schema))
 
 
-def unenforced(tool: str, keywords: Iterable[str], is_bound: bool) -> str:
+def unenforced(tool: str, keywords: Sequence[str]) -> str:
     """Return the warning about keywords of a tool's schema that cannot be enforced."""
-    named = " and ".join(f"'{keyword}'" for keyword in keywords)
-    result = "only the rest of the schema is enforced" if is_bound else "any arguments are accepted"
-    return f"Tool '{tool}': {named} cannot be enforced, so {result}. Leave that out of its parameters."
+    named = " and ".join(f"'{keyword}'" for keyword in keywords[:MAX_NAMED]) + " and more" * (len(keywords) > MAX_NAMED)
+    return (
+        f"Tool '{tool}': {named} cannot be enforced, so only the rest of the schema is enforced. Leave that out of its "
+        "parameters."
+    )
 
 
 def types_of(schema: Any, root: Mapping[str, Any]) -> tuple[str, ...]:
@@ -75,6 +86,21 @@ def rooted(schema: Schema) -> Schema:
     """Return the schema, or the one that it refers to, with its definitions, if it is nothing but a reference."""
     target = resolved(schema["$ref"], schema) if isinstance(schema.get("$ref"), str) else None
     return {key: schema[key] for key in DEFINITIONS if key in schema} | target if isinstance(target, dict) else schema
+
+
+def merged(schema: Schema) -> Schema:
+    """Return the schema of an object with what the parts of its `allOf` say about keys, and with both lists of keys."""
+    found = {key: value for key, value in schema.items() if key != "allOf"}
+    properties = dict(schema["properties"]) if isinstance(schema.get("properties"), dict) else {}
+    required = [key for key in as_list(schema.get("required")) if isinstance(key, str)]
+    for part in as_list(schema.get("allOf")):
+        target = resolved(part["$ref"], schema) if isinstance(part, dict) and "$ref" in part else part
+        if isinstance(target, dict):
+            inner = merged({key: schema[key] for key in DEFINITIONS if key in schema} | target)
+            properties |= inner["properties"]
+            required += inner["required"]
+    properties = properties | {key: {} for key in required if key not in properties}
+    return found | {"properties": properties, "required": required}
 
 
 def resolved(ref: str, root: Mapping[str, Any]) -> Any:

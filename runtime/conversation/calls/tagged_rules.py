@@ -1,113 +1,155 @@
 """Builds grammar rules for arguments written one by one, each key and value between literals of its own.
 
-Knows forms and JSON schemas.
+What could not be read back is not offered. Knows forms and JSON schemas.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from runtime.conversation.calls import form as forms
-from runtime.conversation.calls.form import KEY, TaggedArguments, ValueStyle, filled
-from runtime.conversation.calls.rules import USUAL_JSON, Rules, ending_in, excluding, quoted
-from runtime.conversation.calls.schemas import narrowed, rooted, texts_of, types_of
+from runtime.conversation.calls.form import CallForm, TaggedArguments, ValueStyle, filled
+from runtime.conversation.calls.function import Function
+from runtime.conversation.calls.gemma_rules import GemmaRules
+from runtime.conversation.calls.reading_back import reads_back
+from runtime.conversation.calls.rules import USUAL_JSON, Rules, pairs, quoted
+from runtime.conversation.calls.schemas import (
+    NOT_FOR_ARGUMENTS,
+    merged,
+    narrowed,
+    rooted,
+    texts_of,
+    type_of,
+    types_of,
+    unenforced,
+)
+from runtime.conversation.calls.tagged_text import NO_JSON, text_rule
+from runtime.conversation.calls.text_values import TextExpressions
+from runtime.core.errors import SettingsError
 from runtime.sampling.schema import whole
 
-KEYS = "/[a-zA-Z_][a-zA-Z0-9_.-]{0,63}/"  # for a schema that names no keys
-WORDS = {"boolean": ("True", "False"), "null": ("None",)}  # in Python's notation
+log = logging.getLogger(__name__)
+KEYS = "[a-zA-Z_][a-zA-Z0-9_.-]{0,63}"  # for a schema that names no keys
+PLAIN = re.compile(r"[a-zA-Z_][\w-]*( [\w-]+)*", re.ASCII)  # text that every form carries
+WORDS = {"True": True, "False": False, "None": None}  # in Python's notation
 PYTHON_TEXT = r"/'([^'\\\\\n]|\\\\[^\n])*'/"  # allowed in addition to text in JSON's quotation marks
-GEMMA = {
-    "gemma_value": 'gemma_text | GEMMA_NUMBER | "true" | "false" | "null" | gemma_list | gemma_map',
-    "gemma_text": '"<|\\"|>" GEMMA_TEXT? "<|\\"|>" | GEMMA_QUOTED',
-    "GEMMA_QUOTED": '"<|\\"|>" GEMMA_TEXT? "<|\\"|>"',
-    "GEMMA_TEXT": f"/(.|\\n)+/ & {excluding(forms.GEMMA_QUOTE)}",
-    "GEMMA_NUMBER": r"/-?[0-9]{1,15}(\.[0-9]{1,15})?/",
-    "gemma_list": '"[" (gemma_value ("," gemma_value)*)? "]"',
-    "gemma_map": '"{" (gemma_pair ("," gemma_pair)*)? "}"',
-    "gemma_pair": 'GEMMA_KEY ":" gemma_value',
-    "GEMMA_KEY": "/[a-zA-Z0-9_.-]{1,64}/",
-}
+SAMPLES: dict[str, Any] = {"string": "x", "number": 1, "boolean": True, "null": None, "array": [], "object": {}}
 
 
-def tagged_arguments(arguments: TaggedArguments, schema: Mapping[str, Any], rules: Rules, prefix: str) -> str:
-    """Add the rules of a function's arguments, named after a prefix, and return the first."""
-    schema = rooted(dict(schema))
-    writer = TaggedRules(arguments, schema, rules, prefix)
-    properties = schema.get("properties")
-    is_closed = schema.get("additionalProperties") is False
-    return writer.named(properties) if isinstance(properties, dict) and (properties or is_closed) else writer.unnamed()
+def tagged_arguments(form: CallForm, function: Function, rules: Rules) -> str:
+    """Add the rules of a function's arguments, and return the first. Raises SettingsError for required ones that the
+    form cannot carry.
+    """
+    writer = TaggedRules(form, function, rules)
+    found = writer.arguments()
+    if lost := writer.lost:
+        tell(unenforced(function.name, lost))
+    return found
+
+
+@lru_cache(maxsize=256)
+def tell(message: str) -> None:
+    """Log a warning once."""
+    log.warning(message)
 
 
 class TaggedRules:
     """Builds the rules of one function's arguments."""
 
-    def __init__(self, form: TaggedArguments, schema: Mapping[str, Any], rules: Rules, prefix: str) -> None:
-        self._form, self._schema, self._rules, self._prefix = form, schema, rules, prefix
+    def __init__(self, form: CallForm, function: Function, rules: Rules) -> None:
+        assert isinstance(form.arguments, TaggedArguments)
+        self._whole, self._form, self._function, self._rules = form, form.arguments, function, rules
+        self._schema = merged(rooted(function.schema))
+        self._texts = TextExpressions(self._schema)
+        self._gemma = GemmaRules(rules, self._texts, self._schema)
+        self._left_out = [key for key in NOT_FOR_ARGUMENTS if key in self._schema]
 
-    def named(self, properties: Mapping[str, Any]) -> str:
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What of the schema cannot be enforced, or be written."""
+        return (*self._left_out, *self._texts.lost, *self._gemma.lost)
+
+    def arguments(self) -> str:
         """Return the rule for arguments in the order of the schema, where optional ones may be missing."""
-        given = self._schema.get("required")
-        required = given if isinstance(given, list) else []
-        none = later = self._rules.add(f"{self._prefix}_end", '""')
-        for i, (key, value) in reversed(list(enumerate(properties.items()))):
-            pair = self._rules.add(f"{self._prefix}_{i}", self._pair(key, value))
-            first, following = (self._rules.sequence(before) for before in (self._form.first, self._form.next))
-            skip = "" if key in required else " | "
-            now = f"{first} {pair} {later}" + (skip and skip + none)
-            then = f"{following} {pair} {later}" + (skip and skip + later)
-            none = self._rules.add(f"{self._prefix}_none_{i}", now)
-            later = self._rules.add(f"{self._prefix}_some_{i}", then)
-        return none
-
-    def unnamed(self) -> str:
-        """Return the rule for any arguments, with values of any type."""
-        key = self._rules.add("ANY_KEY", KEYS)
-        pair = self._rules.add("any_pair", f"{key} ({self._value(KEY, {})})")
+        properties, required = self._schema["properties"], self._schema["required"]
+        each = [
+            (pair, key in required) for key, value in properties.items() if (pair := self._pair(key, value, required))
+        ]
         first, following = (self._rules.sequence(before) for before in (self._form.first, self._form.next))
-        return f"({first} {pair} ({following} {pair})*)?"
+        return pairs(self._rules, each, first, following, self._other_pair(properties))
 
-    def _pair(self, key: str, schema: Any) -> str:
-        return f"{quoted(key)} ({self._value(key, schema)})"
+    def _other_pair(self, properties: Mapping[str, Any]) -> str:
+        """Return the rule for a pair whose key the schema does not name; "" if it allows none."""
+        more = self._schema.get("additionalProperties", True)
+        if more is False:
+            return ""
+        names = "|".join(map(re.escape, filter(re.compile(KEYS).fullmatch, properties)))
+        key = self._rules.named("KEY", f"/{KEYS}/ & ~/{names}/" if names else f"/{KEYS}/")
+        return self._rules.named("pair", f"{key} ({self._value(forms.KEY, more)})")
+
+    def _pair(self, key: str, schema: Any, required: Sequence[str]) -> str:
+        """Return the rule of a named key and its value; "" if the form cannot carry it."""
+        if self._carries(key, SAMPLES[types_of(schema, self._schema)[0]]) and (value := self._value(key, schema)):
+            return self._rules.named("pair", f"{quoted(key)} ({value})")
+        if key in required:
+            raise SettingsError(
+                f"Tool '{self._function.name}': its argument {key[:40]!r} cannot be written in the form in which this "
+                "model calls tools. Rename it or change its values, or do not require it."
+            )
+        self._left_out.append(key[:40])
+        return ""
+
+    def _carries(self, key: str, value: Any) -> bool:
+        """Whether an argument that is written in the form is read back."""
+        if PLAIN.fullmatch(key) and (not isinstance(value, str) or PLAIN.fullmatch(value)):
+            return True
+        return reads_back(self._whole, [self._function], self._function.name, {key: value})
 
     def _value(self, key: str, schema: Any) -> str:
         """Return alternatives for the value of a key, one for each style of its types."""
         schema, kinds = schema if isinstance(schema, dict) else {}, types_of(schema, self._schema)
         styles = dict.fromkeys(self._form.styles[kind] for kind in kinds)
         each = [(style, [kind for kind in kinds if self._form.styles[kind] == style]) for style in styles]
-        return " | ".join(self._styled(style, key, schema, of) for style, of in each)
+        return " | ".join(filter(None, (self._styled(style, key, schema, of) for style, of in each)))
 
     def _styled(self, style: ValueStyle, key: str, schema: Mapping[str, Any], kinds: Sequence[str]) -> str:
         before = self._rules.sequence(filled(style.before, key=key)) if style.before else ""
         after = filled(style.after, key=key)
         if style.notation == forms.TEXT:
-            return f"{before} {self._text(after, texts_of(schema, self._schema))}"
+            expression = self._texts.of(schema)
+            unread = [text for text in texts_of(schema, self._schema) if not self._carries(key, text)]
+            self._left_out += [text[:40] for text in unread]
+            if unread and len(unread) == len(texts_of(schema, self._schema)):
+                return ""
+            also = [f"~({' | '.join(map(quoted, unread))})"] if unread else []
+            if {"array", "object"} & set(types_of(schema, self._schema)):
+                also.append(NO_JSON)
+            return f"{before} {text_rule(self._rules, after, expression, also)}"
         end = self._rules.sequence(after) if after else ""
         alternatives = " | ".join(self._notated(style.notation, schema, kinds))
-        return f"{before} ({alternatives}) {end}"
-
-    def _text(self, after: str, texts: Sequence[str]) -> str:
-        """Return the rule for plain text up to the literal that ends it."""
-        if texts:
-            return f"({' | '.join(map(quoted, texts))}) {self._rules.sequence(after)}"
-        mark = after.strip()
-        space = self._rules.sequence(after[len(after.rstrip()) :])
-        name = f"TEXT_{mark.encode().hex().upper()}"
-        self._rules.add(name, f"/(.|\\n)+/ & {excluding(mark)}")
-        self._rules.add(f"{name}_END", ending_in(mark))
-        return f"({name}_END | {name}? {self._rules.sequence(mark)}) {space}"
+        return f"{before} ({alternatives}) {end}" if alternatives else ""
 
     def _notated(self, notation: str, schema: Mapping[str, Any], kinds: Sequence[str]) -> list[str]:
         """Return alternatives for a value in a notation other than text."""
         if notation == forms.GEMMA:
-            for name, body in GEMMA.items():
-                self._rules.add(name, body)
-            return [{"array": "gemma_list", "object": "gemma_map"}.get(kind, "gemma_value") for kind in kinds]
+            return [self._gemma.value(schema)]
         found = [f"%json {json.dumps(whole(narrowed(dict(schema), kinds, self._schema), self._schema) | USUAL_JSON)}"]
         if notation == forms.PYTHON:
             texts = texts_of(schema, self._schema)
-            is_listed = "enum" in schema or "const" in schema
-            found += [quoted(word) for kind in kinds if not is_listed for word in WORDS.get(kind, ())]
-            found += map(quoted, map(repr, texts)) if texts else [PYTHON_TEXT] * ("string" in kinds)
+            found += [
+                quoted(word) for word, value in WORDS.items() if type_of(value) in kinds and is_listed(value, schema)
+            ]
+            if "string" in kinds and (texts or not self._texts.of(schema)):
+                found += map(quoted, map(repr, texts)) if texts else [PYTHON_TEXT]
         return found
+
+
+def is_listed(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether a schema lists a value, or lists none."""
+    listed = [schema["const"]] if "const" in schema else schema.get("enum")
+    return not isinstance(listed, list) or any(each is value for each in listed)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from runtime.conversation.calls.form import GEMMA, GEMMA_QUOTE, JSON, PYTHON, TEXT
+import jsonschema_rs
+
+from runtime.conversation.calls.form import GEMMA, JSON, PYTHON, TEXT
+from runtime.conversation.calls.gemma_values import from_gemma, gemma
+from runtime.conversation.calls.json_values import refuse
 from runtime.conversation.calls.schemas import type_of
+from runtime.sampling.schema import whole
 
 ELEMENT = re.compile(r"(?:\]<\]\w+\[>\[)?(</?[\w.-]+>)")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-BARE_KEY = re.compile(r"(?<![\w.$-])([\w.$-]++)\s*+:")
 
 
 def written(value: Any, notation: str) -> str:
@@ -23,25 +27,6 @@ def written(value: Any, notation: str) -> str:
     if notation == GEMMA:
         return gemma(value)
     return value if isinstance(value, str) and notation != JSON else json.dumps(value, ensure_ascii=False)
-
-
-def gemma(value: Any) -> str:
-    """Return the value in Gemma 4's notation: JSON with bare keys and its own quotation marks."""
-    if isinstance(value, str):
-        return f"{GEMMA_QUOTE}{value}{GEMMA_QUOTE}"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{gemma(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(gemma, value)) + "]"
-    return json.dumps(value)
-
-
-def from_gemma(text: str) -> Any:
-    """Return the value of a text in Gemma's notation. Raises ValueError."""
-    parts = text.split(GEMMA_QUOTE)
-    parts[0::2] = [BARE_KEY.sub(r'"\1":', part) for part in parts[0::2]]
-    parts[1::2] = [json.dumps(part) for part in parts[1::2]]
-    return json.loads("".join(parts))
 
 
 def from_elements(text: str) -> Any:
@@ -74,8 +59,24 @@ READERS: tuple[Callable[[str], Any], ...] = (json.loads, ast.literal_eval, from_
 FAULTS = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
 
 
-def read_value(text: str, kinds: Sequence[str], notation: str) -> str:
-    """Return the value of a text as JSON, or the text itself if it is a value of none of these types.
+class Fits:
+    """Whether values follow a schema; one that cannot be read allows any."""
+
+    def __init__(self, schema: Any, root: Mapping[str, Any]) -> None:
+        self._schema, self._root = schema, root
+
+    def __call__(self, value: Any) -> bool:
+        """Whether a value follows it."""
+        if not isinstance(self._schema, dict):
+            return True
+        try:
+            return jsonschema_rs.is_valid(whole(self._schema, self._root), value, retriever=refuse)
+        except (ValueError, jsonschema_rs.ReferencingError):
+            return True
+
+
+def read_value(text: str, kinds: Sequence[str], notation: str, fits: Callable[[Any], bool] | None = None) -> str:
+    """Return the value of a text as JSON, or the text itself if it is a value of none of these types, or does not fit.
 
     If text is written without quotes, only values of other types are parsed.
     """
@@ -83,10 +84,11 @@ def read_value(text: str, kinds: Sequence[str], notation: str) -> str:
     for reader in (from_gemma,) if notation == GEMMA else READERS:
         try:
             value = reader(text.strip())
-            if type_of(value) in others:
-                return json.dumps(value, ensure_ascii=False, allow_nan=False)
+            written = json.dumps(value, ensure_ascii=False, allow_nan=False)
         except FAULTS:
             continue
+        if type_of(value) in others and (fits is None or fits(value)):
+            return written
     text = text if notation == TEXT else text.strip()
     is_quoted = notation == PYTHON and len(text) > 1 and text[0] == text[-1] == "'"
     return json.dumps(text[1:-1] if is_quoted else text, ensure_ascii=False)
