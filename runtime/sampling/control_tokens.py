@@ -34,6 +34,11 @@ class ControlTokens:
         """Return the ids of the control tokens whose names occur in a quoted literal."""
         return {self.ids[name] for name in self._names.findall(unquoted(literal))}
 
+    def parted(self, text: str) -> list[tuple[str, int | None]]:
+        """Return the names of control tokens in a text with their ids, and the parts between them with None."""
+        parts = ((part, self.ids[part] if i % 2 else None) for i, part in enumerate(self._names.split(text)))
+        return [each for each in parts if each[0]] or [("", None)]
+
     def spelled_or_whole(self, literal: str, reference: Callable[[int], str]) -> str:
         """Return a quoted literal as a group in which each name may also be its token, written by `reference`."""
         parts = self._names.split(unquoted(literal))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,11 @@ from numpy.typing import NDArray
 from runtime.core.draft import Path, Tokens, common_start
 from runtime.core.errors import SettingsError
 from runtime.sampling.control_tokens import ControlTokens
-from runtime.sampling.gbnf import gbnf_as_lark
+from runtime.sampling.gbnf_lark import gbnf_as_lark
 from runtime.sampling.lark import LarkGrammar
-from runtime.sampling.schema import closed, excess, unsupported
+from runtime.sampling.schema import closed, unsupported
+from runtime.sampling.schema_bounds import excess
+from runtime.sampling.schema_references import endless
 from runtime.sampling.schema_values import contradiction, enforceable
 
 if TYPE_CHECKING:
@@ -29,6 +32,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 WHITESPACE = r"[ ]?|\n[ ]{0,16}"  # between JSON's parts; without a limit a model can continue forever
 LONGEST_REASON = 300  # characters of the library's explanation, at most
+# Messages of the library that are no sentences
+REASONS = {
+    "NoExtension": "no text follows it",
+    "Too many items": "too many of its parts may be next at the same place",
+    "items; max is": "too many of its parts may be next at the same place",
+    "too big": "it is too large",
+    "fuel": "it is too large",
+    "too many expressions": "it is too large",
+    "Maximum number of": "it is too large",
+}
+# Of the library's work at one token, some tenths of a second; twice as much is its default
+STEP_FUEL = 100_000
+MOST_SECONDS = 0.5  # of computing a mask between two tokens
+BUDGET, SHARE = 2.0, 0.1  # seconds of computing all masks of a reply, or so many per token if that is more
 NO_CONTROL = ControlTokens()
 KINDS = ("json_object", "json_schema", "regex", "lark", "gbnf")
 
@@ -51,19 +68,21 @@ def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer, control: ControlTo
 
     Raises SettingsError with the library's explanation, or unsupported keywords, if it is invalid.
     """
-    from llguidance import LLMatcher
+    from llguidance import LLMatcher, LLParserLimits
 
     try:
         source = translate(grammar, LLMatcher, control)
     except ValueError as error:
-        what = "GBNF" if grammar.kind == "gbnf" else "JSON"
+        what = {"gbnf": "GBNF", "lark": "Lark"}.get(grammar.kind, "JSON")
         raise SettingsError(f"The {grammar.kind} is not valid {what}: {error}. Correct it and try again.") from error
-    matcher = LLMatcher(tokenizer, source, log_level=0)
+    except RecursionError as error:
+        raise SettingsError(f"The {grammar.kind} nests too deeply. Simplify it and try again.") from error
+    matcher = LLMatcher(tokenizer, source, log_level=0, limits=LLParserLimits(step_lexer_fuel=STEP_FUEL))
     if matcher.is_error() and grammar.kind == "json_schema":
         check_schema(json.loads(grammar.text))  # the schema as sent, so that the error names its own keywords
     if matcher.is_error():
         raise SettingsError(
-            f"The {grammar.kind} cannot be used: {first_line(matcher.get_error())}. Correct it and try again."
+            f"The {grammar.kind} cannot be used: {reason_of(matcher.get_error())}. Correct it and try again."
         )
     return matcher
 
@@ -73,9 +92,10 @@ def taken_tokens(grammar: Grammar, control: ControlTokens) -> frozenset[int]:
     return LarkGrammar(grammar.text, control).tokens if grammar.kind == "lark" else frozenset()
 
 
-def first_line(text: str) -> str:
-    """Return the reason from an error message, without the grammar that the library repeats."""
-    return text.strip().split("\n")[0][:LONGEST_REASON]
+def reason_of(text: str) -> str:
+    """Return the reason in an error message of the library as a clause, without the grammar that it repeats."""
+    reason = text.strip().split("\n")[0][:LONGEST_REASON].rstrip(". ")
+    return next((clause for sign, clause in REASONS.items() if sign in reason), reason)
 
 
 def check_schema(schema: Any) -> None:
@@ -91,9 +111,14 @@ def check_schema(schema: Any) -> None:
 
 
 def check_size(schema: Any) -> None:
-    """Raise SettingsError for a JSON schema that would take too long to compile."""
+    """Raise SettingsError for a JSON schema that would take too long to compile, or to follow."""
     if too_much := excess(schema):
         raise SettingsError(f"The json_schema {too_much}. Leave some out.")
+    if isinstance(schema, dict) and (ref := endless(schema)):
+        raise SettingsError(
+            f"The json_schema refers to '{ref[:LONGEST_REASON]}' in a circle, so no value that ends can follow it. "
+            "Give that a way to end."
+        )
 
 
 def named(keywords: Sequence[str]) -> str:
@@ -140,6 +165,9 @@ class GrammarMask:
         self._reply: list[int] = []  # the reply's tokens
         self._path: list[int] = []  # further tokens that the matcher has consumed
         self._masks: dict[Path, NDArray[np.bool_]] = {}  # of this step: target and drafter query the same paths
+        self._seconds = 0.0  # of computing masks
+        self.allowed(())  # most of the work of a large grammar, which is done here beside the steps of others
+        self._seconds = 0.0
 
     def begin(self, reply: Tokens) -> None:
         """Set the reply's tokens [n], which extend those of the last call.
@@ -147,8 +175,9 @@ class GrammarMask:
         Raises SettingsError for a token that the grammar does not allow; an end-of-turn token after a complete reply is
         not part of it.
         """
-        self._masks.clear()
         new = reply[len(self._reply) :].tolist()
+        if new:
+            self._masks.clear()
         if not self._go_to(tuple(new)):
             token = new[len(self._path)]
             if token not in self._ends or not self._matcher.is_accepting():
@@ -187,15 +216,23 @@ class GrammarMask:
         return len(self._path) == len(path)
 
     def _compute(self) -> NDArray[np.bool_]:
+        began = time.thread_time()
         self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
         self._check()
+        self._check_time(time.thread_time() - began)
         return np.unpackbits(self._words.view(np.uint8), bitorder="little")[: self.n_vocab].view(np.bool_)
+
+    def _check_time(self, seconds: float) -> None:
+        """Raise SettingsError if a mask, or all of them together, took too long, as other replies wait for them."""
+        self._seconds += seconds
+        if (self._reply and seconds > MOST_SECONDS) or self._seconds > max(BUDGET, SHARE * (len(self._reply) + 1)):
+            raise SettingsError("The grammar takes too long to follow at each token. Simplify it and try again.")
 
     def _check(self) -> None:
         """Raise SettingsError if the grammar is too complex for the library; the next path uses a new matcher."""
         if not self._matcher.is_error():
             return
-        reason = first_line(self._matcher.get_error())
+        reason = reason_of(self._matcher.get_error())
         self._matcher, self._path = self._fresh.deep_copy(), []
         self._matcher.try_consume_tokens(self._reply)
-        raise SettingsError(f"The grammar failed in the middle of the reply: {reason}. Simplify it and try again.")
+        raise SettingsError(f"The grammar cannot be followed: {reason}. Simplify it and try again.")

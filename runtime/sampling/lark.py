@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from runtime.sampling.control_tokens import ControlTokens, all_but, ranges, these
+from runtime.sampling.depth import deepest
+from runtime.sampling.gbnf_rules import MAX_DEPTH
 
 OTHER_MARKS = "other_marks"
 NOTHING = r"/[^\s\S]/"  # matches no text
@@ -68,7 +71,11 @@ class LarkGrammar:
         return frozenset(self.control.ids.values()) if self._asks_for_others else frozenset(self._named)
 
     def with_tokens(self) -> str:
-        """Return the grammar with control tokens allowed as tokens as well as text."""
+        """Return the grammar with control tokens allowed as tokens as well as text. Raises ValueError for rules that
+        nest too deeply.
+        """
+        if (depth := deepest("", lambda name: self._references.get(name, ()), str)) > MAX_DEPTH:
+            raise ValueError(f"{depth} of its rules lie within each other, and more than {MAX_DEPTH} are too many")
         found, is_rule = list[str](), False
         for kind, part in self._lexemes:
             if kind == "head":
@@ -85,11 +92,28 @@ class LarkGrammar:
             return self.control.spelled_or_whole(part, lambda token: these([token]))
         return reference(part, self.control) if kind == "token" else part
 
+    @cached_property
+    def _references(self) -> dict[str, list[str]]:
+        """The names that each rule or terminal refers to, and under "" all that have a definition."""
+        found, rule = defaultdict[str, list[str]](list), ""
+        for kind, name in self._names:
+            if kind == "head":
+                rule = name
+                found[""].append(rule)
+            else:
+                found[rule].append(name)
+        return found
+
+    @cached_property
+    def _names(self) -> list[tuple[str, str]]:
+        """The names of rules and terminals in order, each with whether it is a head or refers to one."""
+        parts = ((kind, re.split(r"[:.\[]", part)[0].strip(" \t!?")) for kind, part in self._lexemes)
+        return [each for each in parts if each[0] in ("head", "name")]
+
     @property
     def _asks_for_others(self) -> bool:
         """Whether it refers to `other_marks` without defining that rule."""
-        names = [(kind, part.partition(":")[0].partition("[")[0].strip(" \t!?")) for kind, part in self._lexemes]
-        return ("name", OTHER_MARKS) in names and ("head", OTHER_MARKS) not in names
+        return ("name", OTHER_MARKS) in self._names and ("head", OTHER_MARKS) not in self._names
 
     @cached_property
     def _named(self) -> set[int]:

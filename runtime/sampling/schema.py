@@ -17,9 +17,6 @@ MAPS = ("properties", "patternProperties", *DEFINITIONS)  # keywords whose value
 LISTS = ("prefixItems", "items", "anyOf", "oneOf", "allOf")
 SINGLE = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
 ALSO = ("allOf", "anyOf", "oneOf", "$ref", "patternProperties")  # these may name keys in addition to `properties`
-MAX_KEYS = 2000  # keys that a schema may name: compiling 10,000 optional ones takes half a minute, and fails
-MAX_PATTERNS = 100  # for keys, each of which is compared with all others: 500 take half a minute as well
-LIMITS = {"properties": ("keys", MAX_KEYS), "patternProperties": ("patterns for keys", MAX_PATTERNS)}
 MAX_REPORTED = 8  # unsupported keywords that are reported, at most
 
 
@@ -76,30 +73,20 @@ def as_list(value: Any) -> list[Any]:
 
 def nodes(schema: Any) -> Iterator[Schema]:
     """Yield every schema in a schema: definitions first, as others refer to them, and inner ones before outer ones."""
-    if not isinstance(schema, dict):
-        return
+    if isinstance(schema, dict):
+        for each in inner_schemas(schema):
+            yield from nodes(each)
+        yield schema
+
+
+def inner_schemas(schema: Schema) -> Iterator[Any]:
+    """Yield what stands directly in a schema in the place of another one."""
     for key, value in sorted(schema.items(), key=lambda item: item[0] not in DEFINITIONS):
         if key in MAPS and isinstance(value, dict):
-            inner = list(value.values())
+            yield from value.values()
         else:
-            inner = [*(as_list(value) if key in LISTS else ()), *([value] if key in SINGLE else ())]
-        for each in inner:
-            yield from nodes(each)
-    yield schema
-
-
-def n_keys(schema: Any, keyword: str = "properties") -> int:
-    """Return the number of keys of objects that it names, or of patterns for keys."""
-    maps = (node.get(keyword) for node in nodes(schema))
-    return sum(len(each) for each in maps if isinstance(each, dict))
-
-
-def excess(schema: Any) -> str:
-    """Return which part is too large to be compiled in about a second; "" if none is."""
-    for keyword, (what, most) in LIMITS.items():
-        if (n := n_keys(schema, keyword)) > most:
-            return f"names {n} {what}, and more than {most} take too long to prepare"
-    return ""
+            yield from as_list(value) if key in LISTS else ()
+            yield from [value] if key in SINGLE else ()
 
 
 def refs(schema: Any) -> set[str]:
@@ -120,19 +107,36 @@ def is_usable(schema: Schema, lenient: bool = False) -> bool:
 
 def unsupported(schema: Schema) -> tuple[str, ...]:
     """Return the unsupported keywords, as far as they can be found; none if the whole schema can be enforced."""
-    return _unsupported(json.dumps(schema))
+    return supported(schema)[1][:MAX_REPORTED]
+
+
+def supported(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
+    """Return the schema without unsupported keywords, and those. Each is left out only where it is not supported."""
+    text, keywords = _supported(json.dumps(schema))
+    found: Schema = json.loads(text)
+    return found, keywords
 
 
 @lru_cache(maxsize=256)
-def _unsupported(text: str) -> tuple[str, ...]:
-    schema, found = json.loads(text), list[str]()
-    while len(found) < MAX_REPORTED and not is_usable(schema):
-        node = next((node for node in nodes(schema) if not is_usable(whole(node, schema))), schema)
-        keyword = next((key for key in node if is_usable(whole(without(node, key), schema))), next(iter(node), ""))
-        found.append(keyword)
-        if node.pop(keyword, None) is None:
+def _supported(text: str) -> tuple[str, tuple[str, ...]]:
+    schema, found = json.loads(text), dict[str, None]()
+    for has_refs in (False, True):  # what a reference leads to is mended first
+        if is_usable(schema):
             break
-    return tuple(dict.fromkeys(found))
+        for node in list(nodes(schema)):
+            if has_refs or not refs(node):
+                found |= dict.fromkeys(left_out(node, schema))
+    return json.dumps(schema), tuple(found)
+
+
+def left_out(node: Schema, schema: Schema) -> list[str]:
+    """Leave unsupported keywords out of a node of a schema, and return them."""
+    found = list[str]()
+    while node and not is_usable(whole(node, schema)):
+        keyword = next((key for key in node if is_usable(whole(without(node, key), schema))), next(iter(node)))
+        found.append(keyword)
+        del node[keyword]
+    return found
 
 
 def without(node: Schema, key: str) -> Schema:
