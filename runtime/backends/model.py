@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ class LlamaModel:
         library.complaints()
         self.path, self.gpu_layers = path, gpu_layers
         self.cache_types = cache_types(facts, library.has_gpu(), library.halves_at_once()) if facts else HALVES
-        self.handle = lib.llama_model_load_from_file(str(path).encode(), params)
+        self.handle = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not self.handle:
             raise load_error(path, library.complaints())
         self.vocab = Vocab(lib.llama_model_get_vocab(self.handle))
@@ -92,7 +93,7 @@ class LlamaModel:
         self.size: int = lib.llama_model_size(self.handle)  # bytes of weights
         self.is_recurrent = bool(lib.llama_model_is_recurrent(self.handle) or lib.llama_model_is_hybrid(self.handle))
         self.window: int = lib.llama_model_n_swa(self.handle)  # tokens of the layers' sliding window; 0: none has one
-        self.template = (lib.llama_model_chat_template(self.handle, None) or b"").decode("utf8", "replace")
+        self.templates = self._templates()
         self.is_embedder = self.metadata(f"{self.metadata('general.architecture')}.pooling_type") not in ("", "0")
         if problem := "" if is_head else self._unsupported():
             self.close()
@@ -109,6 +110,17 @@ class LlamaModel:
         if self.metadata(f"{self.metadata('general.architecture')}.attention.causal") == "false":
             return "an embedding model"
         return "" if self.vocab.n_vocab else "a model without a vocabulary"
+
+    def _templates(self) -> tuple[str, str]:
+        """Return the sources of the usual chat template and of the one for tools; "" where there is none."""
+        with_tools = self._template("tool_use")
+        return self._template(None) or self._template("default") or with_tools, with_tools
+
+    def _template(self, name: str | None) -> str:
+        """Return the source of the chat template of that name, or of the one without a name; "" if it is blank."""
+        source = lib.llama_model_chat_template(self.handle, name.encode() if name else None) or b""
+        text: str = source.decode("utf8", "replace")
+        return text if text.strip() else ""
 
     def metadata(self, key: str) -> str:
         """Return a metadata value as text; "" if the file has none."""

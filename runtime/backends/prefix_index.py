@@ -7,6 +7,8 @@ bytes.
 
 from __future__ import annotations
 
+import math
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -16,11 +18,13 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from psutil import pid_exists
 
 from runtime.backends.checkpoints import Checkpoint
 from runtime.backends.saved_states import SavedState
 from runtime.core.draft import Tokens
 from runtime.drafters.reply_store import close_to_others, make_private_folder
+from runtime.models.plain_file import require_plain
 
 BLOCK = 64  # tokens
 LOCK_TIMEOUT = 0.5  # seconds to wait for another process that writes
@@ -33,6 +37,7 @@ CREATE TABLE IF NOT EXISTS states(
     n_used INTEGER NOT NULL DEFAULT 0, used INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS blocks(
     hash BLOB NOT NULL, state INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY(hash, state)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS reading(state INTEGER PRIMARY KEY, pid INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS blocks_of_state ON blocks(state);
 """
 
@@ -64,12 +69,14 @@ class PrefixIndex:
     """The index in a folder that all models share. `model` identifies everything that makes a state valid."""
 
     def __init__(self, place: Path, model: str, grain: int) -> None:
-        self.place, self.path, self._model, self._grain = place, place / "index-1.sqlite", model, grain
+        self.place, self.path, self._model, self._grain = place, place / "slipstream-index-2.sqlite", model, grain
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
         """Open the database for one transaction."""
         make_private_folder(self.place)
+        if self.path.exists():
+            require_plain(self.path)
         with closing(sqlite3.connect(self.path, LOCK_TIMEOUT)) as db:
             close_to_others(self.path, 0o600)
             db.executescript(SCHEMA)
@@ -100,10 +107,22 @@ class PrefixIndex:
     def _entry(
         self, number: int, tokens: bytes, n_asked: int, n_pure: int, sizes: str, crc: int, token_seconds: float
     ) -> Entry:
+        """Return the entry of a row. Raises ValueError where a column has another type or another form."""
+        numbers = number, n_asked, n_pure, crc, token_seconds
+        if not (isinstance(tokens, bytes) and isinstance(sizes, str) and all(type(n) in (int, float) for n in numbers)):
+            raise ValueError("a column has another type")
         kind, *parts = sizes.split(",")
         whole, *each = (tuple(map(int, part.split(":"))) for part in parts)
         checkpoints = tuple(Checkpoint(n, EMPTY) for n, _ in each) if kind == "whole" else None
         ids = np.frombuffer(tokens, ON_DISK).astype(np.int32)
+        if (
+            whole[0] != len(ids)
+            or not 0 <= token_seconds < math.inf
+            or not (0 <= n_asked <= len(ids) and 0 <= n_pure <= len(ids))
+        ):
+            raise ValueError("a count is none of its tokens")
+        if (each and kind != "whole") or not all(0 < n <= len(ids) and n_bytes > 0 for n, n_bytes in (whole, *each)):
+            raise ValueError("a size is none")
         saved = SavedState(ids, EMPTY, n_asked, checkpoints, self._grain, n_pure)
         return Entry(saved, tuple(n_bytes for _, n_bytes in (whole, *each)), crc, token_seconds, number)
 
@@ -127,9 +146,20 @@ class PrefixIndex:
             put(number)
 
     def note_use(self, number: int) -> None:
-        """Record that a state was used."""
+        """Record that a state is used, by this process until `settle`."""
         with self.opened() as db:
             db.execute(f"UPDATE states SET n_used = n_used + 1, used = {next_use(db)} WHERE id = ?", (number,))
+            db.execute("INSERT OR REPLACE INTO reading VALUES (?, ?)", (number, os.getpid()))
+
+    def settle(self, number: int) -> None:
+        """Record that a state was used, and nothing happened."""
+        with self.opened() as db:
+            db.execute("DELETE FROM reading WHERE state = ?", (number,))
+
+    def fatal(self) -> list[int]:
+        """Return the numbers of states in whose use a process ended."""
+        with self.opened() as db:
+            return [number for number, pid in db.execute("SELECT state, pid FROM reading") if not pid_exists(pid)]
 
     def remove(self, number: int) -> None:
         """Remove a state."""
@@ -160,6 +190,7 @@ def forget(db: sqlite3.Connection, number: int) -> None:
     """Remove a state within a transaction."""
     db.execute("DELETE FROM states WHERE id = ?", (number,))
     db.execute("DELETE FROM blocks WHERE state = ?", (number,))
+    db.execute("DELETE FROM reading WHERE state = ?", (number,))
 
 
 def next_use(db: sqlite3.Connection) -> int:

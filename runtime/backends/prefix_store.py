@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -28,12 +28,14 @@ from runtime.backends.checkpoints import Checkpoint
 from runtime.backends.prefix_index import EMPTY, Entry, PrefixIndex
 from runtime.backends.saved_states import SavedState
 from runtime.core.draft import Tokens, common_prefix
-from runtime.core.removal import remove_files
+from runtime.core.removal import own_files, remove_files
 from runtime.drafters.reply_store import make_private_folder
+from runtime.models.plain_file import require_plain
 
 CHUNK = 2**22  # bytes written at a time
 LEFT_SECONDS = 3600.0  # age after which an unfinished file counts as abandoned
 DISK_SHARE = 0.1  # of the free disk space, which states may use
+OURS = r"slipstream-(\d+\.state|[\d-]+\.part|index-2\.sqlite(-journal)?)"  # names of files that are made here
 FIRST_RATE = 3e8  # bytes per second: assumed reading speed until a file was read
 
 log = logging.getLogger(__name__)
@@ -48,14 +50,14 @@ def folder() -> Path:
 def forget() -> int:
     """Remove all states and return the number of bytes freed. Raises SlipstreamError."""
     return remove_files(
-        folder().glob("*"), f"Close Slipstream where it runs, or remove the folder {folder()} yourself."
+        own_files(folder(), OURS), f"Close Slipstream where it runs, or remove the folder {folder()} yourself."
     )
 
 
 def size(place: Path) -> int:
-    """Return the bytes of all files in a folder."""
+    """Return the bytes of all states in a folder, and of their index."""
     n_bytes = 0
-    for path in place.glob("*"):
+    for path in own_files(place, OURS):
         with suppress(OSError):  # gone meanwhile
             n_bytes += path.stat().st_size
     return n_bytes
@@ -72,7 +74,7 @@ class PrefixStore:
         self.place, self._max_bytes = place or folder(), max_bytes
         self._index = PrefixIndex(self.place, model, grain)
         self.bytes_per_second, self.is_writable = FIRST_RATE, True
-        self._parts = count()
+        self._parts, self._given = count(), dict[int, SavedState]()
         if self.place.exists():
             self._tried(self._sweep, None)
 
@@ -82,7 +84,7 @@ class PrefixStore:
             return do()
         except sqlite3.OperationalError:  # locked for long, or it cannot be written
             return otherwise
-        except (sqlite3.DatabaseError, ValueError):
+        except (sqlite3.DatabaseError, ValueError, TypeError, OverflowError):
             with suppress(OSError):
                 self._index.path.unlink()
             return otherwise
@@ -90,15 +92,20 @@ class PrefixStore:
             return otherwise
 
     def _path(self, number: int) -> Path:
-        return self.place / f"{number}.state"
+        return self.place / f"slipstream-{int(number)}.state"
 
     def _sweep(self) -> None:
-        """Remove unfinished files of processes that ended, files without an entry, and entries without a file."""
-        known = {self._path(number) for number in self._index.numbers()}
-        files = {*self.place.glob("*.state")}
-        for path in known - files:
-            self._index.remove(int(path.stem))
-        for path in [*self.place.glob("*.part"), *(files - known)]:
+        """Remove unfinished files of processes that ended, files without an entry, and entries without a file.
+
+        States in whose use a process ended are removed too: their inside may be wrong, though their checksum is right.
+        """
+        for number in self._index.fatal():
+            self._remove(number)
+        numbers = {self._path(number): number for number in self._index.numbers()}
+        files = {path for path in own_files(self.place, OURS) if path.suffix in (".state", ".part")}
+        for path in numbers.keys() - files:
+            self._index.remove(numbers[path])
+        for path in files - numbers.keys():
             with suppress(OSError):
                 if not 0 <= time.time() - path.stat().st_mtime < LEFT_SECONDS:
                     path.unlink()
@@ -124,6 +131,7 @@ class PrefixStore:
         """Return the state with its bytes. If they differ from the bytes written, remove the state and return None."""
         began, data = time.perf_counter(), EMPTY
         with suppress(OSError, MemoryError, ValueError):  # ValueError: an empty file
+            require_plain(self._path(entry.number))
             data = np.memmap(self._path(entry.number), np.uint8, "r")  # a copy would take longer than reading it
         if len(data) != entry.n_bytes or zlib.crc32(data.data) != entry.crc:
             self._tried(partial(self._remove, entry.number), None)
@@ -133,7 +141,18 @@ class PrefixStore:
         state, *parts = np.split(data, np.cumsum(entry.sizes)[:-1])
         known = entry.saved.checkpoints
         checkpoints = known and tuple(Checkpoint(each.n, part) for each, part in zip(known, parts, strict=True))
-        return replace(entry.saved, state=state, checkpoints=checkpoints)
+        found = replace(entry.saved, state=state, checkpoints=checkpoints)
+        self._given[entry.number] = found
+        return found
+
+    def settle(self, refused: Collection[SavedState], has_failed: bool) -> None:
+        """Record how a reply ended: the states that were read for it are removed where llama.cpp `refused` them, or
+        where it failed.
+        """
+        for number, state in self._given.items():
+            is_wrong = has_failed or any(state is each for each in refused)
+            self._tried(partial(self._remove if is_wrong else self._index.settle, number), None)
+        self._given.clear()
 
     def write(self, saved: SavedState, token_seconds: float, pause: Callable[[], object]) -> bool:
         """Store a state, whole or not at all, with a `pause` between chunks. Return whether it is stored.
@@ -143,7 +162,7 @@ class PrefixStore:
         """
         if not self.is_writable:
             return False
-        part = self.place / f"{os.getpid()}-{id(self)}-{next(self._parts)}.part"
+        part = self.place / f"slipstream-{os.getpid()}-{id(self)}-{next(self._parts)}.part"
         try:
             return self._tried(partial(self._write, part, saved, token_seconds, pause), False)
         finally:

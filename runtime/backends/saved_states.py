@@ -76,6 +76,7 @@ class SavedStates:
     def __init__(self, handle: Any) -> None:
         self.handle, self.most, self.grain, self.room = handle, 0, 1, no_room
         self._states: list[SavedState] = []
+        self.refused: list[SavedState] = []  # the last ones that llama.cpp could not restore
         self.fetched: list[SavedState] = []  # from disk, for prompts about to be read; not counted in `most`
 
     def __len__(self) -> int:
@@ -166,7 +167,10 @@ class SavedStates:
     def restore(self, saved: SavedState, sequence: int = MAIN) -> bool:
         """Copy a state into an empty sequence of the context; return False where llama.cpp cannot."""
         state = saved.state.ctypes.data_as(UINT8_P)
-        return bool(lib.llama_state_seq_set_data(self.handle, state, len(saved.state), sequence))
+        if lib.llama_state_seq_set_data(self.handle, state, len(saved.state), sequence):
+            return True
+        self.refused = [*self.refused[-3:], saved]
+        return False
 
 
 def no_room() -> int:

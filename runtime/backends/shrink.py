@@ -15,6 +15,7 @@ from pathlib import Path
 import llama_cpp.llama_cpp as lib
 
 from runtime.backends import library
+from runtime.core.children import end_with_parent
 from runtime.core.errors import ModelError
 
 
@@ -64,6 +65,7 @@ def shrink(source: Path, path: Path, n_layers: int, recipe: Recipe) -> None:
 
 def _write(source: str, path: str, n_layers: int, recipe: Recipe) -> None:
     """Write the smaller copy; runs in a process of its own, whose exit code reports success."""
+    end_with_parent()
     library.start()
     params = lib.llama_model_quantize_default_params()
     kept = recipe.n_kept(n_layers)

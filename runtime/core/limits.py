@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -19,7 +20,7 @@ class Limited(Protocol):
 
     @property
     def is_admitted(self) -> bool:
-        """Whether it belongs to work that ran before: then it is not refused and waits behind no other."""
+        """Whether it belongs to work that ran before: then it is not refused, and goes before what is new."""
 
 
 class Queued(Protocol):
@@ -35,6 +36,8 @@ class Queued(Protocol):
 
 
 Waiting = TypeVar("Waiting", bound=Queued)
+
+MAX_OVERTAKEN = 1.0  # seconds for which what came later may go before what waits longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,17 @@ class Limits:
             return 0 if running else 1
         return (1 if is_short else self.max_running) - sum(each.ask.is_short == is_short for each in running)
 
-    def admitted(self, waiting: Sequence[Waiting], running: Sequence[Queued], holds_one: bool) -> list[Waiting]:
-        """Return those that may begin now: first what ran before, then short ones, then by arrival."""
-        order = sorted(waiting, key=lambda each: (not each.ask.is_admitted, not each.ask.is_short, each.number))
+    def admitted(
+        self, waiting: Sequence[Waiting], running: Sequence[Queued], holds_one: bool, overdue: Queued | None = None
+    ) -> list[Waiting]:
+        """Return those that may begin now: first the one that is `overdue`, then what ran before, then short ones, then
+        by arrival.
+        """
         found = list[Waiting]()
+        order = sorted(
+            waiting,
+            key=lambda each: (each is not overdue, not each.ask.is_admitted, not each.ask.is_short, each.number),
+        )
         for each in order:
             if self.n_free(each.ask.is_short, [*running, *found], holds_one) > 0:
                 found.append(each)
@@ -72,3 +82,28 @@ class Limits:
 
 
 UNLIMITED = Limits()
+
+
+class Admission:
+    """Admits what waits, within limits. What has waited longest is overdue, and goes first, once others that came later
+    have had its place for a while.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        # The number of what waits longest, and when something that came later first had the place of it
+        self._overtaken: tuple[int, float] | None = None
+
+    def admit(self, waiting: Sequence[Waiting], running: Sequence[Queued], holds_one: bool) -> list[Waiting]:
+        """Return those of the waiting that begin now."""
+        if not waiting:
+            return []
+        oldest, now = min(waiting, key=lambda each: each.number), time.monotonic()
+        if self._overtaken is not None and self._overtaken[0] != oldest.number:
+            self._overtaken = None
+        is_overdue = self._overtaken is not None and now - self._overtaken[1] > MAX_OVERTAKEN
+        found = self._limits.admitted(waiting, running, holds_one, oldest if is_overdue else None)
+        alike = [each for each in found if holds_one or each.ask.is_short == oldest.ask.is_short]
+        if self._overtaken is None and oldest not in found and any(each.number > oldest.number for each in alike):
+            self._overtaken = oldest.number, now
+        return found

@@ -1,11 +1,31 @@
-"""Removes files at a user's request. Knows nothing of their contents."""
+"""Removes files at a user's request: those that were made here, by their names. Knows nothing of their contents.
+
+A folder of the app may be a link to one that also holds files of others, which must stay.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from runtime.core.errors import SlipstreamError
+
+KEY = r"[0-9a-f]{32}"  # name of a file or folder that is made for one model
+
+
+def own_files(folder: Path, name: str) -> Iterator[Path]:
+    """Yield the regular files of a folder, no links, whose whole names match that pattern."""
+    for path in sorted(folder.glob("*")):
+        if re.fullmatch(name, path.name) and path.is_file() and not path.is_symlink():
+            yield path
+
+
+def own_folders(folder: Path, name: str) -> Iterator[Path]:
+    """Yield the folders in a folder, no links, whose whole names match that pattern."""
+    for path in sorted(folder.glob("*")):
+        if re.fullmatch(name, path.name) and path.is_dir() and not path.is_symlink():
+            yield path
 
 
 def remove_files(paths: Iterable[Path], remedy: str) -> int:

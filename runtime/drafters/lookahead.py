@@ -87,7 +87,7 @@ class Pool:
         return newest_first
 
 
-@Registered("lookahead", Cost.TARGET, Needs.WINDOW, place=10)
+@Registered("lookahead", Cost.TARGET, Needs.WINDOW, label="the model's own look ahead", place=10)
 class LookaheadDrafter(Drafter):
     """Proposes n-grams from the pool, and adds the window to the draft."""
 

@@ -50,7 +50,7 @@ class Registered:
     name: str
     cost: Cost
     needs: Needs = Needs.NOTHING
-    label: str = ""  # description for users; "": the name is enough
+    label: str = ""  # description for users, as of a source of guesses; "": its name
     colour: Literal["accent", "error", "primary", "success", "warning"] = "accent"  # theme color of its tokens
     is_usual: bool = False  # whether it drafts for a pair that names no drafters
     place: int = LAST  # position in lists shown to users
@@ -87,6 +87,13 @@ def find(name: str) -> Registered | None:
     """Return the drafter of that name, or None."""
     import_all()
     return KNOWN.get(name)
+
+
+def described(name: str) -> str:
+    """Return the description for users of a drafter, or of the first of several combined with +."""
+    first = name.partition("+")[0]
+    known = find(first)
+    return (known and known.label) or first
 
 
 def known_names() -> list[str]:

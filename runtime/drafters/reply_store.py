@@ -18,7 +18,7 @@ import numpy as np
 from platformdirs import user_data_path
 
 from runtime.core.draft import Tokens
-from runtime.core.removal import remove_files
+from runtime.core.removal import KEY, own_files, remove_files
 
 MAX_BYTES = 512 * 1024  # bytes of all replies in a file: 130,000 tokens
 KEPT = 0.75  # fraction of MAX_BYTES that remains when the oldest replies are dropped
@@ -119,9 +119,10 @@ class Replies:
 
 
 def make_private_folder(path: Path) -> None:
-    """Create the folder with access for the user only."""
+    """Create the folder with access for the user only. The mode of one elsewhere, behind a link or mounted, stays."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    close_to_others(path, 0o700)
+    if not path.is_symlink() and not path.is_mount():
+        close_to_others(path, 0o700)
 
 
 def close_to_others(path: Path, mode: int) -> None:
@@ -135,4 +136,4 @@ def forget() -> int:
 
     Raises SlipstreamError if a file cannot be removed.
     """
-    return remove_files(folder().glob("*"), f"Remove the folder {folder()} yourself.")
+    return remove_files(own_files(folder(), rf"{KEY}(-journal)?"), f"Remove the folder {folder()} yourself.")

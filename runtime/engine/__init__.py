@@ -5,7 +5,8 @@ terminal, a protocol or a widget.
 """
 
 from runtime.conversation.chat_template import Message, TemplateForm
-from runtime.conversation.prompt import PLAIN_STOPS, Ids, Infill, Prompt, Talk
+from runtime.conversation.infill import Infill
+from runtime.conversation.prompt import PLAIN_STOPS, Beginning, Ids, Prompt, Talk
 from runtime.conversation.quoting import Rendered
 from runtime.drafters.reply_store import forget as forget_replies
 from runtime.engine.engine import Engine, EngineFacts
@@ -19,6 +20,7 @@ from runtime.sampling.thoughts import ThoughtBudget
 
 __all__ = [
     "PLAIN_STOPS",
+    "Beginning",
     "Chunk",
     "Engine",
     "EngineFacts",

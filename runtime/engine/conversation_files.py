@@ -6,20 +6,37 @@ Knows states and files; the caller selects the conversation.
 from __future__ import annotations
 
 import os
+import secrets
 import zipfile
+import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from runtime.backends.checkpoints import Checkpoint
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.saved_states import SavedState
 from runtime.core.errors import SettingsError
+from runtime.models.plain_file import require_plain
 
 FORM = "slipstream conversation 1"
+DAMAGED = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    EOFError,
+    OverflowError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def save(backend: LlamaBackend, number: int, path: Path, model: str) -> tuple[int, int]:
@@ -34,9 +51,11 @@ def save(backend: LlamaBackend, number: int, path: Path, model: str) -> tuple[in
     known: dict[str, Any] = {"form": FORM, "model": model, "n_asked": state.n_asked, "cuts": state.checkpoints is None}
     known |= {"n_exact": state.n_exact, "tokens": state.tokens, "state": state.state}
     known |= {f"point_{each.n}": each.state for each in points}
-    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        if os.path.lexists(path) and not is_saved(path):  # also a link that leads nowhere
+            raise SettingsError(f"{path} is a file that is no saved conversation. Save elsewhere.")
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             np.savez(file, **known)
         new.replace(path)
         return n_asked(state), path.stat().st_size
@@ -69,18 +88,53 @@ def n_asked(state: SavedState) -> int:
 def read(path: Path, model: str, grain: int) -> SavedState:
     """Return the conversation in a file. Raises SettingsError if it is invalid or of another model or build."""
     try:
+        require_plain(path)
+        require_size(path)
         with np.load(path, allow_pickle=False) as file:
             if str(file["form"]) != FORM or str(file["model"]) != model:
                 raise SettingsError(
                     f"{path} was saved with another model, build or layout. Save it again with this one."
                 )
-            names = [name for name in file.files if name.startswith("point_")]
-            points = tuple(Checkpoint(int(name.removeprefix("point_")), file[name]) for name in names)
-            n_exact = int(file.get("n_exact", 0))
-            state = SavedState(file["tokens"], file["state"], int(file["n_asked"]), points, grain, n_exact)
-            return replace(state, checkpoints=None) if bool(file["cuts"]) else state
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            return checked(file, grain)
+    except DAMAGED as error:
         raise SettingsError(f"{path} is not a saved conversation, or it is damaged. Save it again.") from error
+
+
+def require_size(path: Path) -> None:
+    """Raise ValueError for an archive whose parts claim more bytes than the file has: they are stored as they are."""
+    with zipfile.ZipFile(path) as archive:
+        if sum(part.file_size for part in archive.infolist()) > path.stat().st_size:
+            raise ValueError("it claims to be larger than it is")
+
+
+def is_saved(path: Path) -> bool:
+    """Whether a file is a saved conversation of any model, and no link."""
+    try:
+        require_plain(path)
+        with zipfile.ZipFile(path) as archive:
+            return not path.is_symlink() and {"form.npy", "model.npy", "state.npy"} <= {*archive.namelist()}
+    except DAMAGED:
+        return False
+
+
+def checked(file: Mapping[str, Any], grain: int) -> SavedState:
+    """Return the conversation of a file. Raises ValueError for values that none has."""
+    names = [name for name in file if name.startswith("point_")]
+    points = tuple(Checkpoint(int(name.removeprefix("point_")), row(file[name], np.uint8)) for name in names)
+    tokens, n_exact, n_asked = row(file["tokens"], np.int32), int(file.get("n_exact", 0)), int(file["n_asked"])
+    if not all(0 <= n <= len(tokens) for n in (n_exact, *(each.n for each in points))) or n_asked < 0:
+        raise ValueError("a count is none of its tokens")
+    if not len(tokens) or tokens.min() < 0:
+        raise ValueError("it has no tokens")
+    state = SavedState(tokens, row(file["state"], np.uint8), n_asked, points, grain, n_exact)
+    return replace(state, checkpoints=None) if bool(file["cuts"]) else state
+
+
+def row(values: NDArray[Any], kind: type[np.generic]) -> NDArray[Any]:
+    """Return a row of values of that type. Raises ValueError for others."""
+    if values.ndim != 1 or values.dtype != kind:
+        raise ValueError("a part has another type or shape")
+    return values
 
 
 def erase(backend: LlamaBackend, number: int) -> tuple[int, int]:

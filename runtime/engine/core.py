@@ -5,24 +5,31 @@ Knows sequences and token ids; knows no files and no processes.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager
 from functools import partial
-
-import psutil
+from typing import Any
 
 from runtime.core.backend import Flag, TargetBackend
-from runtime.core.errors import SlipstreamError, StoppedError
-from runtime.core.limits import Limited, Limits
+from runtime.core.errors import StoppedError
+from runtime.core.limits import Limits
+from runtime.engine.ahead import ReadAhead, make_way
+from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk, Output
 from runtime.engine.prefixes import Prefixes
-from runtime.engine.scheduler import Batch, Scheduler
-from runtime.engine.sequence import Sequence
-from runtime.engine.stats import Stats
+from runtime.engine.preparation import Make, Preparation
+from runtime.engine.scheduler import Scheduler
+from runtime.engine.sequence import Batch, Sequence
 from runtime.loading.exactness import Exactness
 from runtime.speculative.decoder import Decoder, Result
+
+POLL = 0.02  # seconds that a step may wait for a stored prompt, or for a request that is being prepared
+
+log = logging.getLogger(__name__)
 
 
 class Cancels:
@@ -74,38 +81,30 @@ class Cancels:
 
 
 class EngineCore:
-    """The active sequences, their scheduler and their decoder. All methods but `cancel` belong to one thread."""
+    """The active sequences, their scheduler and their decoder. All methods belong to one thread, but for `cancels`."""
 
-    def __init__(self, decoder: Decoder, target: TargetBackend, exactness: Exactness, limits: Limits) -> None:
-        self.decoder, self._cancels = decoder, Cancels(target.stop_flag)
+    def __init__(
+        self, decoder: Decoder, target: TargetBackend, exactness: Exactness, limits: Limits, ahead: ReadAhead
+    ) -> None:
+        self.decoder, self.cancels, self.ahead = decoder, Cancels(target.stop_flag), ahead
         self.scheduler = Scheduler(decoder, target, exactness, limits)
         self.prefixes: Prefixes | None = None  # prompts on disk
-        self._cancelled: list[int] = []  # cancelled before they were added
+        self.preparing: list[Preparation] = []  # requests that have no sequence yet
 
-    @contextmanager
-    def adding(self, new: Limited, number: int) -> Iterator[Callable[[], bool]]:
-        """Announce a sequence that the block prepares and adds to the scheduler, with a function that returns whether
-        it was cancelled. If the block raises StoppedError for that, the next step returns its last output.
-
-        Raises BusyError, and what else the block raises.
+    def begin(self, ask: Ask, number: int, make: Make, pool: Executor | None = None) -> None:
+        """Let `make` prepare the sequence of a request, on a thread of the pool, if there is one; a later step adds it
+        to those that wait, or returns its error. What is read ahead ends. Raises BusyError.
         """
-        self.scheduler.check(new, self._cancels.has)
-        self._cancels.add(number)
-        try:
-            yield partial(self._cancels.has, number)
-        except BaseException as error:
-            self._cancels.remove(number)
-            if not isinstance(error, StoppedError):
-                raise
-            self._cancelled.append(number)
-
-    def cancel(self, number: int) -> None:
-        """Cancel a sequence, on any thread: it ends with the next step, and a running pass over it stops."""
-        self._cancels.cancel(number)
+        make_way(ask, (*self.scheduler.all, *self.preparing), self.cancels.cancel)
+        self.scheduler.check(ask, self.preparing, self.cancels.has)
+        self.cancels.add(number)
+        self.preparing.append(Preparation(number, ask, make, partial(self.cancels.has, number), pool))
 
     def end(self, number: int) -> None:
         """Drop a sequence without an output."""
-        for each in [*self.scheduler.waiting, *self.scheduler.sequences]:
+        self.preparing = [each for each in self.preparing if each.number != number]
+        self.cancels.remove(number)
+        for each in self.scheduler.all:
             if each.number == number:
                 self._leave(each)
 
@@ -117,101 +116,134 @@ class EngineCore:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self._cancelled or self.scheduler.waiting or self.scheduler.sequences)
+        return not (self.preparing or self.scheduler.all)
 
     def step(self) -> list[Output]:
         """Plan a batch, draft and verify in one pass, commit the tokens, and return the outputs. A step that admits or
-        ends sequences runs no pass; for admitted ones it returns how much of their prompts is cached.
+        ends sequences runs no pass; for those that begin it returns how much of their prompts is cached.
         """
-        outputs = [*self._admit(), *self._end_finished()]
-        if outputs or not (batch := self.scheduler.plan()).sequences:
+        if outputs := [*self._add_prepared(), *self._end_finished(), *self._admit()]:
             return outputs
+        if not (batch := self.scheduler.plan()).sequences:
+            awaited: list[Future[Any]] = [each.made for each in self.preparing]
+            awaited += [each.stored for each in self.scheduler.waiting if each.stored]
+            wait(awaited, POLL, FIRST_COMPLETED)
+            return []
+        return [*self._run(batch), *self._end_finished()]
+
+    def _run(self, batch: Batch) -> list[Output]:
+        """Run one pass over a batch, and return its outputs. If it fails, its sequences continue one after the other,
+        and one that fails alone ends with its error.
+        """
         try:
             self._begin_drafting(batch)
             began = time.perf_counter()
             results = list[Result]()
-            with self._cancels.during(batch):
+            with self.cancels.during(batch):
                 if batch.decoding:
                     results = self.decoder.step(batch.inputs, batch.prompts, self.n_running)
                 else:
                     self.decoder.read(batch.prompts, self.n_running)
         except StoppedError:
-            return self._end_finished()
-        except Exception as error:  # from the pass: it ends one sequence, and the others try again
-            return [self._failed(batch.sequences[0], error)]
+            return []
+        except Exception as error:
+            if len(batch.sequences) == 1:
+                return [self._failed(batch.sequences[0], error)]
+            self.scheduler.isolate(batch)
+            return []
         seconds = time.perf_counter() - began
         self.scheduler.record(batch, seconds)
-        return [*self._commit(batch, results, seconds), *self._end_finished()]
+        return [*self._commit(batch, results, seconds)]
+
+    def _add_prepared(self) -> Iterator[Output]:
+        """Let sequences wait that have been prepared; yield the last outputs of those that failed or were cancelled."""
+        for each in [each for each in self.preparing if each.is_over]:
+            self.preparing.remove(each)
+            if isinstance(came := each.outcome, Sequence):
+                self.scheduler.add(came)
+            else:
+                self.cancels.remove(each.number)
+                yield Output(each.number, came)
 
     def _admit(self) -> Iterator[Output]:
-        """End sequences that were cancelled before they ran, and admit others; yield an output for each."""
-        while self._cancelled:
-            yield Output(self._cancelled.pop(), Chunk("", finish_reason="cancelled", stats=Stats()))
-        for each in [*self.scheduler.waiting]:
-            if self._cancels.has(each.number):
-                each.finish_reason = "cancelled"
-                yield self._ended(each)
-        for each in self.scheduler.admit():
-            if self.prefixes:
-                self.prefixes.fetch(each)
-            each.stats.cached_n = self.scheduler.n_cached(each)
-            yield Output(each.number, each.progress(each.stats.cached_n))
+        """Let sequences run once what is stored of their prompts has been read; yield an output for each."""
+        for each in self.scheduler.admitted():
+            if not self.prefixes or self.prefixes.fetch(each):
+                self.scheduler.run(each)
+                yield from self._made(each, self._begun)
 
-    def _end_finished(self) -> list[Output]:
-        """End sequences that were cancelled or are complete, and return their last outputs."""
-        for each in self.scheduler.sequences:
-            if self._cancels.has(each.number):
-                each.finish_reason = "cancelled"
-            elif each.left == 0 and each.finish_reason is None and not self.scheduler.n_unread(each):
-                each.finish_reason = "length"
-        return [self._ended(each) for each in list(self.scheduler.sequences) if each.finish_reason is not None]
+    def _end_finished(self) -> Iterator[Output]:
+        """End sequences that were cancelled or are complete, and yield their last outputs."""
+        for each in self.scheduler.finished(self.cancels.has):
+            yield from self._made(each, self._ended)
 
     def _begin_drafting(self, batch: Batch) -> None:
-        """Begin drafting for sequences that decode for the first time; drafters prefill their prompts if that pays."""
+        """Begin drafting for sequences that decode for the first time. Drafters that have to prefill a prompt do so
+        after its first token if that pays, a piece in a step.
+        """
         for each, _ in batch.decoding:
-            if not each.has_begun:
-                began = time.perf_counter()
-                each.has_begun = True
-                binding, is_cancelled = each.binding, partial(self._cancels.has, each.number)
-                has_grammar = binding.sampler.mask is not None
-                self.decoder.begin(each.drafting, each.tokens, binding.expected, has_grammar, is_cancelled)
-                each.stats.prompt_seconds += time.perf_counter() - began
+            state, binding = each.drafting, each.binding
+            if state.has_begun or not state.may_read(each.buffer.n_reply, each.stats.decode_seconds):
+                continue
+            began, is_first = time.perf_counter(), state.beginning is None
+            is_cancelled, has_grammar = partial(self.cancels.has, each.number), binding.sampler.mask is not None
+            self.decoder.begin(state, each.tokens, binding.expected, has_grammar, is_cancelled)
+            if not is_first:
+                each.stats.decode_seconds += time.perf_counter() - began
+                return
+            each.stats.prompt_seconds += time.perf_counter() - began
 
     def _commit(self, batch: Batch, results: list[Result], seconds: float) -> Iterator[Output]:
         """Add the results of a pass to its sequences. Yield the progress of prompts, then the decoded tokens."""
-        for each, end in batch.reading:
+        for each, _, end in batch.reading:
             each.stats.prompt_seconds += seconds
             yield Output(each.number, each.progress(end + (end == each.buffer.n - 1)))
         for (each, n_unread), result in zip(batch.decoding, results, strict=True):
-            if isinstance(result, SlipstreamError):
+            if isinstance(result, Exception):
                 yield self._failed(each, result)
             else:
-                with suppress(StoppedError):  # cancelled while turns were dropped
-                    yield Output(each.number, each.commit(result, seconds, n_unread))
+                yield from self._made(each, partial(Sequence.commit, step=result, seconds=seconds, n_unread=n_unread))
+
+    def _made(self, sequence: Sequence, make: Callable[[Sequence], Chunk]) -> Iterator[Output]:
+        """Yield what `make` makes of a sequence, nothing if it was cancelled. An error ends this sequence alone."""
+        try:
+            yield Output(sequence.number, make(sequence))
+        except StoppedError:
+            return
+        except Exception as error:
+            yield self._failed(sequence, error)
 
     def _failed(self, sequence: Sequence, error: Exception) -> Output:
         self._leave(sequence)
         return Output(sequence.number, error)
 
-    def _ended(self, sequence: Sequence) -> Output:
+    def _begun(self, sequence: Sequence) -> Chunk:
+        """Return the first output of a sequence: how much of its prompt is cached."""
+        sequence.stats.cached_n = self.scheduler.n_cached(sequence)
+        self.ahead.begin(sequence)
+        return sequence.progress(sequence.stats.cached_n)
+
+    def _ended(self, sequence: Sequence) -> Chunk:
         """Complete a sequence's statistics and return its last output."""
-        stats, decoder = sequence.stats, self.decoder
-        stats.plain_per_second = decoder.controller.plain_alone(sequence.buffer.n)
-        if decoder.lineup.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
-            stats.reason = decoder.why_plain(sequence.drafting)
-        stats.n_near_ties = sequence.binding.sampler.n_near_ties
-        stats.memory_level = decoder.lineup.memory_level
-        stats.memory_bytes = psutil.Process().memory_info().rss
+        sequence.complete_stats(self.decoder)
         self._leave(sequence)
-        return Output(sequence.number, sequence.end())
+        return sequence.end()
 
     def _leave(self, sequence: Sequence) -> None:
-        has_run = sequence in self.scheduler.sequences
+        if sequence in self.scheduler.sequences:  # it has run
+            keep = self.ahead.end if sequence.ask.is_ahead else self._keep
+            keep(sequence)
         self.scheduler.remove(sequence)
-        self._cancels.remove(sequence.number)
-        if has_run:
+        sequence.binding.sampler.mask = None  # its grammar may be large, and the last sequence is kept for `explain`
+        self.cancels.remove(sequence.number)
+        if self.is_idle:
+            self.decoder.rest()
+
+    def _keep(self, sequence: Sequence) -> None:
+        """Keep what later replies can use of a sequence. If that fails, nothing is lost but time."""
+        try:
             if self.prefixes:
                 self.prefixes.note(sequence)
             self.decoder.finish(sequence.tokens, sequence.buffer.n_prompt)
-        if self.is_idle:
-            self.decoder.rest()
+        except Exception:
+            log.exception("Nothing was learned from a reply.")

@@ -45,8 +45,16 @@ class EngineFacts:
     can_infill: bool  # whether the model was trained to fill in the middle
     is_short: bool = False  # whether memory was too short for all requested options
     shares_passes: bool = False  # whether several sequences can share a pass
+    reads_ahead: bool = False  # whether expected prompts are read while there is nothing else to do
     upstream: str = ""  # the server that runs the model and has its tokenizer; "": the model is on this machine
+    content: str = ""  # key of the content of the target's files; "" where another server has them
+    tool_template: str = ""  # the source of the chat template for conversations with tools; "": the same one
     remark: str = ""  # the part of `left_out` that is no fault, such as a draft model that cannot pay
+
+    @property
+    def template_with_tools(self) -> str:
+        """The source of the chat template for conversations with tools."""
+        return self.tool_template or self.template
 
     @property
     def faults(self) -> str:
@@ -71,9 +79,10 @@ class Ask:
     reply_tokens: tuple[int, ...] = ()
     passes: tuple[Pass, ...] = ()
     is_short: bool = False  # whether it has priority where replies take turns
-    is_admitted: bool = False  # whether it belongs to work that ran before: not refused, and behind no other
+    is_admitted: bool = False  # whether it is not refused and goes before what is new, such as work that ran before
     n_indent: int = 0  # minimum spaces or tabs before each line after the first; the reply ends at another line
     is_traced: bool = False  # whether its passes record their reasons
+    is_ahead: bool = False  # whether its prompt is only expected: it is read until any other request comes
 
 
 class Answering(ABC):

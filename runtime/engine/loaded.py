@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as List
+from concurrent.futures import Executor
+from functools import partial
 from itertools import count
 
-from runtime.conversation.prompt import NEEDED, PromptEncoder
+from runtime.conversation.infill import NEEDED
+from runtime.conversation.prompt import PromptEncoder
 from runtime.conversation.window import PromptWindow
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ContextError, SettingsError
+from runtime.engine.ahead import ReadAhead, answering
 from runtime.engine.binding import bound
 from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask, EngineFacts
@@ -22,6 +27,7 @@ from runtime.learning.conditions import why_never
 from runtime.learning.opened import learned_head, opened_learner
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.options import Options
+from runtime.models.content import content_of
 from runtime.models.registry import Pair
 from runtime.speculative.control.explain import Explanation, Pass, explain
 
@@ -40,15 +46,20 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         self._loaded = LoadedPair(pair, options or Options(), on_progress, learned_head(pair))
         self._learner = None if not learns or why_never(pair, self._loaded.drafts_by) else opened_learner(pair)
         self._asked_head = self._loaded.learned
-        self.decoder, vocab = self._loaded.decoder, self._loaded.target.vocab
+        self.decoder = self._loaded.decoder
         self.facts = facts_of(self._loaded)
-        super().__init__(vocab, PromptEncoder(vocab, self.facts.template, pair.target.name, self.facts.n_ctx))
+        super().__init__(self._loaded.target.vocab, self._text_encoder())
         self._start()
+
+    def _text_encoder(self) -> PromptEncoder:
+        facts, vocab = self.facts, self._loaded.target.vocab
+        return PromptEncoder(vocab, facts.template, self.pair.target.name, facts.n_ctx, facts.tool_template)
 
     def _start(self) -> None:
         """Create the engine core after loading."""
         self.limits = self._loaded.options.limits
-        self.core = EngineCore(self.decoder, self._loaded.backend, self.facts.exactness, self.limits)
+        ahead = ReadAhead(self._loaded.options.reads_ahead, lambda: self.decoder.lineup.memory_level)
+        self.core = EngineCore(self.decoder, self._loaded.backend, self.facts.exactness, self.limits, ahead)
         self.prompts = KeptPrompts(self._loaded, self.core)
         self._numbers, self._sinks = count(1), dict[int, Sink]()
         self._last: Sequence | None = None
@@ -60,23 +71,33 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         self._sinks[number] = sink
         return number
 
-    def begin(self, ask: Ask, number: int) -> None:
-        """Begin a reply with an unused number, whose outputs only `step` returns. Raises as `add` does."""
+    def begin(self, ask: Ask, number: int, pool: Executor | None = None) -> None:
+        """Begin a reply with an unused number, whose outputs only `step` returns. It is prepared in the pool, if there
+        is one, and what is wrong with it is an output then. Raises as `add` does.
+        """
         if self._loaded.target.is_embedder:
             raise SettingsError(
                 f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. "
                 "Ask it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
             )
-        with self.core.adding(ask, number) as is_cancelled:
-            binding = bound(ask, self.vocab, self.facts, self._loaded.options)
-            drops = ask.when_full == "drop-oldest"
-            window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, drops, is_cancelled)
-            ids = self._begun(window, ask.max_tokens)
-            sequence = Sequence(number, ask, ids, window, binding)
+        self.core.begin(ask, number, partial(self._sequence, ask, number), pool)
+        if pool is None and isinstance(error := self.core.preparing[-1].outcome, Exception):
+            self.core.end(number)
+            raise error
+
+    def _sequence(self, ask: Ask, number: int, is_cancelled: Callable[[], bool]) -> Sequence:
+        """Return the sequence of a request. Called on any thread."""
+        if ask.is_ahead:
+            self.core.ahead.check()
+        binding = bound(ask, self.vocab, self.facts, self._loaded.options)
+        drops = ask.when_full == "drop-oldest"
+        window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, drops, is_cancelled)
+        sequence = Sequence(number, ask, self._begun(window, ask.max_tokens), window, binding)
+        if not ask.is_ahead:
+            self._last = sequence
             if self._learner:
                 self._learner.reply_begins(sequence.generated, self.decoder.lineup.memory_level)
-            self._last = sequence
-            self.core.scheduler.add(sequence)
+        return sequence
 
     def step(self) -> list[Output]:
         """Run one pass at most, give its outputs to their sinks, and return them."""
@@ -94,7 +115,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
 
     def cancel(self, number: int) -> None:
         """See Engine."""
-        self.core.cancel(number)
+        self.core.cancels.cancel(number)
 
     def end(self, number: int) -> None:
         """See Engine."""
@@ -127,8 +148,11 @@ class LoadedEngine(LoadedTexts, PushedEngine):
     def status(self) -> Status:
         """See Engine."""
         scheduler, lineup, n_held = self.core.scheduler, self.decoder.lineup, self._loaded.backend.n_held
-        n_running, n_waiting = len(scheduler.sequences), len(scheduler.waiting)
-        return Status(n_running, n_waiting, n_held, lineup.memory_level, lineup.given_up, self._learning)
+        n_running, n_waiting = len(scheduler.sequences), len(answering((*scheduler.waiting, *self.core.preparing)))
+        preparing = tuple(each.number for each in self.core.preparing if not each.made.done())
+        ahead = self.core.ahead.n_read, self.core.ahead.n_used
+        told = lineup.memory_level, lineup.given_up, self._learning
+        return Status(n_running, n_waiting, n_held, *told, ahead, preparing)
 
     def embed(self, tokens: List[int]) -> list[float]:
         """See Engine."""
@@ -159,11 +183,11 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         why = why_never(self.pair, self._loaded.drafts_by) or "measurements are not kept"
         return self._learner.state if self._learner else f"it does not learn: {why}"
 
-    def close(self) -> None:
-        """See Engine."""
+    def close(self, on_progress: Callable[[], object] = lambda: None) -> None:
+        """See Engine; `on_progress` is called from time to time while prompts are stored."""
         if self._learner:
             self._learner.close()
-        self.prompts.close()
+        self.prompts.close(on_progress)
         self._loaded.close()
 
 
@@ -178,7 +202,8 @@ def facts_of(loaded: LoadedPair) -> EngineFacts:
         n_vocab=target.vocab.n_vocab,
         n_embd=target.n_embd,
         n_bytes=target.size,
-        template=target.template,
+        template=target.templates[0],
+        tool_template=target.templates[1],
         fit=plan.text if plan else "",
         left_out=f"memory is short: {plan.text}" if plan and plan.is_less else left_out,
         is_short=bool(plan and plan.is_less),
@@ -188,6 +213,8 @@ def facts_of(loaded: LoadedPair) -> EngineFacts:
         could_be_exact=loaded.could_be_exact,
         has_gpu=loaded.is_elsewhere,
         can_infill=target.vocab.fim.keys() >= set(NEEDED),
+        reads_ahead=loaded.options.reads_ahead and not target.is_embedder,
         shares_passes=loaded.decoder.target.shared is not None,
+        content=content_of(loaded.pair.target),
         remark=lacking.text if lacking and lacking.code == "cost" else "",
     )

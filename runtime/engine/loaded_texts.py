@@ -9,7 +9,7 @@ from typing import Any
 
 from runtime.backends.vocab import Vocab
 from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
-from runtime.conversation.prompt import Prompt, PromptEncoder
+from runtime.conversation.prompt import Ids, Prompt, PromptEncoder
 from runtime.conversation.quoting import Rendered
 from runtime.engine.engine import Engine
 
@@ -62,7 +62,10 @@ class LoadedTexts(Engine):
         return tuple(token for token in range(self.vocab.n_vocab) if self.vocab.ends[token])
 
     def word(self, token: int) -> tuple[bytes, str, bool]:
-        """Return a token's bytes, its text, and whether it ends a turn."""
+        """Return a token's bytes, its text, and whether it ends a turn. Raises SettingsError for an unknown one, which
+        would end the process.
+        """
+        Ids((token,)).checked(self.vocab.n_vocab)
         return self.token_bytes(token), self.token_text(token), self.is_end(token)
 
     def token_text(self, token: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from runtime.core.errors import SettingsError
 from runtime.engine import conversation_files
+from runtime.engine.ahead import answering
 from runtime.engine.core import EngineCore
 from runtime.engine.prefixes import Prefixes
 from runtime.loading.loaded_pair import LoadedPair
@@ -27,7 +29,7 @@ class KeptPrompts:
 
     def handle(self, action: str, number: int, path: str) -> tuple[int, int]:
         """See `Engine.conversation`."""
-        if self._core.scheduler.sequences:
+        if answering((*self._core.preparing, *self._core.scheduler.all)):
             raise SettingsError("A reply is being generated. Try again when it has ended.")
         if action == "save":
             return conversation_files.save(self._loaded.backend, number, Path(path), model_key(self._loaded))
@@ -35,7 +37,7 @@ class KeptPrompts:
             return conversation_files.restore(self._loaded.backend, Path(path), model_key(self._loaded))
         return conversation_files.erase(self._loaded.backend, number)
 
-    def close(self) -> None:
-        """Store the conversations that are worth it."""
+    def close(self, on_progress: Callable[[], object]) -> None:
+        """Store the conversations that are worth it; see Prefixes."""
         if self._core.prefixes:
-            self._core.prefixes.close()
+            self._core.prefixes.close(on_progress)

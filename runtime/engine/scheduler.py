@@ -7,85 +7,79 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as List
 
 from runtime.core.backend import TargetBackend
-from runtime.core.draft import PassInput
-from runtime.core.limits import Limited, Limits
-from runtime.engine.rotation import Rotation
-from runtime.engine.sequence import Sequence
+from runtime.core.limits import Admission, Limited, Limits, Queued
+from runtime.engine.prompt_order import PromptOrder
+from runtime.engine.rotation import MAX_LEAD, Alternation, Rotation
+from runtime.engine.sequence import Batch, PromptPiece, Sequence
 from runtime.loading.exactness import Exactness
 from runtime.speculative.decoder import Decoder
-from runtime.speculative.step import StepInput
 from runtime.speculative.target import Sharing
 
 TURN = 10  # length of a turn, in multiples of the time of switching between sequences
-PIECE = 256  # tokens prefilled between two checks for cancellation
-MAX_READ = 384  # most prompt tokens of one pass
-OLDEST_FIRST_EVERY = 4  # one in this many passes with prompts begins with the oldest, others with the least unread
-
-
-@dataclass(slots=True)
-class Batch:
-    """The work of one pass."""
-
-    decoding: list[tuple[Sequence, int]] = field(default_factory=list)  # (sequence, prompt tokens that it also reads)
-    reading: list[tuple[Sequence, int]] = field(default_factory=list)  # (sequence, position in its prompt to read to)
-
-    @property
-    def sequences(self) -> list[Sequence]:
-        """Its sequences: first those that decode, then those that only read."""
-        return [each for each, _ in (*self.decoding, *self.reading)]
-
-    @property
-    def inputs(self) -> list[StepInput]:
-        """The inputs of those that decode."""
-        return [each.input(n_unread) for each, n_unread in self.decoding]
-
-    @property
-    def prompts(self) -> list[PassInput]:
-        """The prompts of those that only read, up to where they are read."""
-        return [PassInput(each.tokens[:end], exact=each.needs_exact_widths) for each, end in self.reading]
-
-    @property
-    def reads(self) -> bool:
-        """Whether it reads prompt tokens."""
-        return bool(self.reading) or any(n_unread for _, n_unread in self.decoding)
 
 
 class Scheduler:
     """The running sequences of one decoder, the one without a pass for longest first, and those that wait to run."""
 
     def __init__(self, decoder: Decoder, backend: TargetBackend, exactness: Exactness, limits: Limits) -> None:
-        self._decoder, self._backend, self._rotation, self._limits = decoder, backend, Rotation(), limits
-        self._exactness, self._is_exact = exactness, exactness.is_exact
+        self._decoder, self._backend, self._is_exact, self._limits = decoder, backend, exactness.is_exact, limits
+        self._prompts, self._alternation = PromptOrder(exactness, backend.n_ctx), Alternation()
+        self._rotation, self._admission = Rotation(), Admission(limits)
         self.sequences: list[Sequence] = []
         self.waiting: list[Sequence] = []
-        self._has_read = False  # whether the last pass read a prompt
-        self._n_reads = 0  # passes that read prompts
         self._rereading: Sequence | None = None  # sequence that reads evicted tokens again before any other continues
-        self._early: Sequence | None = None  # sequence whose first token is of its prompt's pass, when it was alone
+        self._suspects: list[Sequence] = []  # sequences of a pass that failed, which continue one after the other
 
-    def check(self, new: Limited, is_gone: Callable[[int], bool]) -> None:
-        """Check that there is room for a new sequence; waiting ones that `is_gone` do not count. Raises BusyError."""
-        waiting = [each for each in self.waiting if not is_gone(each.number)]
-        self._limits.check(new, waiting, self.sequences, self.holds_one)
+    @property
+    def all(self) -> list[Sequence]:
+        """Its sequences: those that wait, then those that run."""
+        return [*self.waiting, *self.sequences]
+
+    @property
+    def fetching(self) -> list[Sequence]:
+        """Sequences that wait only until what is stored of their prompts has been read from disk."""
+        return [each for each in self.waiting if each.stored is not None]
+
+    def check(self, new: Limited, preparing: List[Queued], is_gone: Callable[[int], bool]) -> None:
+        """Raise BusyError if there is no room for a new sequence; those that are being prepared count."""
+        waiting = *preparing, *(each for each in self.waiting if each.stored is None)
+        running = *self.sequences, *self.fetching
+        queued, active = ([each for each in some if not is_gone(each.number)] for some in (waiting, running))
+        self._limits.check(new, queued, active, self.holds_one)
 
     def add(self, sequence: Sequence) -> None:
         """Add a sequence, which waits until it is admitted."""
         self.waiting.append(sequence)
 
-    def admit(self) -> list[Sequence]:
-        """Let the sequences run that may run now, and return them."""
-        admitted = self._limits.admitted(self.waiting, self.sequences, self.holds_one) if self.waiting else []
-        self.waiting = [each for each in self.waiting if each not in admitted]
-        self.sequences += admitted
-        return admitted
+    def admitted(self) -> list[Sequence]:
+        """Return the waiting sequences that may run now, by `run`: those that are fetching, and new ones."""
+        fetching, new = self.fetching, [each for each in self.waiting if each.stored is None]
+        return fetching + (new and self._admission.admit(new, [*self.sequences, *fetching], self.holds_one))
+
+    def run(self, sequence: Sequence) -> None:
+        """Let a waiting sequence run."""
+        if len(self.sequences) == 1:  # passes of a lone sequence are not recorded
+            self._rotation, self._alternation = Rotation(), Alternation()
+        self.waiting.remove(sequence)
+        self.sequences.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """Remove a sequence, running or waiting."""
-        (self.waiting if sequence in self.waiting else self.sequences).remove(sequence)
+        """Remove a sequence, running or waiting, if it is there."""
+        self.waiting = [each for each in self.waiting if each is not sequence]
+        self.sequences = [each for each in self.sequences if each is not sequence]
+
+    def finished(self, is_cancelled: Callable[[int], bool]) -> list[Sequence]:
+        """Return the sequences that were cancelled or are complete, each with its finish reason."""
+        for each in self.all:
+            if is_cancelled(each.number):
+                each.finish_reason = "cancelled"
+            elif each.left == 0 and each.finish_reason is None and each in self.sequences and not self.n_unread(each):
+                each.finish_reason = "length"
+        return [each for each in self.all if each.finish_reason is not None]
 
     def plan(self) -> Batch:
         """Return the batch of the next pass; empty if there is no sequence."""
@@ -93,11 +87,28 @@ class Scheduler:
             return Batch()
         if len(self.sequences) == 1:
             return self._single(self.sequences[0])
-        if self._rereading is not None and self._rereading in self.sequences:
+        if suspects := [each for each in self._suspects if each in self.sequences]:
+            return self._single(suspects[0])
+        if self._rereading in self.sequences:
             return self._single(self._rereading)
-        if (sharing := self._sharing) is None:
+        if self.holds_one:
             return self._single(self._rotation.next(self.sequences, self.turn_seconds))
-        return self._shared(sharing)
+        return self._shared()
+
+    def _shared(self) -> Batch:
+        """Return a batch of several sequences. Where a pass cannot both decode and read prompts, those that can decode
+        do so between two pieces of prompts.
+        """
+        unread = {each: self.n_unread(each) for each in self.sequences}
+        ready = [each for each, n in unread.items() if not n]
+        reading = self._prompts.first({each: n for each, n in unread.items() if n})
+        if reading and (sharing := self._mixed):
+            batch = self._with_prompts(ready, reading, unread, sharing)
+            if batch.n_rows:
+                return batch
+        if ready and (not reading or self._alternation.decodes(ready)):
+            return self._decoded(ready)
+        return self._single(reading[0])
 
     def record(self, batch: Batch, seconds: float) -> None:
         """Record a batch before its tokens are committed, and move its sequences behind all others.
@@ -105,18 +116,24 @@ class Scheduler:
         A sequence that reads evicted tokens again runs alone until it is further than before, because two sequences
         that evict each other would otherwise read forever.
         """
-        done = batch.sequences
-        if done == [self._rereading] and (batch.decoding or batch.reading[0][1] > done[0].n_read):
-            self._rereading = None
-        for each, end in batch.reading:
+        done, n_rows, decoding = batch.sequences, batch.n_rows, [each for each, _ in batch.decoding]
+        if len(done) == 1 and (decoding or batch.reading[0].end > done[0].n_read):
+            self._suspects = [each for each in self._suspects if each not in done]
+            self._rereading = None if self._rereading in done else self._rereading
+        if n_rows:
+            self._prompts.record(n_rows, self.sequences, seconds)
+        for each, _, end in batch.reading:
             each.n_read = max(each.n_read, end)
-        if len(self.sequences) == 1 and batch.decoding and batch.reads and not done[0].buffer.n_reply:
-            self._early = done[0]
-        self._has_read = batch.reads
-        self._n_reads += batch.reads
         self.sequences = [each for each in self.sequences if each not in done] + done
-        if len(self.sequences) > 1 and self._sharing is None:
+        if len(self.sequences) == 1:
+            return
+        self._alternation.record(decoding, self.sequences, seconds, bool(n_rows))
+        if self._sharing is None and (decoding or self.holds_one):
             self._rotation.record(done[0], self.sequences, seconds)
+
+    def isolate(self, batch: Batch) -> None:
+        """Let the sequences of a failed pass be read again and continue one by one: the one at fault fails alone."""
+        self._suspects = batch.sequences
 
     @property
     def holds_one(self) -> bool:
@@ -129,9 +146,18 @@ class Scheduler:
         return None if self.holds_one else self._decoder.target.shared
 
     @property
+    def _mixed(self) -> Sharing | None:
+        """The rules of shared passes where those that read prompts also decode; else None."""
+        sharing = self._sharing
+        return sharing if sharing and sharing.exact_rows == sys.maxsize and self._is_exact else None
+
+    @property
     def turn_seconds(self) -> float:
-        """Length of a sequence's turn: infinite if only one can be cached."""
-        return math.inf if self.holds_one else TURN * self._decoder.drafting.switch_seconds
+        """Length of a sequence's turn, after which others have theirs within a second: infinite if only one can be
+        cached.
+        """
+        n_others = max(1, len(self.sequences) - 1)
+        return math.inf if self.holds_one else min(TURN * self._decoder.drafting.switch_seconds, MAX_LEAD / n_others)
 
     def n_unread(self, sequence: Sequence) -> int:
         """Return the number of tokens to read before its next token can be decoded.
@@ -154,51 +180,28 @@ class Scheduler:
         if not n_unread:
             return Batch([(sequence, 0)])
         total = sequence.buffer.n - 1
-        if total - n_unread < sequence.n_read:
+        start = total - n_unread
+        if start < sequence.n_read:
             self._rereading = sequence
-        end = self._piece_end(sequence, total - n_unread)
+        end = self._prompts.end(sequence, start, len(self.sequences) == 1)
         if end == total and self._is_exact and sequence.left != 0:
             return Batch([(sequence, n_unread)])
-        return Batch(reading=[(sequence, end)])
+        return Batch(reading=[PromptPiece(sequence, start, end)])
 
-    def _piece_end(self, sequence: Sequence, n_cached: int) -> int:
-        """Return the end of the next piece to read. It does not depend on the tokens that drafts left in the cache.
+    def _decoded(self, ready: list[Sequence]) -> Batch:
+        """Return a batch that decodes those of the `ready` sequences whose turn it is."""
+        if (sharing := self._sharing) is None:
+            candidates = self._alternation.unserved(ready) or ready
+            return Batch([(self._rotation.next(candidates, self.turn_seconds), 0)])
+        # Where passes round differently, the first pass of a sequence is its own, because its cached tokens may be of
+        # another, which can drop them
+        if sharing.exact_rows < sys.maxsize and (new := next((each for each in ready if each.is_reading), None)):
+            return Batch([(new, 0)])
+        return Batch([(each, 0) for each in self._together(ready, sharing)])
 
-        Reply tokens after the prompt are read as they were generated: in passes no wider than the exact ones.
-        """
-        end = sequence.buffer.n_prompt - 1
-        if n_cached < end:
-            return min((n_cached // PIECE + 1) * PIECE, end)
-        while end <= n_cached:
-            end += PIECE if self._is_exact else self._exactness.rows_at(end + 1, self._backend.n_ctx)
-        return min(end, sequence.buffer.n - 1)
-
-    def _shared(self, sharing: Sharing) -> Batch:
-        """Return a batch of several sequences. Where passes that read prompts cannot decode as well, they alternate
-        with passes that only decode, if a sequence is well under way.
-        """
-        unread = {each: self.n_unread(each) for each in self.sequences}
-        are_alike = sharing.exact_rows == sys.maxsize  # whether all passes round alike
-        # Else the first pass of a sequence is its own, because its cached tokens may be of another, which can drop them
-        decoding = [each for each, n in unread.items() if not n and (are_alike or not each.is_reading)]
-        reading = self._in_order({each: n for each, n in unread.items() if each not in decoding})
-        is_decode_turn = self._has_read and any(map(self._is_well_under_way, decoding))
-        is_mixed = are_alike and self._is_exact  # whether passes that read prompts also decode
-        if decoding and (not reading or (is_decode_turn and not is_mixed)):
-            return Batch([(each, 0) for each in self._together(decoding, sharing)])
-        if not is_mixed:
-            return self._single(reading[0])
-        return self._with_prompts(decoding, reading, unread, sharing) or self._single(reading[0])
-
-    def _in_order(self, unread: dict[Sequence, int]) -> list[Sequence]:
-        """Return the sequences to read, by unread tokens, fewest first; in every fourth pass, oldest first."""
-        if (self._n_reads + 1) % OLDEST_FIRST_EVERY == 0:
-            return sorted(unread, key=lambda each: each.number)
-        return sorted(unread, key=unread.__getitem__)
-
-    def _together(self, decoding: list[Sequence], sharing: Sharing) -> list[Sequence]:
+    def _together(self, decoding: List[Sequence], sharing: Sharing) -> list[Sequence]:
         """Return those that decode in one pass, within the limits of exact rounding and of the cache."""
-        found = decoding
+        found = list(decoding)
         if len(found) > (most := sharing.exact_rows):
             is_exact = found[0].needs_exact_widths
             found = found[:most] if is_exact else [each for each in found if not each.needs_exact_widths]
@@ -207,16 +210,15 @@ class Scheduler:
         return found
 
     def _with_prompts(
-        self, decoding: list[Sequence], reading: list[Sequence], unread: dict[Sequence, int], sharing: Sharing
-    ) -> Batch | None:
-        """Return a batch that also reads prompts, at most as many tokens as the decoding sequences can wait for; None
-        if no prompt fits. Occasionally it only reads, so that prefill and decoding can be timed separately.
+        self, ready: List[Sequence], reading: List[Sequence], unread: Mapping[Sequence, int], sharing: Sharing
+    ) -> Batch:
+        """Return a batch that also reads prompts, at most as many tokens as the `ready` sequences can wait for; none
+        where no prompt fits. Occasionally it only reads, so that prefill and decoding can be timed separately.
         """
-        joint = self._decoder.controller.passes.joint
-        apart = bool(decoding) and joint.is_blurred
-        found = [] if apart else self._together(decoding, sharing)
+        apart = bool(ready) and self._decoder.controller.passes.joint.is_blurred
+        found = [] if apart else self._together(ready, sharing)
         batch, lengths = Batch([(each, 0) for each in found]), [each.buffer.n for each in found]
-        room = self._room_to_read(found or decoding)
+        room = self._room_to_read(found or ready)
         for each in reading:
             n, start = min(unread[each], room), each.buffer.n - 1 - unread[each]
             if not n or not sharing.passes.fits([*lengths, start + n + 1]):
@@ -224,20 +226,17 @@ class Scheduler:
             if n == unread[each] and each.left != 0 and not apart:
                 batch.decoding.append((each, n))
             else:
-                batch.reading.append((each, start + n))
+                batch.reading.append(PromptPiece(each, start, start + n))
             lengths.append(start + n + 1)
             room -= n
-        return batch if batch.reads else None
+        return batch
 
-    def _room_to_read(self, decoding: list[Sequence]) -> int:
-        """Return the number of prompt tokens that a pass may read."""
-        generating = [each for each in decoding if self._is_well_under_way(each)]
-        if not generating:
-            return MAX_READ
-        return self._decoder.controller.passes.joint.n_readable(len(generating), generating[0].buffer.n, MAX_READ)
-
-    def _is_well_under_way(self, sequence: Sequence) -> bool:
-        """Return whether a sequence has generated tokens, except one in its prompt's pass while it was alone. Until
-        then it waits for prompts that arrived at the same time, because prompts are read fastest together.
+    def _room_to_read(self, decoding: List[Sequence]) -> int:
+        """Return the number of prompt tokens that a pass may read. Those that have generated a single token wait once
+        for prompts that arrived at the same time, because prompts are read fastest together.
         """
-        return sequence.buffer.n_reply > (sequence is self._early)
+        generating = [each for each in decoding if each.buffer.n_reply > 1]
+        most = self._prompts.room
+        if not generating:
+            return most
+        return self._decoder.controller.passes.joint.n_readable(len(generating), generating[0].buffer.n, most)

@@ -1,4 +1,4 @@
-"""One sequence: a prompt and its reply so far. Bookkeeping only; never runs a model.
+"""One sequence: a prompt and its reply so far; and a batch of some. Bookkeeping only; never runs a model.
 
 Knows tokens and text; knows no decoder and no scheduler.
 """
@@ -6,12 +6,16 @@ Knows tokens and text; knows no decoder and no scheduler.
 from __future__ import annotations
 
 from collections.abc import Sequence as List
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
+import psutil
 
+from runtime.backends.saved_states import SavedState
 from runtime.conversation.window import PromptWindow
-from runtime.core.draft import Tokens
+from runtime.core.draft import PassInput, Tokens
 from runtime.engine.binding import Binding
 from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk
@@ -19,6 +23,7 @@ from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
 from runtime.learning.learner import GeneratedReply
 from runtime.speculative.control.explain import Pass
+from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState, Step, StepInput, Widths
 from runtime.speculative.verify import rule_of
 
@@ -65,14 +70,14 @@ class Sequence:
     """A prompt and its reply: prefilled, then decoded until it has a `finish_reason`."""
 
     def __init__(self, number: int, ask: Ask, ids: List[int], window: PromptWindow, binding: Binding) -> None:
-        """Begin with the prompt's `ids`, and resume an interrupted reply."""
+        """Begin with the prompt's `ids`, and resume an interrupted reply: at its end, if the context is smaller now."""
         self.number, self.ask, self.window, self.binding = number, ask, window, binding
         self.buffer, self.text = TokenBuffer(ids, window.n_ctx), TextStream(ask.stops, ask.n_indent)
         n_likely = EXPECTED if ask.max_tokens is None else min(EXPECTED, ask.max_tokens)
         self.drafting = DraftingState(n_likely, rule_of(binding.sampler), binding.widths, is_traced=ask.is_traced)
         self.stats = Stats(prompt_n=len(ids), exactness=binding.exactness, widths=binding.widths)
         self.n_read = 0  # tokens that passes have read so far; some may have been evicted from the cache
-        self.has_begun = False  # whether drafters have begun it
+        self.stored: Future[SavedState | None] | None = None  # state of its prompt that is being read from disk
         self.finish_reason: str | None = None
         for token in ask.reply_tokens:
             self._take(token)
@@ -115,6 +120,15 @@ class Sequence:
         """Return the reply so far, for training."""
         return GeneratedReply(self.tokens, self.buffer.n_prompt, self.stats.steps)
 
+    def complete_stats(self, decoder: Decoder) -> None:
+        """Add what is known of a reply when it ends."""
+        stats, lineup = self.stats, decoder.lineup
+        stats.plain_per_second = decoder.controller.plain_alone(self.buffer.n)
+        if lineup.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
+            stats.reason = decoder.why_plain(self.drafting)
+        stats.n_near_ties = self.binding.sampler.n_near_ties
+        stats.memory_level, stats.memory_bytes = lineup.memory_level, psutil.Process().memory_info().rss
+
     def progress(self, n_read: int) -> Chunk:
         """Return a chunk that reports how much of the prompt has been read."""
         return Chunk("", n_read=n_read, stats=replace(self.stats))
@@ -154,8 +168,9 @@ class Sequence:
         return replace(chunk, n_read=self.stats.prompt_n, stats=replace(self.stats))
 
     def _take(self, token: int) -> str:
-        """Add a token to the reply and return the text that becomes certain."""
-        self.buffer.append(token)
+        """Add a token to the reply, in the context if there is room, and return the text that becomes certain."""
+        if self.buffer.room:
+            self.buffer.append(token)
         is_end = self.binding.ends[token]
         text = "" if is_end else self.text.feed(self.binding.pieces[token])
         if is_end or self.text.stopped:
@@ -182,3 +197,40 @@ class Sequence:
             tail, pieces=(tail,), finish_reason=self.finish_reason, notice=self.notice, stats=self.stats,
             stop=self.text.stop,
         )  # fmt: skip
+
+
+class PromptPiece(NamedTuple):
+    """A piece of a prompt that a pass reads."""
+
+    sequence: Sequence
+    start: int  # its first position
+    end: int  # the position after its last one
+
+
+@dataclass(slots=True)
+class Batch:
+    """The work of one pass."""
+
+    decoding: list[tuple[Sequence, int]] = field(default_factory=list)  # (sequence, prompt tokens that it also reads)
+    reading: list[PromptPiece] = field(default_factory=list)  # pieces of the prompts of others
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """Its sequences: first those that decode, then those that only read."""
+        return [*(each for each, _ in self.decoding), *(piece.sequence for piece in self.reading)]
+
+    @property
+    def inputs(self) -> list[StepInput]:
+        """The inputs of those that decode."""
+        return [each.input(n_unread) for each, n_unread in self.decoding]
+
+    @property
+    def prompts(self) -> list[PassInput]:
+        """The prompts of those that only read, up to where they are read."""
+        return [PassInput(each.tokens[:end], exact=each.needs_exact_widths) for each, _, end in self.reading]
+
+    @property
+    def n_rows(self) -> dict[Sequence, int]:
+        """The number of prompt tokens that it reads of each sequence that has some."""
+        own = {each: n_unread for each, n_unread in self.decoding if n_unread}
+        return own | {each: end - start for each, start, end in self.reading}

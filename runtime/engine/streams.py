@@ -82,7 +82,7 @@ class PrefillReport:
         if is_progress(chunk) and chunk.stats:
             self._total = chunk.stats.prompt_n - 1
             self._is_read = chunk.n_read >= self._total > 0
-            if chunk.n_read:
+            if self._total:
                 self._on_prefill(min(chunk.n_read, self._total), self._total)
         elif chunk.finish_reason != "cancelled":
             self._is_read = True

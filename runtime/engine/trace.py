@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
+from io import FileIO
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -18,6 +21,8 @@ from runtime.core.drafter import NO_DRAFTER
 from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.explain import Pass, Why
 
+LONGEST_LINE = 2**20  # bytes
+MOST = 10**15  # any number in a trace
 NOT_READ = ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
 
 
@@ -38,10 +43,10 @@ class TraceFile:
     """A trace file that is overwritten. Any thread may add to it."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file. Raises TraceError if that fails."""
+        """Open the file, and empty it if it is a trace. Raises TraceError if that fails or it is another file."""
         self.path, self.sequences, self._lock, self._is_over = path, count(1), Lock(), False
         try:
-            self._file = path.open("wb", buffering=0)
+            self._file = emptied(path)
         except OSError as error:
             raise TraceError(
                 f"The trace cannot be written to {path} ({error.strerror}). Name a file that you may write."
@@ -74,6 +79,39 @@ class TraceFile:
         with self._lock:
             self._is_over = True
             self._file.close()
+
+
+def emptied(path: Path) -> FileIO:
+    """Return a file to write a trace to: a new or an empty one, a former trace, or a terminal or the like.
+
+    Raises OSError, and TraceError for a file that is no trace: a model may be named by mistake.
+    """
+    wait = getattr(os, "O_NONBLOCK", 0)  # else a pipe is waited for
+    file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | wait | getattr(os, "O_BINARY", 0), 0o666), "r+")
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISREG(mode):
+            if not is_trace(file.read(LONGEST_LINE)):
+                raise TraceError(f"{path} is a file that is no trace. Name another one, or remove it.")
+            file.seek(0)
+            file.truncate()
+        elif not stat.S_ISCHR(mode):
+            raise OSError(errno.EINVAL, "it is not a file, but a pipe, a disk or a socket")
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def is_trace(head: bytes) -> bool:
+    """Whether a file that begins so is empty, or a trace whose first line may be cut."""
+    line, has_end, _ = head.partition(b"\n")
+    if not has_end:
+        return not head or (len(head) < LONGEST_LINE and line.startswith(b'{"sequence": '))
+    try:
+        return bool(as_pass(json.loads(line)))
+    except NOT_READ:
+        return False
 
 
 def text_of(line: TracedPass) -> str:
@@ -116,12 +154,26 @@ def read(lines: Iterable[str], name: str) -> list[TracedPass]:
 def as_pass(found: Any) -> TracedPass:
     """Return the pass of a parsed line. Raises one of NOT_READ if it has another form."""
     drafter = str(found["drafter"] or NO_DRAFTER)
-    draft, target, rest, whole = (float(found["seconds"][name]) for name in ("draft", "target", "rest", "whole"))
-    k, accepted, tokens = int(found["k"]), int(found["accepted"]), int(found["tokens"])
-    own, n_together = draft + target + rest, int(found["n_together"])
+    draft, target, rest, whole = (number(found["seconds"][name]) for name in ("draft", "target", "rest", "whole"))
+    k, accepted, tokens = (count_of(found[name]) for name in ("k", "accepted", "tokens"))
+    own, n_together = draft + target + rest, count_of(found["n_together"])
     made = Pass(whole, drafter, k, accepted, tokens, draft, target, own, n_together)
-    confidences, reason = tuple(map(float, found["confidences"])), str(found["reason"] or "")
+    confidences, reason = tuple(map(number, found["confidences"])), str(found["reason"] or "")
     asked = tuple(map(str, found.get("asked", ())))
     unasked = {str(name): str(text) for name, text in found.get("not_asked", {}).items()}
-    why = Why(int(found["n_context"]), confidences, reason, float(found["plain_per_second"]), asked, unasked)
-    return TracedPass(int(found["sequence"]), int(found["step"]), made, why)
+    why = Why(count_of(found["n_context"]), confidences, reason, number(found["plain_per_second"]), asked, unasked)
+    return TracedPass(count_of(found["sequence"]), count_of(found["step"]), made, why)
+
+
+def count_of(value: Any) -> int:
+    """Return a count that statistics can be made of. Raises one of NOT_READ."""
+    if not 0 <= (found := int(value)) < MOST:
+        raise ValueError(f"{found:e} cannot have been counted")
+    return found
+
+
+def number(value: Any) -> float:
+    """Return a measured number; a difference of times may be below 0. Raises one of NOT_READ."""
+    if not abs(found := float(value)) < MOST:
+        raise ValueError(f"{found:e} cannot have been measured")
+    return found

@@ -19,6 +19,7 @@ from typing import Any
 from platformdirs import user_data_path
 
 from runtime.core.errors import SlipstreamError
+from runtime.core.removal import KEY, own_folders
 from runtime.drafters.reply_store import make_private_folder
 from runtime.loading.profile_cache import fingerprint
 from runtime.models.plain_file import read_plain
@@ -123,17 +124,20 @@ def forget() -> int:
 
 
 def wiped(folder: Path) -> int:
-    """Remove a folder, which is renamed first, and others whose removal was interrupted; return the bytes freed.
+    """Remove the places in a folder, which are renamed first, and those whose removal was interrupted; return the bytes
+    freed. Other files stay, as the folder may be a link to one of theirs.
 
     Raises SlipstreamError.
     """
     try:
-        left = [path for path in folder.parent.glob(f"{GOING}*") if path.is_dir()]
-        if folder.exists():
-            left.append(folder.rename(folder.with_name(f"{GOING}{secrets.token_hex(4)}")))
+        left = [*own_folders(folder, rf"{GOING}[0-9a-f]{{8}}")]
+        places = [*own_folders(folder, KEY)]
+        left += [each.rename(each.with_name(f"{GOING}{secrets.token_hex(4)}")) for each in places]
         n_bytes = sum(path.stat().st_size for each in left for path in each.rglob("*") if path.is_file())
         for each in left:
             shutil.rmtree(each)
+        with suppress(OSError):  # not empty, or a link
+            folder.rmdir()
     except OSError as error:
         raise SlipstreamError(
             f"{error.filename} cannot be removed ({error.strerror}). Close Slipstream where it runs, and try again."

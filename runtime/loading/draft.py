@@ -18,6 +18,7 @@ from runtime.backends.trimmed import open_trimmed
 from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.backend import OnProgress
 from runtime.core.errors import DraftError, HeadError, ModelError, NoMemoryError, UnknownKindError
+from runtime.drafters.registry import find
 from runtime.loading.heads import HeadSource, open_drafting_layers, open_head
 from runtime.loading.opening import load
 from runtime.loading.options import Options
@@ -104,7 +105,7 @@ class WantedDraft:
         if not (asked := sorted(HEADS & {*self.names})):
             return self._broken_promise() if MODEL in self.names and self.pair.draft is None else ""
         if self.pair.draft and asked != [MTP]:
-            return f"{self.pair.draft.name} is not a head for the {asked[0]} drafter"
+            return f"{self.pair.draft.name} is not {wanted.file if (wanted := find(asked[0])) else asked[0]}"
         why = why_no_mtp(self.spec.target) if self.spec else "its header cannot be read"
         return self._not_by_itself(why)
 

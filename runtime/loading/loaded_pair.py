@@ -17,7 +17,7 @@ from runtime.core.backend import OnProgress
 from runtime.core.clock import Clock, steadiest, wall
 from runtime.core.drafter import Drafter
 from runtime.drafters.lookahead import WindowShape
-from runtime.drafters.registry import Needs, needing
+from runtime.drafters.registry import Needs, described, needing
 from runtime.loading import layout
 from runtime.loading.calibration import Calibration
 from runtime.loading.ceiling import found_never, known_never
@@ -119,7 +119,7 @@ class LoadedPair(OpenPair):
         """
         found = window_shape(self.costs.costs(), self.options, self.backend)
         if isinstance(found, Refused):
-            why = Reason(found.code, f"the lookahead drafter is left out, because {found.why}")
+            why = Reason(found.code, f"{described('lookahead')} is left out, because {found.why}")
             self.left_out = self.left_out or why
             return None
         if not self.backend.can_branch:

@@ -16,7 +16,7 @@ from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.workers import WorkerError
 from runtime.core.backend import OnProgress
 from runtime.core.errors import NoMemoryError
-from runtime.drafters.registry import Needs, needing
+from runtime.drafters.registry import Needs, described, needing
 from runtime.loading import layout
 from runtime.loading.draft import WantedDraft
 from runtime.loading.heads import HeadSource
@@ -71,10 +71,9 @@ class OpenPair:
         self._closers.append(rpc.hold(self._workers))
         if near := needing(self.names, Needs.HEAD, Needs.EARLY_EXIT):
             self.names = tuple(name for name in self.names if name not in near)
-            self.left_out = Reason(
-                "architecture",
-                f"the {', '.join(near)} drafter is left out, because it reads layers that are on workers",
-            )
+            sources = " and ".join(map(described, near))
+            why = f"guesses from {sources} are left out, because they read layers that are on workers"
+            self.left_out = Reason("architecture", why)
 
     def _open_what_fits(self, on_progress: OnProgress, head: HeadSource | None) -> None:
         """Plan and open the pair.

@@ -18,6 +18,7 @@ from runtime.backends.nodes import EarlyExitError
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ModelError, SettingsError
 from runtime.drafters.lookahead import MIN_ROWS, WindowShape, best_shape
+from runtime.drafters.registry import described
 from runtime.loading.exit_layer import settle
 from runtime.loading.options import Options
 from runtime.loading.planning import TARGET_BATCH
@@ -53,7 +54,7 @@ def open_target(
                     f"The drafter 'layerskip' cannot run on {pair.target.name}, because {why}. Leave it out of "
                     "`--drafters`."
                 ) from why
-            left_out = Reason("architecture", f"the layerskip drafter is left out, because {why}")
+            left_out = Reason("architecture", f"guesses from {described('layerskip')} are left out, because {why}")
     return open_context(target, options, is_frugal), left_out
 
 
@@ -92,7 +93,7 @@ def window_shape(costs: PassCosts, options: Options, backend: LlamaBackend) -> W
     if not backend.takes_trees:
         return Refused("architecture", "its trees need a cache that can be cut anywhere")
     if isinstance(backend, EarlyExitBackend):
-        return Refused("user", "its trees leave the cache out of order, which layerskip needs")
+        return Refused("user", f"its trees leave the cache out of order, which {described('layerskip')} need")
     if backend.shown.listener is not None:
         return Refused("user", "its trees leave the target's states out of order, which a head drafts from")
     n_rows = options.max_model_k + 1

@@ -27,6 +27,7 @@ class Options:
     limits: Limits = UNLIMITED  # sequences that run and wait
     slots: int = 1  # conversations that are cached, so that several replies can take turns
     prompt_bytes: int = 0  # bytes of the prompt cache on disk; 0: none
+    reads_ahead: bool = True  # whether expected prompts are read while there is nothing else to do
     rpc: tuple[str, ...] | None = None  # workers that take layers of the target; None: those that the pair names
     worker_timeout: float = 0.0  # seconds to wait for missing workers; then the available ones are used, if any
     draft_window: int = DRAFT_WINDOW  # tokens of the context that the draft model reads

@@ -6,7 +6,6 @@ is that process: it drafts a token, or prints what is wrong in one line.
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
@@ -21,9 +20,9 @@ from runtime.backends.head import HeadBackend
 from runtime.backends.model import IdsOnly, LlamaModel
 from runtime.backends.mtp import MtpBackend
 from runtime.core.backend import OnProgress
+from runtime.core.children import Child, end_with_parent
 from runtime.core.draft import Draft, Tokens
 from runtime.core.errors import HeadError, ModelError
-from runtime.core.packages import own_environment
 from runtime.loading.heads import head_context, head_facts
 from runtime.loading.options import Options
 from runtime.loading.profile_cache import ProfileCache, fingerprint
@@ -85,10 +84,9 @@ def ended(target: Path, head: Path | None, on_progress: OnProgress) -> str:
 
     Raises as `check` does, also where something else ended the process, which may not happen again.
     """
-    command = [sys.executable, "-P", "-m", "runtime.loading.probing", *map(str, filter(None, (target, head)))]
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        env=own_environment() | {"GGML_NO_BACKTRACE": "1"}, text=True,
+    process = Child(
+        "runtime.loading.probing", *filter(None, (target, head)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, env={"GGML_NO_BACKTRACE": "1"},
     )  # fmt: skip
     try:
         wait(process, target, head, on_progress)
@@ -96,13 +94,13 @@ def ended(target: Path, head: Path | None, on_progress: OnProgress) -> str:
         process.kill()
         output, _ = process.communicate()
     if process.returncode == REFUSED:
-        raise HeadError(output.strip())
+        raise HeadError(output.decode("utf8", "replace").strip())
     if process.returncode in ELSEWHERE:
         raise HeadError(f"{described(target, head)} failed ({how(process.returncode)})")
     return f"ended the process ({how(process.returncode)})" if process.returncode else ""
 
 
-def wait(process: subprocess.Popen[str], target: Path, head: Path | None, on_progress: OnProgress) -> None:
+def wait(process: Child, target: Path, head: Path | None, on_progress: OnProgress) -> None:
     """Wait until the process ends by itself. Raises KeyboardInterrupt, HeadError."""
     deadline = time.monotonic() + MAX_SECONDS
     while process.poll() is None:
@@ -145,8 +143,7 @@ def draft_something(target: Path, head: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    if sys.platform != "win32":
-        signal.alarm(round(MAX_SECONDS))  # the waiting process may be gone
+    end_with_parent()
     try:
         draft_something(Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2:] else None)
     except ModelError as error:

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 from platformdirs import user_cache_path
 from pydantic import TypeAdapter
 
+from runtime.core.removal import own_files
+from runtime.models.content import state_of
 from runtime.models.plain_file import read_plain
 
 LEFT = 3600.0  # seconds after which an unfinished file counts as abandoned
@@ -24,9 +26,11 @@ T = TypeVar("T")
 
 
 def fingerprint(path: Path, *facts: object) -> str:
-    """Return a key for a file in its present state and the other facts that the measurement depends on."""
-    status = path.stat()
-    return hashlib.sha256(repr((path.resolve(), status.st_size, status.st_mtime_ns, facts)).encode()).hexdigest()[:32]
+    """Return a key for a model's file in its present state and the other facts that the measurement depends on.
+
+    Raises OSError.
+    """
+    return hashlib.sha256(repr((path.resolve(), state_of(path), facts)).encode()).hexdigest()[:32]
 
 
 def finite(text: str) -> float:
@@ -38,7 +42,7 @@ def finite(text: str) -> float:
 
 def sweep(folder: Path) -> None:
     """Remove unfinished files of processes that ended while writing."""
-    for path in folder.glob("*.json.*"):
+    for path in own_files(folder, r"[\w-]+\.json\.\d+"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > LEFT:
                 path.unlink()

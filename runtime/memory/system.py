@@ -143,3 +143,9 @@ def macos_level() -> Level:
     if sysctl is None or sysctl(name, ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)):
         return Level.OK
     return Level(MACOS.get(value.value, 0))
+
+
+def trim_heap() -> None:
+    """Make the C library return freed memory to the system, where it keeps some (glibc)."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+        trim(0)

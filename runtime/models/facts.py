@@ -147,12 +147,17 @@ class ModelFacts:
     @property
     def has_template(self) -> bool:
         """Whether the file has a chat template."""
-        return bool(self.header.text("tokenizer.chat_template"))
+        return bool(self._template("", ".default", ".tool_use"))
+
+    def _template(self, *names: str) -> str:
+        """Return the first chat template of these names that is not blank; "" if there is none."""
+        found = (self.header.text(f"tokenizer.chat_template{name}") for name in names)
+        return next((source for source in found if source.strip()), "")
 
     @cached_property
     def takes_tools(self) -> bool:
-        """Whether the chat template uses `tools`. It is parsed, never run, as it comes with the file."""
-        source = self.header.text("tokenizer.chat_template")
+        """Whether the chat template for tools uses `tools`. It is parsed, never run, as it comes with the file."""
+        source = self._template(".tool_use", "", ".default")
         if not source or len(source) > MAX_TEMPLATE:
             return False
         try:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.core.errors import ModelError
+from runtime.models.content import note
 from runtime.models.gguf_types import ARRAY, SCALARS, STRING, TYPES
 from runtime.models.header_strings import LENGTH, Strings
 from runtime.models.shards import shard_names
@@ -82,7 +83,7 @@ def read_header(path: Path) -> Header:
         raise ModelError(f"{path} {what}. Name a GGUF file.")
     try:
         with path.open("rb") as file:
-            return parse_header(file, path.name, path.stat().st_size)
+            return note(path, parse_header(file, path.name, path.stat().st_size))
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}). Name a GGUF file that you may read.") from error
 
@@ -99,10 +100,7 @@ def read_model_header(path: Path) -> Header:
 
 
 def parse_header(file: BinaryIO, name: str, size: int) -> Header:
-    """Return the header at the start of an open file of `size` bytes, called `name` in errors.
-
-    Raises ModelError.
-    """
+    """Return the header at the start of an open file of `size` bytes, called `name` in errors. Raises ModelError."""
     return _Reader(file, name, size).header()
 
 

@@ -6,11 +6,21 @@ import errno
 import stat
 from pathlib import Path
 
+from runtime.core.errors import SettingsError
+
 
 def read_plain(path: Path) -> bytes:
     """Return the content of a file. Raises OSError."""
     require_plain(path)
     return path.read_bytes()
+
+
+def expanded(path: Path) -> Path:
+    """Return the path with a home folder in place of `~`. Raises SettingsError for that of an unknown user."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise SettingsError(f"There is no home folder for '{path}'. Write the path in full.") from error
 
 
 def require_plain(path: Path) -> None:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from runtime.core.errors import SlipstreamError
+from runtime.core.outside import NotTextError, text_of
 from runtime.models.plain_file import read_plain
 
 T = TypeVar("T")
@@ -45,8 +46,10 @@ def read_toml(path: Path, error: type[SlipstreamError]) -> dict[str, Any]:
 def parse_toml(path: Path, text: bytes, error: type[SlipstreamError]) -> dict[str, Any]:
     """Return the tables in the text of a file. Raises `error`."""
     try:
-        return tomllib.loads(text.decode("utf8"))
-    except (ValueError, RecursionError) as problem:  # ValueError: not UTF-8, not TOML, or a number of too many digits
+        return tomllib.loads(text_of(text))
+    except NotTextError as problem:
+        raise error(f"{path} cannot be read ({problem}).") from problem
+    except (ValueError, RecursionError) as problem:  # ValueError: not TOML, or a number of too many digits
         raise error(f"{path} is not valid TOML: {problem}. Correct that line.") from problem
 
 

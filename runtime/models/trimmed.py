@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from runtime.core.draft import Tokens
 from runtime.core.errors import DraftError, ModelError
 from runtime.models.cache_layout import STATEFUL, layers_named
+from runtime.models.content import state_of
 from runtime.models.facts import ModelFacts
 from runtime.models.gguf_types import ARRAY, STRING, TYPES
 from runtime.models.header import Header, TensorInfo, read_header
@@ -37,7 +38,7 @@ HEADS = TABLE, "output.weight", "output.bias"  # tensors with a row for each tok
 PARTED = "rope.dimension_sections"
 CHUNK = 2**22  # bytes copied in one piece
 KEY = "slipstream.trimmed"
-NUMBER, TEXT, LONG, IDS = 4, STRING, 10, 5  # the format's types: u32, string, u64, i32
+NUMBER, TEXT, IDS = 4, STRING, 5  # the format's types: u32, string, i32
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +46,13 @@ class Trim:
     """A copy's record of its source file, and the tokens that it kept."""
 
     source: Path
-    n_bytes: int
-    modified: int  # nanoseconds
+    state: str  # of the source's file: see `content.state_of`
     kept: Tokens  # [n] ids, ascending
 
     def is_whole(self) -> bool:
         """Whether the source file is unchanged."""
         with suppress(OSError, ValueError):  # ValueError: not a valid file name
-            status = self.source.stat()
-            return (status.st_size, status.st_mtime_ns) == (self.n_bytes, self.modified)
+            return state_of(self.source) == self.state
         return False
 
     def check(self, path: Path) -> None:
@@ -74,8 +73,7 @@ def trim_of(facts: ModelFacts | None) -> Trim | None:
         return None
     if kept[0] < 0 or not (np.diff(kept) > 0).all() or len(kept) != facts.own("vocab_size"):
         return None
-    number = facts.header.number
-    return Trim(Path(source), number(f"{KEY}.bytes"), number(f"{KEY}.modified"), kept.astype(np.int32))
+    return Trim(Path(source), facts.header.text(f"{KEY}.state"), kept.astype(np.int32))
 
 
 def n_few(n_vocab: int) -> int:
@@ -141,8 +139,8 @@ def write(source: Path, path: Path, kept: Tokens) -> None:
     """
     part = path.with_name(f"{path.name}.incomplete")
     try:
-        status, header = source.stat(), read_header(source)
-        trim = Trim(source.absolute(), status.st_size, status.st_mtime_ns, kept)
+        header = read_header(source)
+        trim = Trim(source.absolute(), state_of(source), kept)
         with source.open("rb") as whole, part.open("wb") as file:
             for piece in pieces(whole, header, trim):
                 file.write(piece)
@@ -193,8 +191,7 @@ def new_entries(architecture: str, trim: Trim) -> Iterator[bytes]:
     yield entry("tokenizer.ggml.model", TEXT, string("no_vocab"))
     yield entry(f"{architecture}.vocab_size", NUMBER, struct.pack("<I", len(trim.kept)))
     yield entry(f"{KEY}.source", TEXT, string(str(trim.source)))
-    yield entry(f"{KEY}.bytes", LONG, struct.pack("<Q", trim.n_bytes))
-    yield entry(f"{KEY}.modified", LONG, struct.pack("<Q", trim.modified))
+    yield entry(f"{KEY}.state", TEXT, string(trim.state))
     yield entry(f"{KEY}.kept", ARRAY, struct.pack("<IQ", IDS, len(trim.kept)) + trim.kept.astype("<i4").tobytes())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 
@@ -23,13 +24,15 @@ from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.process.calls import RemoteCalls
 from runtime.process.kept import CLOSED, KeptProcess
-from runtime.process.model_process import LAST, POLL_SECONDS, TEXT, ModelProcess, ProcessLostError
+from runtime.process.model_process import LAST, POLL_SECONDS, ModelProcess, ProcessLostError
 from runtime.process.replies import LiveReplies, LiveReply
 from runtime.speculative.control.explain import Pass
 
 REST = 0.2  # seconds of one poll of the process while no reply is generated
 HEED = 0.3  # seconds to wait for the end of a cancelled reply
+BEGIN = 15.0  # seconds that a reply may take to begin
 SLOW = "Preparing the reply took more than {:g} s, so it was stopped. Simplify its grammar or schema."
+FATAL = "Preparing the reply ended the models' process, probably as its grammar or schema nests deeply. Simplify it."
 Say = Callable[[str], object]
 
 
@@ -93,10 +96,11 @@ class EngineProcess(RemoteCalls, PushedEngine):
     def add(self, ask: Ask, sink: Sink) -> int:
         """See Engine; every error is an output."""
         number = next(self._numbers)
-        self._last = LiveReply(number, replace(ask, is_traced=ask.is_traced or self._trace is not None), sink)
-        self._replies.add(self._last)
+        reply = LiveReply(number, replace(ask, is_traced=ask.is_traced or self._trace is not None), sink)
+        self._last = self._last if ask.is_ahead else reply
+        self._replies.add(reply)
         if self.kept.is_closed:
-            self._fail([self._last], ModelError(CLOSED))
+            self._fail([reply], ModelError(CLOSED))
         else:
             self._replies.submit(self.kept.current)
         return number
@@ -106,6 +110,9 @@ class EngineProcess(RemoteCalls, PushedEngine):
         there are none, a lost process is left to the next request.
         """
         self._give_up()
+        if not self.is_answering:
+            with suppress(SlipstreamError):  # the next request tries again
+                self.kept.restore()
         process = self.kept.current
         self._replies.submit(process)
         try:
@@ -116,18 +123,18 @@ class EngineProcess(RemoteCalls, PushedEngine):
             return
         for output in outputs:
             self._push(output)
-        if not outputs and self.is_answering:
+        if self.is_answering and (process.status.preparing or not outputs):
             self._end_stuck(process)
 
     def _end_stuck(self, process: ModelProcess) -> None:
         """Kill a process that does not end a cancelled reply, or in which a reply takes too long to begin; that one
         ends with an error.
         """
-        if (reply := self._replies.overdue(process, TEXT, LAST)) is None:
+        if (reply := self._replies.overdue(process, BEGIN, LAST)) is None:
             return
         process.kill()
         if reply.is_wanted:
-            self._fail([reply], SettingsError(SLOW.format(TEXT)))
+            self._fail([reply], SettingsError(SLOW.format(BEGIN)))
         self._go_on()
 
     def _go_on(self) -> None:
@@ -141,11 +148,16 @@ class EngineProcess(RemoteCalls, PushedEngine):
             self._fail(self._replies.all(), error)
 
     def _note_loss(self, process: ModelProcess, lost: ProcessLostError) -> None:
-        """Record a loss, after which a reply that ran alone ends with an error if the process was lost there too often.
-        Of several, none is blamed: they are submitted one by one, so that the cause is alone the next time.
+        """Record a loss, after which a reply that ran alone ends with an error if the process was lost there too often,
+        and at once if its grammar was being compiled, which is no fault of drafts or devices. Of several, none is
+        blamed: they are submitted one by one, so that the cause is alone the next time.
         """
+        self._fail([each for each in self._replies.all() if each.ask.is_ahead], lost)  # nobody waits for these
         ran = self._replies.lost(process)
         if len(ran) != 1:
+            return
+        if ran[0].is_compiling:
+            self._fail(ran, SettingsError(FATAL))
             return
         try:
             self.kept.note_loss(lost, ran[0].place)
@@ -188,6 +200,7 @@ class EngineProcess(RemoteCalls, PushedEngine):
 
     def close(self) -> None:
         """Free the models; calls in progress fail."""
+        self._replies.cancel_ahead()
         self.kept.close(is_busy=any(each.is_wanted for each in self._replies.all()))
 
     @property

@@ -33,6 +33,7 @@ class KeptProcess:
         """`on_wait` is called from time to time during a restart; `on_restart` gets a message after it."""
         self._pair, self._losses, self._lock, self.is_closed = pair, Losses(options), threading.RLock(), False
         self._on_wait, self._on_restart = on_wait, on_restart
+        self._is_reduced = False  # whether the current process runs without something that was requested
         self.current = self._started(on_progress)
         if self._losses.is_reduced:
             facts = self.current.facts
@@ -46,6 +47,7 @@ class KeptProcess:
         loading raises, and ModelError if loading lost the process several times.
         """
         while True:
+            self._is_reduced = self._losses.is_reduced
             try:
                 process = ModelProcess(self._pair, replace(self._losses.options, worker_timeout=timeout), on_progress)
             except ProcessLostError as lost:
@@ -57,19 +59,31 @@ class KeptProcess:
     def living(self) -> ModelProcess:
         """Return the process, restarted if it was lost. Raises what loading raises."""
         with self._lock:
-            if self.current.is_alive:
-                return self.current
-            if self.is_closed:
-                raise ModelError(CLOSED)
-            self.current.close()
-            try:
-                self.current = self._started(self._goes_on, WORKER_TIMEOUT)
-            except KeyboardInterrupt:  # closed meanwhile
-                raise ModelError(CLOSED) from None
-            left_out = self.current.facts.left_out
-            how = f"has been started again{self._losses.consequence}.{f' {left_out}.' if left_out else ''}"
-            self._on_restart(f"The model's process was lost and {how}")
+            if not self.current.is_alive:
+                self._restart()
+                left_out = self.current.facts.left_out
+                how = f"has been started again{self._losses.consequence}.{f' {left_out}.' if left_out else ''}"
+                self._on_restart(f"The model's process was lost and {how}")
             return self.current
+
+    def restore(self) -> None:
+        """Restart an idle process that runs without drafts or the GPU, once the losses are long past."""
+        if not self._is_reduced or not self._losses.is_past:
+            return
+        with self._lock:
+            self._losses.restored()
+            self._restart()
+            self._on_restart("The model's process was started again with all that was left out after its losses.")
+
+    def _restart(self) -> None:
+        """Close the process and start another. Raises what loading raises."""
+        if self.is_closed:
+            raise ModelError(CLOSED)
+        self.current.close()
+        try:
+            self.current = self._started(self._goes_on, WORKER_TIMEOUT)
+        except KeyboardInterrupt:  # closed meanwhile
+            raise ModelError(CLOSED) from None
 
     def _goes_on(self, what: str, share: float) -> bool:
         self._on_wait()

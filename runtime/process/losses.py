@@ -24,10 +24,13 @@ class Losses:
         self._options = options
         self._seen: list[tuple[float, Hashable]] = []  # (time, place)
         self._has_gpu = False  # whether a lost process used a GPU
+        self._lost_at = 0.0  # time of the last loss
+        self._n_restored = 0  # number of times that everything was enabled again
 
     def note(self, lost: ProcessLostError, place: Hashable, name: str) -> None:
         """Record a loss. Raises ModelError if it is likely to happen again."""
-        self._seen.append((time.monotonic(), place))
+        self._lost_at = time.monotonic()
+        self._seen.append((self._lost_at, place))
         self._has_gpu |= lost.has_gpu
         n = self._recent()[place]
         if n >= SUSPICIOUS + len(self._possible_causes):
@@ -67,6 +70,15 @@ class Losses:
     def is_reduced(self) -> bool:
         """Whether a requested feature is disabled."""
         return bool(self._causes)
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the last loss was long ago: a minute, and twice as long with every time it happened again."""
+        return time.monotonic() - self._lost_at > MEMORY * (1 << self._n_restored)
+
+    def restored(self) -> None:
+        """Record that everything requested is enabled again."""
+        self._n_restored += 1
 
     @property
     def options(self) -> Options:

@@ -11,29 +11,36 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
-from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any
 
 from runtime.core.backend import OnProgress
-from runtime.core.errors import TemplateError
 from runtime.engine.engine import Ask
 from runtime.engine.output import Output
 from runtime.engine.status import Status
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
-from runtime.process.answers import Answers
-from runtime.process.messages import Call, Failed, Opened, Progress, as_output, pack, receive_all, send
+from runtime.process.answers import Answers, value_of
+from runtime.process.messages import (
+    Answered,
+    Call,
+    Cancel,
+    Failed,
+    Message,
+    Opened,
+    PairToOpen,
+    Progress,
+    UsesGpu,
+    pack,
+    receive_all,
+    send,
+)
 from runtime.process.outgoing import Outgoing
 from runtime.process.spawning import spawn
+from runtime.process.texts import TextCalls
 
 POLL_SECONDS = 0.05  # seconds of one poll of a pipe
-LAST = 5.0  # seconds for a cancelled reply to end, and to close; then the process is killed
-TEXT = 15.0  # seconds that a template or a tokenizer may take
-SLOW_TEXT = (
-    "Reading the prompt took more than {:g} s, so it was stopped: it is too long, or the model's chat template does "
-    "not end."
-)
+LAST = 5.0  # seconds for a cancelled reply to end, and to close without a sign of life; then the process is killed
+CLOSE = 30.0  # seconds to close while it stores prompts
 TAIL = 4096  # bytes of its last error output that are read
 
 
@@ -41,16 +48,6 @@ class ProcessLostError(Exception):
     """The process is gone; the message states how it ended. `has_gpu`: whether it used a GPU or was about to."""
 
     has_gpu = False
-
-
-def unless_failed(came: Any) -> Any:
-    """Return a received message, or raise the error of a failure."""
-    if not isinstance(came, Failed):
-        return came
-    try:
-        raise came.error
-    finally:
-        del came  # else the traceback would keep it alive, together with the text in it
 
 
 class ModelProcess:
@@ -65,10 +62,10 @@ class ModelProcess:
         self._open = ExitStack()
         self._process, pipes, errors = spawn()
         self._errors = self._open.enter_context(errors)
-        self._commands, self._texts, self._stops = map(self._open.enter_context, pipes)
-        self._outgoing, self._answers = Outgoing(self._commands), Answers()
-        self._receiving, self._text_turn = threading.Lock(), threading.Lock()
+        self._commands, texts, self._stops = map(self._open.enter_context, pipes)
+        self._outgoing, self._answers, self._receiving = Outgoing(self._commands), Answers(), threading.Lock()
         self._has_gpu, self._received_at = False, 0.0  # whether it uses a GPU; the time of its last message
+        self._texts = TextCalls(texts, self._lost, self.kill)
         try:
             opened = self._load(pair, options, on_progress)
         except BaseException:
@@ -77,16 +74,19 @@ class ModelProcess:
         self.facts, self.status = opened.facts, opened.status
 
     def _load(self, pair: Pair, options: Options, on_progress: OnProgress) -> Opened:
-        self._outgoing.put(pack((pair, options)))
+        self._outgoing.put(pack(PairToOpen(pair, options)))
         progress = Progress("target", 0.0)
         while True:
-            for came in map(unless_failed, self._next(self._commands)):
-                if isinstance(came, Opened):
-                    return came
-                if isinstance(came, bool):
-                    self._has_gpu = came
-                else:
-                    progress = came
+            for came in self._next():
+                match came:
+                    case Opened():
+                        return came
+                    case UsesGpu():
+                        self._has_gpu = came.has_gpu
+                    case Progress():
+                        progress = came
+                    case Failed():
+                        raise came.error
             if not on_progress(*progress):  # repeated while none comes, so that the caller can cancel
                 raise KeyboardInterrupt
 
@@ -102,54 +102,50 @@ class ModelProcess:
     def cancel(self, number: int) -> None:
         """Cancel a reply: its running pass stops, or it ends once it begins."""
         with suppress(OSError):  # it is gone
-            send(self._stops, number)
-        self._outgoing.put(pack(Call("cancel", (number,))))
+            send(self._stops, Cancel(number))
+        self._outgoing.put(pack(Cancel(number)))
 
     def ask(self, call: Call) -> Any:
         """Make a call and return its result. Raises what it raises, and ProcessLostError."""
-        return unless_failed(self._answers.expect(partial(self._outgoing.put, pack(call))))
+        return value_of(self._answers.expect(call, lambda numbered: self._outgoing.put(pack(numbered))))
 
     def receive(self, seconds: float) -> list[Output]:
         """Return the outputs of replies, waiting up to `seconds` for a message. Raises ProcessLostError."""
         with self._receiving:
-            came = self._next(self._commands, seconds)
+            came = self._next(seconds)
             if came:
                 self._received_at = time.monotonic()
             return [*self._outputs(came)]
 
     @property
+    def is_asked(self) -> bool:
+        """Whether it answers another call first."""
+        return self._answers.is_expected
+
+    @property
     def silent_since(self) -> float:
         """The time of its last message; now, if it answers another call first."""
-        return time.monotonic() if self._answers.is_expected else self._received_at
+        return time.monotonic() if self.is_asked else self._received_at
 
-    def _outputs(self, messages: Iterable[Any]) -> Iterator[Output]:
+    def _outputs(self, messages: Iterable[Message]) -> Iterator[Output]:
         """Process messages and yield the outputs among them."""
         for came in messages:
-            if isinstance(came, Status):
-                self.status = came
-            elif output := as_output(came):
-                yield output
-            else:
-                self._answers.take(came)
+            match came:
+                case Output():
+                    yield came
+                case Status():
+                    self.status = came
+                case Answered() | Failed():
+                    self._answers.take(came)
 
     def ask_text(self, call: Call) -> Any:
-        """Make a call about text while replies continue, and return its result. Raises what it raises, TemplateError if
-        it takes too long, for which the process is killed, and ProcessLostError.
-        """
-        with self._text_turn:
-            with suppress(OSError):  # it is gone, and so will its answer be
-                send(self._texts, call)
-            deadline = time.monotonic() + TEXT
-            while not (came := self._next(self._texts)):
-                if time.monotonic() > deadline:
-                    self.kill()
-                    raise TemplateError(SLOW_TEXT.format(TEXT))
-        return unless_failed(came.pop())  # an error's traceback would keep the list alive
+        """Make a call about text while replies continue; see TextCalls."""
+        return self._texts.ask(call)
 
-    def _next(self, pipe: Connection, seconds: float = POLL_SECONDS) -> list[Any]:
+    def _next(self, seconds: float = POLL_SECONDS) -> list[Any]:
         """Return the messages that were sent as one, or none if none come within `seconds`. Raises ProcessLostError."""
         try:
-            return receive_all(pipe) if pipe.poll(seconds) else []
+            return receive_all(self._commands) if self._commands.poll(seconds) else []
         except (OSError, EOFError) as error:
             raise self._lost() from error
 
@@ -188,16 +184,26 @@ class ModelProcess:
         self._process.wait()
 
     def close(self, is_busy: bool = False) -> None:
-        """Let the process free the models and exit; kill it if it is busy or takes long."""
-        if self.is_alive and not is_busy and not self._answers.is_expected:
-            self._outgoing.put(pack(Call("close")))
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(LAST)
-        self._end_at_once()
+        """Let the process store prompts, free the models and exit; kill it if it is busy or takes long."""
+        try:
+            if self.is_alive and not is_busy and not self._answers.is_expected:
+                self._outgoing.put(pack(Call("close")))
+                self._await_end()
+        finally:
+            self._end_at_once()
+
+    def _await_end(self) -> None:
+        """Wait until the process has ended, while it gives signs of life, for up to CLOSE seconds."""
+        self._received_at = began = time.monotonic()
+        with suppress(ProcessLostError):
+            while self.is_alive and time.monotonic() < min(began + CLOSE, self._received_at + LAST):
+                self.receive(POLL_SECONDS)
 
     def _end_at_once(self) -> None:
+        closed = ProcessLostError("it was closed")
         self.kill()
-        self._answers.lose(ProcessLostError("it was closed"))
+        self._answers.lose(closed)
         self._outgoing.end()
-        with self._receiving, self._text_turn:  # threads that wait on a pipe notice its end first
+        self._texts.end(closed)
+        with self._receiving:  # the thread that waits on the pipe notices its end first
             self._open.close()

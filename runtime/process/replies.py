@@ -48,6 +48,16 @@ class LiveReply:
         return self.suspected_at == self.place
 
     @property
+    def is_preparing(self) -> bool:
+        """Whether its process encodes its prompt and compiles its grammar."""
+        return self.process is not None and self.number in self.process.status.preparing
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether its grammar may be why the process is lost now."""
+        return self.is_preparing and self.ask.grammar is not None
+
+    @property
     def is_wanted(self) -> bool:
         """Whether it was not cancelled."""
         return self.cancelled_at is None
@@ -73,9 +83,16 @@ class LiveReplies:
         self._lock = threading.RLock()
 
     def add(self, reply: LiveReply) -> None:
-        """Add a reply, which `submit` will send."""
+        """Add a reply, which `submit` will send. What is read ahead ends, also in the middle of a pass."""
+        self.cancel_ahead()
         with self._lock:
             self._live[reply.number] = reply
+
+    def cancel_ahead(self) -> None:
+        """Cancel what is read ahead."""
+        for each in self.all():
+            if each.ask.is_ahead:
+                self.cancel(each.number)
 
     def cancel(self, number: int) -> None:
         """Cancel a reply, here and in its process."""
@@ -123,11 +140,12 @@ class LiveReplies:
 
     def lost(self, process: ModelProcess) -> list[LiveReply]:
         """Return the replies that ran in a lost process, or if none did, those that it had; if there are several,
-        they are suspects from now on.
+        they are suspects from now on. Those whose grammar was being compiled come before all.
         """
         with self._lock:
             had = [each for each in self._live.values() if each.process is process]
-            found = [each for each in had if each.runs] or had
+            compiling = [each for each in had if each.is_compiling]
+            found = compiling or [each for each in had if each.runs] or had
             for each in found if len(found) > 1 else ():
                 each.suspected_at = each.place
         return found
@@ -148,10 +166,13 @@ class LiveReplies:
         return [*filter(is_unheeded, self.all())]
 
     def overdue(self, process: ModelProcess, begin: float, heed: float) -> LiveReply | None:
-        """Return a reply for which the process takes too long (see `is_overdue`), while it generates no other: then
-        others wait.
+        """Return a reply that the process has been preparing for longer than `begin` seconds, or, while it generates no
+        other, one for which it takes too long (see `is_overdue`).
         """
         theirs = [each for each in (*self._left.values(), *self._live.values()) if each.process is process]
+        late = (each for each in theirs if each.is_preparing and time.monotonic() - each.submitted_at > begin)
+        if not process.is_asked and (found := next(late, None)):
+            return found
         if any(each.runs and each.is_wanted for each in theirs):
             return None
         return next((each for each in theirs if each.is_overdue(process.silent_since, begin, heed)), None)

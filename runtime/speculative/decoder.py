@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from runtime.core.draft import Logits, PassInput, Tokens
 from runtime.core.drafter import NO_DRAFTER, Drafter
-from runtime.core.errors import SlipstreamError
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.explain import Why
 from runtime.speculative.control.passes import Took
@@ -27,7 +26,7 @@ INEXACT = Reason("exactness", "passes over several rows round differently from p
 WHY_IDLE = "it did not help recently, so it is skipped for a few passes"
 WHY_PREFILL, WHY_LAST_TOKEN = "the pass also read the prompt's last tokens", "there was room for one token"
 
-Result = Step | SlipstreamError
+Result = Step | Exception
 
 
 class Decoder:
@@ -64,12 +63,21 @@ class Decoder:
         expected: Sequence[int] = (),
         has_grammar: bool = False,
         is_cancelled: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Begin a reply to `context` [n]; drafters prefill it too if the reply is long enough to repay that."""
+    ) -> bool:
+        """Begin a reply to `context` [n]; drafters prefill it too if the reply is long enough to repay that. Return
+        whether that was its last piece; if not, it is to be called again, and other sequences may have steps first.
+        """
         if self._passes.threads:
             self._passes.threads.resume()
-        self.drafting.current = state
-        self.lineup.begin(state, context, expected, has_grammar, is_cancelled)
+        self.drafting.current, state.reading.context = state, context
+        state.beginning = state.beginning or self.lineup.begin(state, context, expected, has_grammar, is_cancelled)
+        try:
+            state.has_begun = bool(next(state.beginning, True))
+        except Exception:
+            state.beginning = None  # else it would end here the next time
+            raise
+        self.drafting.current = state if state.has_begun else None
+        return state.has_begun
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
         """End a reply, complete or not: the tokens of `context` after the first `n_prompt`."""
@@ -100,7 +108,7 @@ class Decoder:
             for each, logits, share in zip(ready, all_logits, shares, strict=False):
                 try:
                     results[each.number] = self._verify(each, logits, share, took, len(batch))
-                except SlipstreamError as error:
+                except Exception as error:  # of this sequence alone
                     results[each.number] = error
         if prompts:
             self.drafting.current = None

@@ -8,16 +8,16 @@ level; does not read memory and does not change the loop, but returns the change
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from runtime.core.backend import Reloadable
 from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
+from runtime.drafters.registry import described
 from runtime.memory.pressure import Level, PressureMonitor
+from runtime.memory.system import trim_heap
 from runtime.speculative.control.reasons import Reason
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,8 @@ class Degradation:
             for name, drafter in self._suspended.items():
                 self._suspended[name] = drafter if drafter is not None and drafter.has_passes else None
         if self._suspended and self.level != Level.OK:
-            lost = "no drafter is used" if self.level == Level.CRITICAL else f"the {self._owner} drafter was unloaded"
+            unloaded = "the draft model" if self._owner == "model" else "the head"
+            lost = "nothing is guessed ahead" if self.level == Level.CRITICAL else f"{unloaded} was unloaded"
             self.reason = Reason("memory", f"{lost}, because {self.monitor.found.text}")
 
     def _restore(self) -> Change:
@@ -98,7 +99,7 @@ class Degradation:
                 restored.append(self._suspended[name] or self._make(name))
                 log.info("the %s drafter is used again", name)
             except (SlipstreamError, MemoryError, OSError) as error:
-                why = f"the {name} drafter could not be loaded again: {error or type(error).__name__}"
+                why = f"guessing from {described(name)} could not begin again: {error or type(error).__name__}"
                 failed = Reason("draft-error", why)
             del self._suspended[name]
         self.reason = self.reason if self._suspended else None
@@ -110,9 +111,3 @@ class Degradation:
             return True
         self._draft.reopen()
         return self._draft.is_open
-
-
-def trim_heap() -> None:
-    """Make the C library return freed memory to the system, where it keeps some (glibc)."""
-    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
-        trim(0)

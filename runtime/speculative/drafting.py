@@ -12,7 +12,7 @@ from functools import partial
 
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, Tokens
 from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter, DraftGenerator, Pick
-from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.core.errors import SettingsError, SlipstreamError, StoppedError
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.passes import Terms
@@ -35,9 +35,9 @@ class Drafting:
         self.current: DraftingState | None = None  # the sequence of the last step
         self.switch_seconds = 0.0  # time of the last switch from one sequence to another
 
-    def propose(self, batch: Sequence[StepInput]) -> tuple[dict[int, SlipstreamError], list[Prepared]]:
+    def propose(self, batch: Sequence[StepInput]) -> tuple[dict[int, Exception], list[Prepared]]:
         """Draft for these sequences. Return the errors of those that fail, by index, and the prepared others."""
-        errors, ready = dict[int, SlipstreamError](), list[Prepared]()
+        errors, ready = dict[int, Exception](), list[Prepared]()
         room, clock = self._target.room(batch, self._controller.max_k), self._controller.passes.clock
         for number, asked in enumerate(batch):
             try:
@@ -52,14 +52,15 @@ class Drafting:
                     step = Prepared(number, asked, idle, is_idle=True)
                 if step.room > 0:
                     self._ask(step)
-            except SlipstreamError as error:
+            except StoppedError:
+                raise
+            except Exception as error:  # of this sequence alone
                 errors[number] = error
             else:
                 step.seconds = clock() - began
                 room -= len(step.draft.tokens)
                 ready.append(step)
-        if later := [step.later for step in ready if step.later]:
-            self._draft_together(later, room)
+        self._draft_later([step.later for step in ready if step.later], room)
         return errors, ready
 
     def _idle_terms(self, state: DraftingState, n_together: int) -> Terms | None:
@@ -162,13 +163,22 @@ class Drafting:
             times.scale(self._threads.draft.observe(rest / criterion.n_rest / times.rest) or 1.0)
         return drafted(drafter.name, criterion, draft, first, rest)
 
-    def _draft_together(self, later: Sequence[Later], room: int) -> None:
+    def _draft_later(self, later: Sequence[Later], room: int) -> None:
+        """Make the deferred drafts, at most `room` tokens in total: those of each drafter in passes of its own."""
+        n_left = len(later)
+        for drafter in dict.fromkeys(each.drafter for each in later):
+            own = [each for each in later if each.drafter is drafter]
+            self._draft_together(drafter, own, -(-room * len(own) // n_left))
+            n_left -= len(own)
+            room -= sum(len(each.step.draft.tokens) for each in own)
+
+    def _draft_together(self, drafter: Drafter, later: Sequence[Later], room: int) -> None:
         """Draft for several sequences in shared passes with one token of each, at most `room` tokens in total."""
-        clock, drafter = self._controller.passes.clock, later[0].drafter
+        clock = self._controller.passes.clock
         began, drafts = clock(), list[Draft]()
         if room > 0:
             with self._guarded(drafter):
-                drafts = self._side_by_side(later, room)
+                drafts = self._side_by_side(drafter, later, room)
         seconds = clock() - began
         per_token = seconds / max(1, sum(len(each.criterion.confidences) for each in later))
         for i, (step, _, criterion) in enumerate(later):
@@ -178,13 +188,13 @@ class Drafting:
             else:
                 step.choices[drafter.name] = Choice(Decision.CROWDED)
 
-    def _side_by_side(self, later: Sequence[Later], room: int) -> list[Draft]:
+    def _side_by_side(self, drafter: Drafter, later: Sequence[Later], room: int) -> list[Draft]:
         """Return these drafts: all generators are advanced with shared passes until the last one stops."""
         makers = generators(later, room)
         drafts = [NO_DRAFT] * len(later)
         wanted = {i: context for i, maker in enumerate(makers) if (context := next(maker, None)) is not None}
         while wanted:
-            rows = later[0].drafter.forward_all(list(wanted.values()))
+            rows = drafter.forward_all(list(wanted.values()))
             for i, logits in zip(list(wanted), rows, strict=True):
                 self._controller.states.set_kind(later[i].step.asked.state.kind)
                 try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
+
+import numpy as np
 
 from runtime.core.draft import Tokens
 from runtime.sampling.logits import Report, TokenLogprobs
@@ -32,6 +35,22 @@ def widths_of(sampler: Sampler, always_exact: bool = False) -> Widths:
     return Widths.PREFER_EXACT if sampler.is_greedy else Widths.ANY
 
 
+@dataclass(slots=True)
+class PromptReading:
+    """Reading of a prompt by drafters. It may cost the reply, in seconds: `at_once`, and a `share` of the time in which
+    it has been decoded, which is what drafts would have saved of that.
+    """
+
+    at_once: float = 0.0
+    share: float = 0.0
+    seconds: float = 0.0  # so far
+    context: Tokens = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # [n] prompt and reply by now
+
+    def may_continue(self, decode_seconds: float) -> bool:
+        """Return whether the next piece may be read, given the time of decoding, in which this reading is counted."""
+        return self.seconds <= self.at_once + self.share * (decode_seconds - self.seconds)
+
+
 @dataclass(slots=True, eq=False)
 class DraftingState:
     """Drafting state of one sequence, kept from step to step."""
@@ -45,6 +64,15 @@ class DraftingState:
     n_idle: int = 0  # number of next steps that skip all drafters
     terms: Terms | None = None  # limits and costs of its last step
     left_out: Reason | None = None  # why a drafter does not take part, if it costs too much or there is no room
+    has_begun: bool = False  # whether drafters have begun the sequence
+    beginning: Iterator[None] | None = None  # while they read its prompt, a piece in each step
+    reading: PromptReading = field(default_factory=PromptReading)
+
+    def may_read(self, n_reply: int, decode_seconds: float) -> bool:
+        """Return whether drafters may begin, or read the next piece of the prompt after the first of `n_reply` tokens,
+        which took `decode_seconds`.
+        """
+        return self.beginning is None or (n_reply > 0 and self.reading.may_continue(decode_seconds))
 
 
 class StepInput(NamedTuple):

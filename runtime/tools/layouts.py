@@ -17,6 +17,7 @@ import numpy as np
 
 from runtime.backends.contexts import open_backend
 from runtime.backends.model import LlamaModel
+from runtime.core.children import Child, end_with_parent
 from runtime.core.errors import ModelError
 from runtime.loading.exactness import sample
 from runtime.loading.layout import LayoutTrial
@@ -34,17 +35,16 @@ class LayoutProcess:
     """One layout, in a process that runs passes on request. Raises ModelError if it is not available."""
 
     def __init__(self, target: Path, layout: str) -> None:
-        command = [sys.executable, "-P", "-m", "runtime.tools.layouts", str(target.absolute()), layout]
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, cwd=Path(__file__).parents[2]
+        self._process = Child(
+            "runtime.tools.layouts", target.absolute(), layout, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
         )
         self.width = int(self._read())
 
     def seconds(self, rows: int) -> float:
         """Return the seconds of one pass over `rows` rows."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{rows}\n")
+        self._process.stdin.write(b"%d\n" % rows)
         self._process.stdin.flush()
         return self._read()
 
@@ -58,8 +58,8 @@ class LayoutProcess:
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.communicate()
+        with self._process:  # closes its pipes
+            self._process.kill()
 
 
 def compare(target: Path) -> LayoutTrial:
@@ -105,4 +105,5 @@ def contend(target: Path, layout: str) -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     contend(Path(sys.argv[1]), sys.argv[2])

@@ -11,7 +11,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from runtime.core.errors import ModelError
-from runtime.core.removal import remove_files
+from runtime.core.removal import KEY, own_files, own_folders, remove_files
 from runtime.learning.place import wiped
 from runtime.loading.profile_cache import fingerprint
 from runtime.models.facts import ModelFacts
@@ -72,5 +72,6 @@ def forget() -> int:
     SlipstreamError if a file cannot be removed.
     """
     n_bytes = wiped(trainings())  # first, so that none finishes a draft afterwards
-    drafts = [*root().glob(f"*/*{SUFFIX}*"), *root().glob(f"*/*{TRAINED}*")]
+    name = rf".*({SUFFIX}|{TRAINED}).*"
+    drafts = (path for folder in own_folders(root(), KEY) for path in own_files(folder, name))
     return n_bytes + remove_files(drafts, "Close Slipstream where it runs, and try again.")

@@ -21,6 +21,7 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.trimmed import differs, open_trimmed
 from runtime.backends.vocab import HeaderVocab
+from runtime.core.children import end_with_parent
 from runtime.core.draft import Tokens
 from runtime.core.errors import ModelError
 from runtime.drafters.reply_store import close_to_others, make_private_folder
@@ -124,6 +125,7 @@ def prove(source: Path, path: Path) -> None:
 
 def _compare(source: str, path: str) -> None:
     """Compare in a separate process, whose exit code is the result."""
+    end_with_parent()
     try:
         is_right = are_alike(Path(source), Path(path))
     except ModelError:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
+from runtime.core import outside
 from runtime.training.extra import TrainingError
 
 NEUTRAL = Path(__file__).with_name("neutral.txt")  # a prompt per line
@@ -44,14 +45,16 @@ def text_of(file: Path) -> str:
     """Return the text of a file, up to LARGEST bytes. Raises TrainingError."""
     try:
         with file.open("rb") as opened:
-            return opened.read(LARGEST).decode("utf8", errors="ignore")
-    except OSError as error:
-        raise TrainingError(f"{file} cannot be read ({error.strerror}). Name a text file that you may read.") from error
+            data = opened.read(LARGEST)
+        return outside.text_of(data, is_cut=len(data) == LARGEST)
+    except (OSError, outside.NotTextError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise TrainingError(f"{file} cannot be read ({reason}). Name a text file that you may read.") from error
 
 
 def paragraphs(text: str) -> Iterator[str]:
     """Yield the paragraphs between empty lines, shortened, without very short ones."""
-    for part in text.replace("\r\n", "\n").split("\n\n"):
+    for part in text.split("\n\n"):
         if len(found := part.strip()[:MAX_PROMPT]) >= MIN_PROMPT:
             yield found
 

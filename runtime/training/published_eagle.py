@@ -36,19 +36,21 @@ def eagle_shape(_: Mapping[str, Rows], config: Mapping[str, Any], name: str) -> 
         raise ModelError(f"{name} has {n_layers} layers, and an EAGLE-1 head has one. Use another checkpoint.")
     width, n_heads = (whole(config, key) for key in ("hidden_size", "num_attention_heads"))
     n_kv, ffn = whole(config, "num_key_value_heads") or n_heads, whole(config, "intermediate_size")
-    base, eps = positive(config, "rope_theta", 1e4), positive(config, "rms_norm_eps", 1e-6)
+    base, eps = positive(config, "rope_theta", 1e4, name), positive(config, "rms_norm_eps", 1e-6, name)
     if (attention := AttentionShape.of(width, n_heads, n_kv, ffn, base, eps)) is None:
         raise ModelError(f"{name} does not state the shape of its layer in config.json. Download it again.")
     return NetworkShape(width, MAX_HEADS, 1, attention)
 
 
-def positive(config: Mapping[str, Any], key: str, usual: float) -> float:
-    """Return a positive number; the `usual` one if there is none."""
-    value = config.get(key)
-    return float(value) if isinstance(value, int | float) and value > 0 else usual
+def positive(config: Mapping[str, Any], key: str, usual: float, name: str) -> float:
+    """Return a positive number; the `usual` one if there is none. Raises ModelError for anything else."""
+    value = config.get(key, usual)
+    if isinstance(value, int | float) and 0 < value < 2**31:
+        return float(value)
+    raise ModelError(f"{key} in the config.json of {name} is no positive number below 2^31. Download it again.")
 
 
 def whole(config: Mapping[str, Any], key: str) -> int:
     """Return a count; 0 if there is none."""
     value = config.get(key)
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and 0 < value < 2**31 else 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
@@ -18,17 +19,19 @@ from typing import Any
 import numpy as np
 
 from runtime.core.errors import ModelError
+from runtime.core.outside import text_of
 from runtime.drafters.network import NetworkShape, Rows, block_names, own_output
 from runtime.drafters.registry import networks
-from runtime.models.own_heads import MAX_HEADS
+from runtime.models.own_heads import MAX_BLOCKS, MAX_HEADS
+from runtime.models.plain_file import read_plain, require_plain
 from runtime.training.own_head_file import OwnHeadFile
 from runtime.training.published_eagle import FIRST, eagle_names, eagle_shape
 
 CONFIG = "config.json"
 SUFFIXES = ".safetensors", ".pt", ".bin"  # of weights, the preferred first
-MEDUSA = re.compile(r"(?:medusa_heads?\.)?(\d+)\.(\d+)\.(linear\.)?(weight|bias)")
+MEDUSA = re.compile(r"(?:medusa_heads?\.)?(\d{1,3})\.(\d{1,3})\.(linear\.)?(weight|bias)")
 HYDRA = re.compile(
-    r"(?:hydra_head\.)?hydra_(mlp|lm_head)\.(\d+)\.(?:(\d+)\.)?(linear\.|res_connection\.)?(weight|bias)"
+    r"(?:hydra_head\.)?hydra_(mlp|lm_head)\.(\d{1,3})\.(?:(\d{1,3})\.)?(linear\.|res_connection\.)?(weight|bias)"
 )
 ReadNames = Callable[[Mapping[str, Rows], str], dict[str, Rows]]
 ReadShape = Callable[[Mapping[str, Rows], Mapping[str, Any], str], NetworkShape]
@@ -49,14 +52,34 @@ def converted(folder: Path) -> OwnHeadFile:
             "checkpoint of heads alone, without the model."
         ) from None
     shape = shape_of(found, config, folder.name)
-    lacking = [name for name in networks()[kind].tensors(shape) if name not in found]
+    if not 0 < shape.n_layers <= MAX_BLOCKS:
+        raise ModelError(
+            f"{folder.name} has {shape.n_layers} layers, at most {MAX_BLOCKS} can be used. Use another one."
+        )
+    needed = networks()[kind].tensors(shape)
+    lacking = [name for name in needed if name not in found]
     outputs = [own_output(i) for i in range(shape.n_heads) if own_output(i) in found]
     if lacking:
         raise ModelError(f"{folder.name} has no {lacking[0]} among its {kind.title()} heads: download it again.")
     n_vocab = len(found[outputs[0]]) if outputs else config.get("vocab_size")
-    if not isinstance(n_vocab, int):
+    if not isinstance(n_vocab, int) or not 0 < n_vocab < 2**24:
         raise ModelError(f"{folder.name} has no output matrix, and its {CONFIG} no vocab_size: add that number.")
+    refuse_tensors(found, needed, shape, n_vocab, folder.name)
     return OwnHeadFile(kind, shape, n_vocab, str(config.get("base_model_name_or_path", ""))[:200], found)
+
+
+def refuse_tensors(
+    found: Mapping[str, Rows], needed: Mapping[str, tuple[int, ...]], shape: NetworkShape, n_vocab: int, name: str
+) -> None:
+    """Raise ModelError for tensors that the heads of that shape cannot use."""
+    outputs = {own_output(i): (n_vocab, shape.width) for i in range(shape.n_heads)}
+    wanted = dict(needed) | outputs | {each.replace("weight", "bias"): (n_vocab,) for each in outputs}
+    for tensor, values in found.items():
+        if values.shape != wanted.get(tensor):
+            size = f"has the size {values.shape}, not {wanted[tensor]}" if tensor in wanted else "is of no head"
+            raise ModelError(f"{tensor} of {name} {size}: download it again.")
+        if not np.isfinite(values).all():
+            raise ModelError(f"{tensor} of {name} has values that are no numbers: download it again.")
 
 
 def refuse_variants(config: Mapping[str, Any], name: str) -> None:
@@ -127,7 +150,7 @@ READERS: dict[str, tuple[ReadNames, ReadShape]] = {
 def read_config(path: Path) -> dict[str, Any]:
     """Return the content of config.json. Raises ModelError."""
     try:
-        found = json.loads(path.read_text(encoding="utf8"))
+        found = json.loads(text_of(read_plain(path)))
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ModelError(f"{path} cannot be read ({why}). Name the folder of a whole checkpoint.") from error
@@ -140,18 +163,33 @@ def read_weights(folder: Path) -> dict[str, Rows]:
     """Return the checkpoint's tensors in single precision. Raises ModelError."""
     for suffix, read in zip(SUFFIXES, (read_safetensors, read_torch, read_torch), strict=True):
         for path in sorted(folder.glob(f"*{suffix}")):
-            return loaded(path, read)
+            found = loaded(path, read)
+            if wrong := next((name for name, rows in found.items() if rows.ndim not in (1, 2) or not rows.size), ""):
+                raise ModelError(f"{wrong[:60]!r} in {path.name} is no matrix and no row. Download it again.")
+            return found
     raise ModelError(f"{folder} has no weights ({', '.join(SUFFIXES)}). Name the folder of a whole checkpoint.")
 
 
 def loaded(path: Path, read: Callable[[Path], dict[str, Rows]]) -> dict[str, Rows]:
     """Return the tensors that `read` finds. Raises ModelError for a missing module or a damaged file."""
     try:
+        require_plain(path)
         return read(path)
     except ImportError as error:
         what = error.name or "a module"
         raise ModelError(f"{path.name} needs {what}, which is not installed. Run `pip install {what}`.") from error
-    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError, KeyError, AttributeError) as error:
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+        UnpicklingError,
+        KeyError,
+        AttributeError,
+        zipfile.BadZipFile,
+    ) as error:
         raise ModelError(f"{path.name} is damaged ({str(error).strip()[:80]}). Download it again.") from error
 
 
@@ -179,5 +217,17 @@ def read_torch(path: Path) -> dict[str, Rows]:
     """Return the tensors of a PyTorch file, which can run nothing. Raises ImportError, and what PyTorch raises."""
     import torch
 
+    refuse_packed(path)
     state = torch.load(path, map_location="cpu", weights_only=True)
+    n_bytes = sum(values.numel() * values.element_size() for values in state.values())
+    if n_bytes > path.stat().st_size:  # such as one value that stands for a whole matrix, or none at all
+        raise ValueError(f"its tensors have {n_bytes} bytes, more than the file")
     return {str(name): values.float().numpy() for name, values in state.items()}
+
+
+def refuse_packed(path: Path) -> None:
+    """Raise ValueError for a PyTorch file whose parts are larger than the file, as they are compressed or overlap."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as parts:
+            if sum(part.file_size for part in parts.infolist()) > path.stat().st_size:
+                raise ValueError("its parts are larger than the file")

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import httpx2
 
 from runtime.core.errors import ContextError, ModelError
+from runtime.models.proxies import FAULTS, PASSWORD, client, proxy_of
 
 CONNECT = 5.0  # seconds to connect
 ANSWER = 10.0  # seconds for a response that needs no model
@@ -41,17 +42,25 @@ class Connection:
     """Sends requests to one server at its `base`, with the `key` from the environment variable `key_name` if any."""
 
     def __init__(self, base: str, key: str = "", key_name: str = "") -> None:
-        self.base, self._key_name, self.has_key = base, key_name, bool(key)
+        self.base, self._key_name, self.has_key = base, key_name, bool(key := key.strip())
+        if not (key.isascii() and key.isprintable()):
+            raise UpstreamError(f"{key_name} has characters that no key may have. Put the right one into it.")
         self.root = base.removesuffix("/v1")
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
 
+    @property
+    def name(self) -> str:
+        """The server, and the proxy that is asked for it, as the beginning of a sentence."""
+        proxy = proxy_of(self.base)
+        return f"The server at {self.base}" + (f", asked through the proxy {proxy}," if proxy else "")
+
     def client(self) -> httpx2.Client:
-        """Return a client for one request: if that is cancelled, its connection ends.
+        """Return a client for one request: if that is cancelled, its connection ends. Raises SettingsError.
 
         It follows no redirects, which would carry the key away.
         """
         timeout = httpx2.Timeout(None, connect=CONNECT)
-        return httpx2.Client(headers=self._headers, timeout=timeout, follow_redirects=False)
+        return client(self.base, headers=self._headers, timeout=timeout, follow_redirects=False)
 
     def get(self, url: str) -> bytes:
         """Return the body of the response at that address. Raises UpstreamError."""
@@ -59,7 +68,7 @@ class Connection:
             with self.client() as client, client.stream("GET", url, timeout=ANSWER) as answer:
                 self.check(answer)
                 return self.body(answer)
-        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ssl.SSLError) as error:
+        except (*FAULTS, ssl.SSLError) as error:
             raise self.unreachable(error) from error
 
     def get_json(self, url: str) -> dict[str, Any]:
@@ -94,38 +103,31 @@ class Connection:
         """Raise the error for a refusal, whose body has the reason."""
         reason = reason_in(body)
         if any(mark in body for mark in TOO_LONG):
-            raise ContextError(
-                f"The server at {self.base} says that the conversation is too long ({reason}). Shorten it."
-            )
+            raise ContextError(f"{self.name} says that the conversation is too long ({reason}). Shorten it.")
+        if status == 407:
+            raise UpstreamError(f"{self.name} cannot be reached: {PASSWORD}", status)
         if status in (401, 403):
             what = "refuses" if self.has_key else "requires"
-            raise UpstreamError(
-                f"The server at {self.base} {what} a key. Put the right one into {self._key_name}.", status
-            )
+            raise UpstreamError(f"{self.name} {what} a key. Put the right one into {self._key_name}.", status)
         if 300 <= status < 400:
-            raise UpstreamError(f"The server at {self.base} redirects to another address. Use that one.", status)
+            raise UpstreamError(f"{self.name} redirects to another address. Use that one.", status)
         if status == 404:
             raise UpstreamError(
-                f"The server at {self.base} has no such address or model{brackets(reason)}. Check both: most addresses "
-                "end in /v1.",
+                f"{self.name} has no such address or model{brackets(reason)}. Check both: most addresses end in /v1.",
                 status,
             )
         if status in (0, 503):  # 0: in the middle of a reply
             raise UpstreamError(
-                f"The server at {self.base} cannot answer now{brackets(reason)}. Try again later.",
+                f"{self.name} cannot answer now{brackets(reason)}. Try again later.",
                 status,
                 is_loading=LOADING in body.lower(),
             )
         why = brackets(reason) or f" with status {status}"
-        raise UpstreamError(
-            f"The server at {self.base} refuses the request{why}. Change it, or try again later.", status
-        )
+        raise UpstreamError(f"{self.name} refuses the request{why}. Change it, or try again later.", status)
 
     def nonsense(self) -> UpstreamError:
         """Return the error for an invalid response."""
-        return UpstreamError(
-            f"The server at {self.base} does not have OpenAI's interface. Check the address: most end in /v1."
-        )
+        return UpstreamError(f"{self.name} does not have OpenAI's interface. Check the address: most end in /v1.")
 
     def unreachable(self, error: Exception) -> UpstreamError:
         """Return the error for a missing response."""
@@ -137,15 +139,13 @@ class Connection:
             why = "its answer is not HTTP, or incomplete"
         else:
             why = ERRNO.sub("", first_line(str(error))).lower() or type(error).__name__
-        return UpstreamError(
-            f"The server at {self.base} cannot be reached ({why}). Check the address, and that it runs."
-        )
+        remedy = "Check the proxy, or list the server in NO_PROXY" if proxy_of(self.base) else "Check the address"
+        return UpstreamError(f"{self.name} cannot be reached ({why}). {remedy}, and that it runs.")
 
     def broken(self) -> UpstreamError:
         """Return the error for a reply that ended in the middle."""
         return UpstreamError(
-            f"The server at {self.base} closed the connection in the middle of the reply. Ask "
-            "again, or continue the reply."
+            f"{self.name} closed the connection in the middle of the reply. Ask again, or continue the reply."
         )
 
 
@@ -169,13 +169,15 @@ class EventStream:
                 client.stream("POST", self._url, json=self._body, extensions={"trace": self._note}) as answer,
             ):
                 connection.check(answer)
-                if "event-stream" not in answer.headers.get("content-type", ""):
+                if kind_of(answer) != "text/event-stream":
                     yield self._understood(connection.body(answer))
                     return
                 for data in self._data(answer):
                     yield self._understood(data)
                     has_begun = True
-        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
+        except httpx2.SSEError as error:
+            raise connection.nonsense() from error
+        except (*FAULTS, OSError) as error:
             if not self._is_stopped:
                 raise (connection.broken() if has_begun else connection.unreachable(error)) from error
 
@@ -194,18 +196,13 @@ class EventStream:
                 each.shutdown(socket.SHUT_RDWR)
 
     def _data(self, answer: httpx2.Response) -> Iterator[bytes]:
-        """Yield the data of each event, up to the one that ends the stream."""
-        held = b""
-        for part in answer.iter_bytes():
-            *lines, held = (held + part).split(b"\n")
-            if len(held) > MAX_BYTES:
-                raise self._connection.nonsense()
-            for line in lines:
-                name, _, data = line.strip().partition(b":")
-                if name == b"data" and data.strip() == b"[DONE]":
-                    return
-                if name == b"data":
-                    yield data.strip()
+        """Yield the data of each event that has some, up to the one that ends the stream."""
+        answer.encoding = "utf-8-sig"  # events are UTF-8 whatever the header says, and may begin with a byte-order mark
+        for event in httpx2.EventSource(answer, MAX_BYTES):
+            if (data := event.data.strip()) == "[DONE]":
+                return
+            if data:
+                yield data.encode()
 
     def _understood(self, data: bytes) -> dict[str, Any]:
         """Return the object in the data of an event. Raises UpstreamError and ContextError, also for an error event."""
@@ -214,6 +211,11 @@ class EventStream:
             status = error.get("code") if isinstance(error, dict) else 0
             self._connection.refuse(status if isinstance(status, int) else 0, data)
         return found
+
+
+def kind_of(answer: httpx2.Response) -> str:
+    """Return the media type of a response, without parameters; "" if it names none."""
+    return str(answer.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
 def reason_in(body: bytes) -> str:

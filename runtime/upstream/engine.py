@@ -20,7 +20,6 @@ from runtime.core.limits import UNLIMITED
 from runtime.engine.engine import Ask, Engine, EngineFacts
 from runtime.engine.output import Chunk
 from runtime.engine.status import Status
-from runtime.engine.threaded import ThreadedReplies
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
@@ -31,6 +30,7 @@ from runtime.upstream.reply import UpstreamReply
 from runtime.upstream.request import body_of, path_of
 from runtime.upstream.server import PROGRAMS, Server, look_when_loaded
 from runtime.upstream.speculation import Drafted, read_metrics
+from runtime.upstream.threaded import ThreadedReplies
 from runtime.upstream.words import END, N_BYTES, TEMPLATE, Words
 
 USUAL_CONTEXT = 131_072  # tokens, where a server does not report its context

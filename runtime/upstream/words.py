@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runtime.conversation.chat_template import Message, TemplateForm
-from runtime.conversation.prompt import Ids, Infill, Prompt, Talk
+from runtime.conversation.infill import Infill
+from runtime.conversation.prompt import Beginning, Ids, Prompt, Talk
 from runtime.conversation.quoting import Rendered
 from runtime.core.errors import SettingsError, TemplateError
 
@@ -69,6 +70,8 @@ class Words:
             return list(prompt.tokens)
         if isinstance(prompt, Infill):
             raise SettingsError("Another server cannot fill in the middle of a file. Send the text before the cursor.")
+        if isinstance(prompt, Beginning):
+            raise SettingsError("Another server decides what it reads ahead. Send the whole prompt.")
         return list(self._written(prompt).encode("utf8", "replace"))
 
     def _written(self, prompt: str | Sequence[Message] | Talk | Rendered) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx2
+from huggingface_hub import constants
 from huggingface_hub import errors as hf
 
 from runtime.core.errors import SlipstreamError
 from runtime.models.hub.names import HubError, UnreachableError
+from runtime.models.proxies import FAULTS, PASSWORD, proxy_of
 
 # Errors from parsing a response that is not a hub's; the client validates little of it
 NONSENSE = (
@@ -30,7 +32,7 @@ def explained(what: str) -> Iterator[None]:
         hf.OfflineModeIsEnabled,
         hf.LocalEntryNotFoundError,
         hf.HFValidationError,
-        httpx2.HTTPError,
+        *FAULTS,
     ) as error:
         answered = isinstance(error, (hf.HfHubHTTPError, hf.HFValidationError, *NONSENSE))
         raise (HubError if answered else UnreachableError)(explain(what, error)) from error
@@ -56,10 +58,17 @@ def explain(what: str, error: Exception) -> str:
         return f"'{what}' is not the name of a repository. Write owner/repo, or owner/repo:file.gguf."
     if isinstance(error, NONSENSE):
         return str(nonsense(what))
+    proxy = proxy_of(constants.ENDPOINT)
+    through, check = (f" through the proxy {proxy} ({reason(error)})", "the proxy") if proxy else ("", "the network")
     return (
-        f"The hub could not be reached for {what}. Check the network, and HF_ENDPOINT if it is set; a pull resumes "
-        "where it stopped."
+        f"The hub could not be reached for {what}{through}. Check {check}, and HF_ENDPOINT if it is set; a pull "
+        "resumes where it stopped."
     )
+
+
+def reason(error: Exception) -> str:
+    """Return the first line of an error's message, or its name."""
+    return next(filter(str.isprintable, str(error).splitlines()), "") or type(error).__name__
 
 
 def explain_answer(what: str, error: hf.HfHubHTTPError) -> str:
@@ -88,4 +97,7 @@ def explain_status(what: str, status: int, wait: str) -> str:
     if status == 429:
         when = f"in {wait} seconds" if wait.isdigit() and len(wait) < 6 else "later"
         return f"The hub has had too many requests. Try again {when}; with HF_TOKEN set it allows more."
-    return f"The hub answers {status} for {what}. Try again later."
+    proxy = proxy_of(constants.ENDPOINT)
+    if proxy and status == 407:
+        return f"The hub could not be reached for {what} through {proxy}: {PASSWORD}"
+    return f"The hub answers {status} for {what}{f' through the proxy {proxy}' if proxy else ''}. Try again later."

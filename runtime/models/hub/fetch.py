@@ -28,13 +28,16 @@ from huggingface_hub import (
     hf_hub_download,
     hf_hub_url,
     hf_raise_for_status,
+    set_client_factory,
 )
 from pydantic import TypeAdapter
 
 from runtime.models.hub.errors import explained
 from runtime.models.hub.names import HubError, is_safe, pick, split_name
 from runtime.models.hub.patience import DownloadPace, opened, within
-from runtime.models.hub.private_hub import WeakFileLock, build_hf_headers, http_stream_backoff
+from runtime.models.hub.private_hub import WeakFileLock, build_hf_headers, hf_request_event_hook, http_stream_backoff
+from runtime.models.hub.unfinished import n_stored, noted, partial_of
+from runtime.models.proxies import client
 from runtime.models.shards import shard_names
 
 SPARE = 2**26  # bytes to leave free on the disk
@@ -48,6 +51,9 @@ OnBytes = Callable[[str, int], object]  # (file, bytes of it stored or checked)
 
 logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # our own sentence replaces its log messages
 constants.HF_HUB_DISABLE_TELEMETRY = True  # otherwise the client sends and requests data that a pull does not need
+set_client_factory(
+    lambda: client(event_hooks={"request": [hf_request_event_hook]}, follow_redirects=True, timeout=None)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +69,12 @@ class RemoteFile:
     @property
     def partial(self) -> Path:
         """The path of the partial file."""
-        return self.blob.with_name(f"{self.blob.name}.slipstream.incomplete")
+        return partial_of(self.blob)
 
     @property
     def n_here(self) -> int:
         """Bytes that are already on this machine."""
-        place = self.blob if self.blob.exists() else self.partial
-        return min(self.size, place.stat().st_size) if place.exists() else 0
+        return n_stored(self.blob, self.size)
 
 
 class Hub:
@@ -146,8 +151,9 @@ class Hub:
         """
         repo = split_name(name)[0]
         self.check_space(files)
-        for file in files:
-            self._fetch(repo, file, on_bytes, on_check)
+        with noted(f"hf:{repo}:{files[0].name}", {file.blob: file.size for file in files}):
+            for file in files:
+                self._fetch(repo, file, on_bytes, on_check)
         with explained(name):  # every content is in place by now: this only links names to them
             place = {"cache_dir": self.cache, "endpoint": self.endpoint, "token": self.token}
             paths = [within(name, partial(hf_hub_download, repo, file.name, **place)) for file in files]

@@ -6,6 +6,7 @@ second, E(k) / (D(k) + T(1 + k)) against 1 / T(1) for plain decode, as docs/how-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from runtime.speculative.control.acceptance import bin_of
@@ -215,9 +216,18 @@ class Controller:
 
     def repays(self, name: str, n_uncached: int, n_reply: int) -> bool:
         """Return whether a reply of `n_reply` tokens repays the drafter's prefill of `n_uncached` tokens."""
-        state = self.states[name]
-        saved = 1 / self.valuation.terms.plain_rate - 1 / max(state.rate, 1e-9)
-        return self.fixed_k is not None or n_reply * saved > n_uncached * state.prefill_seconds
+        saved, _ = self.saved(name, n_reply)
+        return saved > n_uncached * self.states[name].prefill_seconds
+
+    def saved(self, name: str, n_reply: int) -> tuple[float, float]:
+        """Return the seconds that a drafter is expected to save a reply of `n_reply` tokens, and their share of its
+        time without drafts; without bound if the length of drafts is fixed.
+        """
+        if self.fixed_k is not None:
+            return math.inf, 1.0
+        plain = 1 / self.valuation.terms.plain_rate
+        each = plain - 1 / max(self.states[name].rate, 1e-9)
+        return n_reply * each, max(0.0, each / plain)
 
     def reason(self, terms: Terms | None = None) -> Reason:
         """Return why a step on these terms was plain; by default, the terms of the last valuation."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from threading import Event, Lock, Thread
 
-from runtime.core.limits import UNLIMITED, Limits
+from runtime.core.limits import UNLIMITED, Admission, Limits
 from runtime.engine.engine import Answering, Ask
-from runtime.engine.output import Chunk, Sink
+from runtime.engine.output import Chunk, Sink, ignore
 from runtime.engine.stats import Stats
 
 
@@ -27,6 +27,7 @@ class ThreadedReplies(Answering):
 
     def __init__(self, limits: Limits = UNLIMITED) -> None:
         self.limits, self._numbers, self._lock = limits, count(1), Lock()
+        self._admission = Admission(limits)
         self._running, self._waiting = list[ThreadedReply](), list[ThreadedReply]()
 
     def add(self, ask: Ask, sink: Sink) -> int:
@@ -39,7 +40,7 @@ class ThreadedReplies(Answering):
         return reply.number
 
     def _admit(self) -> None:
-        for reply in self.limits.admitted(self._waiting, self._running, holds_one=False):
+        for reply in self._admission.admit(self._waiting, self._running, holds_one=False):
             self._waiting.remove(reply)
             self._running.append(reply)
             Thread(target=self._read, args=(reply,), daemon=True).start()
@@ -76,7 +77,3 @@ class ThreadedReplies(Answering):
             if reply.number == number:
                 reply.sink = ignore
         self.cancel(number)
-
-
-def ignore(output: Chunk | Exception) -> None:
-    """Drop an output that nobody reads."""

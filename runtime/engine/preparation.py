@@ -1,0 +1,59 @@
+"""Requests that are prepared on threads during the steps of others: their prompts encoded, their grammars compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+
+from runtime.core.errors import SlipstreamError
+from runtime.engine.engine import Ask
+from runtime.engine.output import Chunk
+from runtime.engine.sequence import Sequence
+from runtime.engine.stats import Stats
+
+Make = Callable[[Callable[[], bool]], Sequence]  # from a function that returns whether the request was cancelled
+
+
+class Preparation:
+    """A request whose sequence is being made."""
+
+    def __init__(
+        self, number: int, ask: Ask, make: Make, is_cancelled: Callable[[], bool], pool: Executor | None
+    ) -> None:
+        """Begin to make the sequence; without a pool, make it."""
+        self.number, self.ask, self._is_cancelled, self._was_cancelled = number, ask, is_cancelled, False
+        now = partial(tried, partial(make, self.is_unwanted))
+        self.made = pool.submit(now) if pool else Future[Sequence | Exception]()
+        if not pool:
+            self.made.set_result(now())
+
+    def is_unwanted(self) -> bool:
+        """Return whether it was cancelled, also after its number has been forgotten."""
+        self._was_cancelled |= self._is_cancelled()
+        return self._was_cancelled
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the sequence has been made, or is no longer wanted."""
+        return self.made.done() or self.is_unwanted()
+
+    @property
+    def outcome(self) -> Sequence | Chunk | Exception:
+        """The sequence, or the last output of the request if it was cancelled or failed."""
+        if self.is_unwanted():
+            self.made.cancel()
+            return Chunk("", finish_reason="cancelled", stats=Stats())
+        return self.made.result()
+
+
+def tried(make: Callable[[], Sequence]) -> Sequence | Exception:
+    """Return what `make` returns or raises. An expected error has no traceback: its frames, which refer to the error in
+    turn, would keep a grammar of hundreds of megabytes.
+    """
+    try:
+        return make()
+    except SlipstreamError as error:
+        return error.with_traceback(None)
+    except Exception as error:
+        return error

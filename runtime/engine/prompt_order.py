@@ -1,0 +1,73 @@
+"""Chooses the prompts that the next pass reads, and how far. Knows sequences and the times of passes; runs none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from runtime.backends.held import TILE
+from runtime.engine.sequence import Sequence
+from runtime.loading.exactness import Exactness
+
+# Tokens of a piece where rounding depends on the width of passes. It does not depend on speed or on other sequences,
+# and so neither does the text of a reply with a seed. Twice as many would be read 4 to 7% faster
+PIECE = 128
+MAX_READ = 384  # most prompt tokens of one pass
+MAX_SECONDS = 1.0  # time that a pass which reads should take at most
+OLDEST_RATIO = 3.0  # seconds that others may be read for each second of the oldest prompt
+MAX_AHEAD = 4.0  # seconds that others may be read before the oldest prompt has its turn
+
+
+class PromptOrder:
+    """The order in which prompts are read: those with the fewest unread tokens first, and the one that came first for
+    at least a quarter of the time.
+    """
+
+    def __init__(self, exactness: Exactness, n_ctx: int) -> None:
+        self._exactness, self._n_ctx = exactness, n_ctx
+        self._ahead = MAX_AHEAD  # seconds that others may still be read before the oldest prompt
+        self._row_seconds = 0.0  # per prompt token in the last pass that read some; 0: unknown
+
+    def first(self, unread: Mapping[Sequence, int]) -> list[Sequence]:
+        """Return the sequences with `unread` tokens in the order in which they are read."""
+        if self._ahead > 0:
+            return sorted(unread, key=unread.__getitem__)
+        oldest = min(each.number for each in unread)
+        return sorted(unread, key=lambda each: (each.number != oldest, unread[each]))
+
+    def record(self, n_rows: Mapping[Sequence, int], running: Iterable[Sequence], seconds: float) -> None:
+        """Record a pass that read `n_rows` prompt tokens of some of the `running` sequences, before they are noted."""
+        if not (n_all := sum(n_rows.values())):
+            return
+        if n_all >= TILE:
+            self._row_seconds = seconds / n_all
+        oldest = min((each for each in running if each in n_rows or each.is_reading), key=lambda each: each.number)
+        own = seconds * n_rows.get(oldest, 0) / n_all
+        self._ahead = max(0.0, min(self._ahead + OLDEST_RATIO * own - (seconds - own), MAX_AHEAD))
+
+    @property
+    def room(self) -> int:
+        """Most prompt tokens of a pass that others may wait for, by the speed of reading."""
+        if not self._row_seconds:
+            return PIECE
+        return max(TILE, min(MAX_READ, int(MAX_SECONDS / self._row_seconds)))
+
+    def end(self, sequence: Sequence, n_cached: int, is_alone: bool) -> int:
+        """Return the end of the next piece to read, of a sequence that runs alone or with others. It does not depend
+        on the tokens that drafts left in the cache.
+
+        Reply tokens after the prompt are read as they were generated: in passes no wider than the exact ones.
+        """
+        end = sequence.buffer.n_prompt - 1
+        if n_cached < end:
+            return min(self._prompt_end(n_cached, is_alone or sequence.needs_exact_widths), end)
+        while end <= n_cached:
+            end += PIECE if self._exactness.is_exact else self._exactness.rows_at(end + 1, self._n_ctx)
+        return min(end, sequence.buffer.n - 1)
+
+    def _prompt_end(self, n_cached: int, is_repeatable: bool) -> int:
+        """Return the end of a piece within the prompt; if `is_repeatable`, one that is the same whenever it is read
+        again. It is at a multiple of the kernels' tile.
+        """
+        if is_repeatable and not self._exactness.is_exact:
+            return (n_cached // PIECE + 1) * PIECE
+        return max(n_cached // TILE + 1, (n_cached + self.room) // TILE) * TILE
