@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -26,6 +26,7 @@ from app.server.request_body import MIB
 from app.server.request_log import RequestLog
 from app.server.served import OpenEngine, ServedEngine
 from app.server.sockets import OLLAMA_PORT, Addresses, check, listening
+from app.terminal import Interrupt, print_note
 from runtime.engine import Engine
 
 POLL_INTERVAL = 0.05  # seconds between checks whether replies have ended
@@ -53,7 +54,10 @@ class EngineServer(uvicorn.Server):
     """Uvicorn with an engine behind it. `failure` is the error that prevented loading."""
 
     def __init__(
-        self, open_engine: OpenEngine, settings: ServerSettings, on_loaded: Callable[[], None] = lambda: None
+        self,
+        open_engine: OpenEngine,
+        settings: ServerSettings,
+        on_loaded: Callable[[Engine], None] = lambda engine: None,
     ) -> None:
         self.served = ServedEngine(open_engine, on_loaded, self._on_failed, settings.policy)
         self.failure: Exception | None = None
@@ -68,6 +72,10 @@ class EngineServer(uvicorn.Server):
 
     def _on_failed(self, error: Exception) -> None:
         self.failure, self.should_exit = error, True
+
+    def end(self) -> None:
+        """Shut down as at SIGTERM. Returns immediately."""
+        self.should_exit = True
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal arrives or loading fails. Raises the error of a failed load."""
@@ -88,7 +96,7 @@ class EngineServer(uvicorn.Server):
         """
         self.served.stop(ends_active=False)
         if self.settings.drain and self.served.is_answering:
-            print(f"slipstream: {ENDING.format(self.settings.drain)}", file=sys.stderr, flush=True)
+            print_note(f"slipstream: {ENDING.format(self.settings.drain)}")
         deadline = time.monotonic() + self.settings.drain
         while self.served.is_answering and not self.force_exit and time.monotonic() < deadline:
             await asyncio.sleep(POLL_INTERVAL)
@@ -101,20 +109,7 @@ def return_memory() -> None:
     that it has seen before.
     """
     if sys.platform == "linux" and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
-        set_option(MMAP_THRESHOLD, MIB)
-
-
-@contextmanager
-def outliving_signals() -> Iterator[None]:
-    """Ignore the signals that end a server. Uvicorn raises them again after its own shutdown, which must not interrupt
-    the block's cleanup.
-    """
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        set_option(MMAP_THRESHOLD, MIB // 8)
 
 
 def place(sock: socket.socket, path: Path | None) -> str:
@@ -126,14 +121,17 @@ def place(sock: socket.socket, path: Path | None) -> str:
 
 
 def serve(open_engine: OpenEngine, settings: ServerSettings) -> None:
-    """Serve until Ctrl+C or SIGTERM. Raises AddressError, and the error of a failed load."""
+    """Serve until Ctrl+C, SIGTERM or SIGHUP. Raises AddressError, the error of a failed load, and SystemExit."""
     check(settings.addresses, settings.api_key)
     log = nullcontext() if settings.quiet else request_log.on_stderr()
-    with log, listening(settings.addresses) as sockets, outliving_signals():
+    with Interrupt().watching() as interrupt, log, listening(settings.addresses) as sockets:
         places = [place(sock, settings.addresses.path) for sock in sockets]
         told = [f"answering at {' and '.join(places)}", *ollama_note(settings.addresses, places)]
-        server = EngineServer(open_engine, settings, lambda: announce(told, server.served.engine))
+        server = EngineServer(open_engine, settings, partial(announce, told))
+        interrupt.heed(server.end)  # uvicorn knows no SIGHUP; the others it raises again after its end
         server.run(sockets)
+    if interrupt.pressed:
+        raise SystemExit(interrupt.code)
 
 
 def ollama_note(addresses: Addresses, places: Sequence[str]) -> Iterator[str]:
@@ -149,4 +147,4 @@ def announce(told: Sequence[str], engine: Engine) -> None:
     """Print the lines of `told`, what was loaded in the free memory, and what is missing."""
     fit = "" if engine.facts.fit in engine.facts.left_out else engine.facts.fit
     for line in filter(None, (*told, fit, engine.facts.left_out)):
-        print(f"slipstream: {line}", file=sys.stderr, flush=True)
+        print_note(f"slipstream: {line}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -15,7 +16,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from app.server.errors import ApiError, ErrorBody, as_api_error
+from app.server.errors import ApiError, ErrorBody, Overflow, as_api_error
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest, PromptIds
 from app.server.scheduled_task import ScheduledTask
@@ -115,8 +116,15 @@ async def generated(
     """Return the response of an engine to a request for text. Raises ApiError."""
     choices, formatter = await run_in_threadpool(prepared, body, engine, make_formatter)
     scheduled = ScheduledTask(*(each.limited(served.policy.max_tokens) for each in choices))
-    served.submit(scheduled)
+    served.submit(scheduled, partial(body.following, engine))
     return TaskResponse(scheduled, formatter, bool(body.stream))
+
+
+def fitting(task: CompletionTask, n_ctx: int) -> CompletionTask:
+    """Return the task. Raises ApiError if its prompt is too long, before those after it are tokenized."""
+    if task.n_prompt >= n_ctx > 0:
+        raise Overflow(task.n_prompt, n_ctx).error(task.prompt_field)
+    return task
 
 
 def prepared(
@@ -131,7 +139,7 @@ def prepared(
         message = f"A request may ask for {MAX_REPLIES} replies, prompts times n. Send fewer prompts, or lower n."
         raise ApiError(400, message, tasks[0].prompt_field)
     try:
-        tasks = [task.tokenized(engine) for task in tasks]
+        tasks = [fitting(task.tokenized(engine), engine.facts.n_ctx) for task in tasks]
     except SlipstreamError as error:
         raise as_api_error(error, tasks[0].prompt_field) from error
     choices = [task.another(i) for task in tasks for i in range(body.n_choices)]

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from pydantic import BaseModel, ValidationError
 
+from app.server.remedies import for_clients
 from app.server.wire import Event
 from runtime.core.errors import ContextError, SettingsError, SlipstreamError, TemplateError
 
@@ -64,7 +65,7 @@ class Overflow:
         """Return the error, in the words by which clients recognize that they must shorten the conversation."""
         message = (
             f"This model's maximum context length is {self.n_ctx} tokens. However, your prompt has "
-            f"{self.n_prompt_tokens} tokens. Shorten it, or start the server with a larger `--context`."
+            f"{self.n_prompt_tokens} tokens. Shorten it."
         )
         return ApiError(400, message, prompt_field, TOO_LONG, overflow=self)
 
@@ -100,13 +101,13 @@ def as_api_error(error: Exception, prompt_field: str | None = None) -> ApiError:
         return error
     if isinstance(error, ContextError):
         too_long = Overflow(error.n_prompt, error.n_ctx).error(prompt_field)
-        return too_long if error.n_ctx else ApiError(400, str(error), prompt_field, TOO_LONG)
+        return too_long if error.n_ctx else ApiError(400, for_clients(str(error)), prompt_field, TOO_LONG)
     if isinstance(error, TemplateError):
-        return ApiError(400, str(error), prompt_field)
+        return ApiError(400, for_clients(str(error)), prompt_field)
     if isinstance(error, SettingsError):
-        return ApiError(400, str(error), setting_named_in(str(error)))
+        return ApiError(400, for_clients(str(error)), setting_named_in(str(error)))
     if isinstance(error, SlipstreamError):
-        return ApiError(500, str(error))
+        return ApiError(500, for_clients(str(error)))
     return ApiError(500, "The server had an internal error. See its log.", code="internal_error")
 
 

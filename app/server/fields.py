@@ -5,18 +5,19 @@ Unknown fields are ignored; null is the same as absent.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from codecs import BOM_UTF8
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandler, ValidationError, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from app.server.errors import ApiError, Overflow, from_validation
+from app.server.bounds import MAX_NAME, Many, Text, check_size
+from app.server.errors import Overflow, from_validation
 from app.server.request_body import Room, reading
-
-MOST_TEXTS = 2**18  # of a request, with field names: the size of the largest vocabularies, for logit biases
-TEXTS_PER_TOKEN = 4  # of context: a message has two fields with values, and at least one token
+from app.server.wire import with_whole_characters
 
 # Media that this server's models cannot read, by the type of the part.
 MEDIA = {
@@ -25,13 +26,34 @@ MEDIA = {
     "video": "video", "video_url": "video", "input_video": "video",
     "file": "file", "input_file": "file", "document": "document",
 }  # fmt: skip
+NULL = {"type": "null"}
 TEXTS = ("text", "input_text", "output_text", "refusal")  # types of parts that can be read
 
 
 class RequestModel(BaseModel):
-    """A JSON object. Unknown fields are allowed."""
+    """A JSON object. Unknown fields are allowed, and each known one has a bound of bounds.py."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, str_max_length=MAX_NAME)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        """Leave out null where a field may be absent."""
+        if not isinstance(value, dict) or None not in value.values():
+            return value
+        needed = {field.alias or name for name, field in cls.model_fields.items() if field.is_required()}
+        return {name: each for name, each in value.items() if each is not None or name in needed}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the schema of the model, with null wherever a field may be absent."""
+        reference = handler(schema)
+        found = handler.resolve_ref_schema(reference)
+        fields, needed = found.get("properties", {}), found.get("required", ())
+        for name in fields.keys() - set(needed):
+            if NULL not in fields[name].get("anyOf", ()):
+                fields[name] = {"anyOf": [fields[name], NULL]}
+        return reference
 
 
 AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
@@ -53,15 +75,14 @@ def checked(body: bytearray, kind: type[AnyRequest], n_ctx: int) -> AnyRequest:
     """
     if (n_messages := body.count(b'"role"')) > n_ctx:
         raise Overflow(n_messages, n_ctx).error("messages")
-    if (n := n_texts(body)) > (most := max(MOST_TEXTS, TEXTS_PER_TOKEN * n_ctx)):
-        message = f"The request has {n} texts, including names of fields, but {most} are allowed. Send less."
-        raise ApiError(413, message, code="request_too_large")
-    return kind.model_validate_json(body)
-
-
-def n_texts(body: bytearray) -> int:
-    """Return the number of strings in JSON: half of the unescaped quotation marks."""
-    return (body.count(b'"') - body.count(b'\\"')) // 2
+    check_size(body, n_ctx)
+    whole = body[len(BOM_UTF8) :] if body.startswith(BOM_UTF8) else body
+    try:
+        return kind.model_validate_json(whole)
+    except ValidationError as error:
+        if error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid":
+            raise
+    return kind.model_validate_json(with_whole_characters(whole))
 
 
 def as_whole(value: object) -> object:
@@ -97,7 +118,7 @@ class TextPart(RequestModel):
     """A part of a message; only text can be read."""
 
     type: Literal["text", "input_text", "output_text", "refusal"]
-    text: str = ""
+    text: Text = ""
 
 
 def as_parts(value: object) -> object:
@@ -106,7 +127,7 @@ def as_parts(value: object) -> object:
 
 
 AnyPart = Annotated[TextPart, BeforeValidator(refuse_media)]
-Content = Annotated[list[AnyPart], BeforeValidator(as_parts, json_schema_input_type=str | list[TextPart])]
+Content = Annotated[Many[AnyPart], BeforeValidator(as_parts, json_schema_input_type=Text | list[TextPart])]
 
 
 class OtherPart(RequestModel):
@@ -116,7 +137,7 @@ class OtherPart(RequestModel):
 
 
 ChatContent = Annotated[
-    list[AnyPart], BeforeValidator(as_parts, json_schema_input_type=str | list[TextPart | OtherPart])
+    Many[AnyPart], BeforeValidator(as_parts, json_schema_input_type=Text | list[TextPart | OtherPart])
 ]
 
 

@@ -13,7 +13,7 @@ def fingerprint(engine: Engine) -> str:
     """Return the hash of the program's and the library's version, the model and its context. It begins like llama.cpp's
     build names.
     """
-    parts = (*versions(), engine.pair.name, engine.pair.target.name or engine.pair.upstream)
+    parts = (*versions(), engine.pair.name, engine.facts.content or engine.pair.upstream)
     numbers = engine.facts.n_bytes, engine.facts.n_ctx, engine.facts.is_reproducible
     return "b" + hashlib.sha256(repr((parts, numbers)).encode()).hexdigest()[:10]
 

@@ -10,16 +10,19 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from pydantic import AliasChoices, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 
+from app.server.biases import LogitBias
+from app.server.bounds import Few, Object, Source
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, Whole, as_list
 from app.server.task import CompletionTask
 from app.server.task_response import Formatter
+from runtime.core.errors import SettingsError
 from runtime.engine import Engine, Grammar, Sampling
+from runtime.engine.engine import Ask
 
 SETTINGS = (
     "temperature",
@@ -32,27 +35,11 @@ SETTINGS = (
     "penalty_last_n",
 )
 LIKELIEST = 1e-9  # a top_p below any token's probability that matters
-Bias = float | Literal[False]
-Biases = dict[str, Bias] | list[tuple[int | str, Bias]]
 PromptIds = tuple[int, ...]
 MAX_CHOICES = 128  # as with OpenAI
 
 
-def as_biases(value: object) -> object:
-    """Return a map as pairs of a key and a bias. A key is a token id, or a text whose tokens all get the bias; `false`
-    forbids them.
-    """
-    if isinstance(value, dict):
-        value = [(int(key) if key.lstrip("-").isdecimal() else key, bias) for key, bias in value.items()]
-    if not isinstance(value, list):
-        raise PydanticCustomError("bias_type", "Input should be a map of tokens to numbers, or a list of such pairs")
-    if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in value):
-        raise PydanticCustomError("bias_type", "Input should have pairs of a token and a number")
-    return [(key, -math.inf if bias is False else bias) for key, bias in value]
-
-
-LogitBias = Annotated[list[tuple[int | str, float]], BeforeValidator(as_biases, json_schema_input_type=Biases)]
-Stops = Annotated[list[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])]
+Stops = Annotated[Few[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])]
 
 
 class GenerationRequest(RequestModel, ABC):
@@ -74,8 +61,8 @@ class GenerationRequest(RequestModel, ABC):
     logit_bias: LogitBias | None = None
     ignore_eos: bool | None = None  # continue past the model's end-of-turn token
     stop: Stops | None = None
-    json_schema: dict[str, Any] | None = None
-    grammar: str | None = None  # in GBNF
+    json_schema: Object | None = None
+    grammar: Source | None = None  # in GBNF
 
     def constraint(self) -> Grammar | None:
         """Return the grammar from llama.cpp's fields. Raises ApiError if both are given."""
@@ -92,6 +79,12 @@ class GenerationRequest(RequestModel, ABC):
     def tasks(self, engine: Engine) -> list[CompletionTask]:
         """Return one task for each prompt. Raises SettingsError and ApiError."""
         return [self.task(engine)]
+
+    def following(self, engine: Engine, reply: str) -> Ask | None:
+        """Return what the engine may read ahead of the request that is likely to follow a reply; None if that is not
+        known. Raises ApiError, SettingsError and TemplateError.
+        """
+        return None
 
     @property
     def n_choices(self) -> int:
@@ -115,7 +108,9 @@ class GenerationRequest(RequestModel, ABC):
 
     def _biases(self, engine: Engine) -> Iterator[tuple[int, float]]:
         """Yield token ids and the bias to add to their logits."""
-        for key, bias in self.logit_bias or ():
+        if len(biases := self.logit_bias or ()) > (n_vocab := engine.facts.n_vocab) > 0:
+            raise SettingsError(f"logit_bias has {len(biases)} entries for {n_vocab} tokens of the model. Send fewer.")
+        for key, bias in biases:
             tokens = engine.tokenize(key, special=False) if isinstance(key, str) else [key]
             yield from ((token, bias) for token in tokens)
         if self.ignore_eos:

@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from base64 import b64decode
 from collections.abc import Mapping
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -24,13 +24,18 @@ OPEN = {"/health", "/v1/health"}  # for monitoring, which has no key
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether this name or address leads to this machine alone."""
+    """Return whether this name or address leads to this machine alone. A name may end with a dot, as complete ones do
+    in DNS.
+    """
+    host = host.removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ip_address(host).is_loopback
+        address = ip_address(host)
     except ValueError:
         return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def host_name(header: str) -> str:
@@ -68,7 +73,9 @@ class OriginGuard(Guard):
 
     def refusal(self, scope: Scope, headers: Mapping[str, str]) -> ApiError | None:
         """Check the headers that a browser sets and a page cannot change."""
-        if is_tcp(scope) and not is_loopback(host_name(headers.get("host", ""))):
+        host = headers.get("host")
+        # Browsers always send it, so a program that does not, as HTTP/1.0 allows, is not led here by a page
+        if is_tcp(scope) and host is not None and not is_loopback(host_name(host)):
             return ApiError(
                 403,
                 "The Host header does not name this machine. Use http://127.0.0.1, or set an API key.",

@@ -1,13 +1,16 @@
 """Replaces images and other non-text parts of a conversation by short text notes, in tool results and earlier messages.
 
-In the user's last message they are refused instead, so that one image does not end a session. Knows the parts of all
-three interfaces, as plain data.
+In the user's last message they are refused instead, so that one image does not end a session. Documents and search
+results that have a text become that text; what another server's own tools left behind is left out. Knows the parts of
+all three interfaces, as plain data.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from app.server.fields import MEDIA, TEXTS
@@ -15,6 +18,16 @@ from app.server.fields import MEDIA, TEXTS
 NOTE = "[{} left out: this model reads text only]"
 NOTED = re.compile(r"\[[\w -]{1,40} left out: this model reads text only\]")
 LONGEST_KIND = 40  # characters
+READABLE = ("document", "search_result", "compaction")  # parts with a text under names of their own
+# Blocks of Anthropic's server about its own tools and models, which say nothing to another model
+FOREIGN = re.compile(r"server_tool_use|\w+_tool_result|mcp_\w+|container_upload|compaction|fallback|tool_addition")
+log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=256)
+def log_left_out(what: str, kind: str) -> None:
+    """Log once that something of this type was left out of a request."""
+    log.warning("Left out of requests: %s of type '%s', which this server does not have.", what, named(kind))
 
 
 def with_notes(messages: object) -> object:
@@ -24,7 +37,8 @@ def with_notes(messages: object) -> object:
     if not isinstance(messages, list):
         return messages
     asked = [i for i, message in enumerate(messages) if isinstance(message, dict) and message.get("role") == "user"]
-    return [noted(message, is_last=i in asked[-1:]) for i, message in enumerate(messages)]
+    found = [noted(message, is_last=i in asked[-1:]) for i, message in enumerate(messages)]
+    return [after for before, after in zip(messages, found, strict=True) if not has_lost_all(before, after)]
 
 
 def noted(message: Any, is_last: bool) -> Any:
@@ -35,7 +49,14 @@ def noted(message: Any, is_last: bool) -> Any:
         return replaced(message, "output", readable)
     if message.get("role") in ("tool", "function"):
         return replaced(message, "content", readable)
-    return replaced(message, "content", result_read if is_last else part_read)
+    parts = message.get("content")
+    native = {"content": [part for part in parts if not is_foreign(part)]} if isinstance(parts, list) else {}
+    return replaced(message | native, "content", asked_read if is_last else part_read)
+
+
+def has_lost_all(before: Any, after: Any) -> bool:
+    """Whether everything in a message was left out."""
+    return isinstance(after, dict) and after.get("content") == [] != before.get("content")
 
 
 def replaced(holder: dict[str, Any], key: str, read: Any) -> dict[str, Any]:
@@ -44,25 +65,45 @@ def replaced(holder: dict[str, Any], key: str, read: Any) -> dict[str, Any]:
     return holder | {key: [read(part) for part in parts]} if isinstance(parts, list) else holder
 
 
-def result_read(part: Any) -> Any:
-    """Return the block. If it is a tool result, non-text parts inside it become notes."""
-    is_result = isinstance(part, dict) and part.get("type") == "tool_result"
-    return replaced(part, "content", readable) if is_result else part
+def kind_of(part: Any) -> str:
+    """Return the type of a part; "" if it has none."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def is_foreign(part: Any) -> bool:
+    """Whether a block is left out, which is logged. One that defines a tool, or that has a text, is not."""
+    kind = kind_of(part)
+    if not FOREIGN.fullmatch(kind) or kind_of(part.get("tool")) == "tool_definition" or is_text(part):
+        return False
+    log_left_out("blocks", kind)
+    return True
+
+
+def is_text(part: Any) -> bool:
+    """Whether a part of its own kind has a text."""
+    return kind_of(part) in READABLE and any(texts_in(part))
+
+
+def asked_read(part: Any) -> Any:
+    """Return a part of the last question: the text of a document, and notes in tool results."""
+    if kind_of(part) == "tool_result":
+        return replaced(part, "content", readable)
+    return readable(part) if is_text(part) else part
 
 
 def part_read(part: Any) -> Any:
     """Return a part of an earlier message, with media as notes."""
-    kind = part.get("type") if isinstance(part, dict) else None
-    return readable(part) if isinstance(kind, str) and kind in MEDIA else result_read(part)
+    return readable(part) if kind_of(part) in MEDIA else asked_read(part)
 
 
 def readable(part: Any) -> Any:
     """Return a part of a result as text: its own text, that of a document or a search result, or a note."""
-    kind = part.get("type") if isinstance(part, dict) else None
-    if not isinstance(kind, str) or kind in TEXTS:
+    kind = kind_of(part)
+    if not kind or kind in TEXTS:
         return part
     texts = list(texts_in(part))
-    heads = [head for head in (part.get("title"), part.get("source")) if isinstance(head, str)]
+    heads = [head for name in ("title", "source", "context") if isinstance(head := part.get(name), str)]
     return {"type": "text", "text": "\n".join([*heads, *texts]) if texts else note(kind)}
 
 
@@ -83,4 +124,9 @@ def texts_in(part: Any) -> Iterator[str]:
 
 def note(kind: str) -> str:
     """Return the note for a part of this kind."""
-    return NOTE.format(re.sub(r"[^\w-]", " ", MEDIA.get(kind, kind))[:LONGEST_KIND].replace("_", " "))
+    return NOTE.format(named(MEDIA.get(kind, kind)).replace("_", " "))
+
+
+def named(kind: str) -> str:
+    """Return a type's name without characters that names do not have."""
+    return re.sub(r"[^\w-]", " ", kind)[:LONGEST_KIND]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from codecs import getincrementaldecoder
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
 from app.server.wire import Event
-from runtime.engine import Chunk, Engine, TokenLogprobs
+from app.shown_tokens import ShownToken
+from runtime.engine import Engine
 
 
 class TopLogprob(BaseModel):
@@ -43,9 +43,9 @@ class TextLogprobs(BaseModel):
     text_offset: list[int]
 
 
-def text_tokens(engine: Engine, chunks: Iterable[Chunk]) -> list[TokenLogprobs]:
-    """Return the log probabilities of the tokens that are text."""
-    return [entry for chunk in chunks for entry in chunk.logprobs if not engine.is_end(entry.token)]
+def text_tokens(engine: Engine, shown: Iterable[ShownToken]) -> list[ShownToken]:
+    """Return the tokens that are text."""
+    return [token for token in shown if not engine.is_end(token.entry.token)]
 
 
 def top_logprob(engine: Engine, token: int, logprob: float) -> Event:
@@ -54,20 +54,20 @@ def top_logprob(engine: Engine, token: int, logprob: float) -> Event:
     return {"id": token, "token": text, "logprob": logprob, "bytes": as_bytes}
 
 
-def token_logprobs(engine: Engine, chunks: Iterable[Chunk]) -> list[dict[str, Any]]:
+def token_logprobs(engine: Engine, shown: Iterable[ShownToken]) -> list[dict[str, Any]]:
     """Return the bodies of TokenLogprob."""
     return [
         top_logprob(engine, entry.token, entry.logprob)
         | {"top_logprobs": [top_logprob(engine, *other) for other in entry.top]}
-        for entry in text_tokens(engine, chunks)
+        for _, entry in text_tokens(engine, shown)
     ]
 
 
-def token_probs(engine: Engine, chunks: Iterable[Chunk]) -> list[Event]:
+def token_probs(engine: Engine, shown: Iterable[ShownToken]) -> list[Event]:
     """Return the bodies of TokenLogprob with probabilities, under llama.cpp's names for them."""
     return [
         as_prob(entry) | {"top_probs": [as_prob(other) for other in entry["top_logprobs"]]}
-        for entry in token_logprobs(engine, chunks)
+        for entry in token_logprobs(engine, shown)
     ]
 
 
@@ -76,22 +76,9 @@ def as_prob(entry: Mapping[str, Any]) -> Event:
     return {name: entry[name] for name in ("id", "token", "bytes")} | {"prob": math.exp(entry["logprob"])}
 
 
-def chat_logprobs(engine: Engine, chunks: Iterable[Chunk]) -> Event:
+def chat_logprobs(engine: Engine, shown: Iterable[ShownToken]) -> Event:
     """Return the body of ChatLogprobs."""
-    return {"content": token_logprobs(engine, chunks), "refusal": None}
-
-
-class Offsets:
-    """Counts the characters of a text before each of its tokens. A token may end within a character."""
-
-    def __init__(self) -> None:
-        self._decoder, self._n = getincrementaldecoder("utf8")("replace"), 0
-
-    def next(self, token: bytes) -> int:
-        """Return the offset of the next token in characters."""
-        start = self._n
-        self._n += len(self._decoder.decode(token))
-        return start
+    return {"content": token_logprobs(engine, shown), "refusal": None}
 
 
 def token_name(engine: Engine, token: int) -> str:
@@ -104,12 +91,12 @@ def token_name(engine: Engine, token: int) -> str:
     return engine.token_text(token)
 
 
-def text_logprobs(engine: Engine, chunks: Iterable[Chunk], offsets: Offsets) -> Event:
-    """Return the body of TextLogprobs. `offsets` has counted the tokens before these."""
-    found = text_tokens(engine, chunks)
+def text_logprobs(engine: Engine, shown: Iterable[ShownToken]) -> Event:
+    """Return the body of TextLogprobs."""
+    found = text_tokens(engine, shown)
     return {
-        "tokens": [token_name(engine, entry.token) for entry in found],
-        "token_logprobs": [entry.logprob for entry in found],
-        "top_logprobs": [{token_name(engine, token): logprob for token, logprob in entry.top} for entry in found],
-        "text_offset": [offsets.next(engine.token_bytes(entry.token)) for entry in found],
+        "tokens": [token_name(engine, entry.token) for _, entry in found],
+        "token_logprobs": [entry.logprob for _, entry in found],
+        "top_logprobs": [{token_name(engine, token): logprob for token, logprob in entry.top} for _, entry in found],
+        "text_offset": [offset for offset, _ in found],
     }

@@ -96,6 +96,10 @@ class Load(Protocol):
     def memory_level(self) -> str:
         """The level of memory pressure."""
 
+    @property
+    def ahead(self) -> tuple[int, int]:
+        """Tokens read ahead, and those of them that later prompts had in the cache."""
+
 
 def counter(name: str, text: str, value: float) -> Metric:
     """Return a counter with one value."""
@@ -135,6 +139,9 @@ class Metrics(Collector):
         yield gauge("slipstream_requests_waiting", "Requests waiting.", load.n_waiting)
         yield gauge("slipstream_cache_sequences", "Conversations in the target's cache.", load.n_held)
         yield gauge("slipstream_memory_bytes", "Memory of the process after the last reply.", totals.memory_bytes)
+        n_read, n_used = load.ahead
+        yield counter("slipstream_tokens_read_ahead", "Tokens read before a request for them came.", n_read)
+        yield counter("slipstream_tokens_read_ahead_used", "Those that a later prompt had in the cache.", n_used)
         level = GaugeMetricFamily(
             "slipstream_memory_level", "1 for the current memory level: OK, TIGHT or CRITICAL.", labels=["level"]
         )

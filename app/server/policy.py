@@ -18,6 +18,8 @@ class ServerPolicy:
     aliases: tuple[str, ...] = ()  # of the model; the first is its name in replies
     shows_slots: bool = False  # whether a client may see other clients' tasks
     max_tokens: int | None = None  # of a reply, whatever the request sets; None: up to the context
+    # The error of requests that end because the server does
+    ended: str = "The server is shutting down. Start it again with `slipstream serve`."
 
 
 DEFAULT_POLICY = ServerPolicy()

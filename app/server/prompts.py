@@ -11,10 +11,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from app.server.bounds import Many, Text
 from runtime.engine import Engine, Ids
 
 MAX_PROMPTS = 2048  # of a request, as with OpenAI
-AnyPrompt = str | list[int | str]  # a list is one prompt of ids and texts
+AnyPrompt = Text | Many[int | Text]  # a list is one prompt of ids and texts
 
 
 def as_prompts(value: object) -> list[object]:
@@ -41,10 +42,10 @@ def as_prompt(value: object) -> object:
     return value
 
 
-PromptInput = str | list[int | str] | list[str | list[int | str] | dict[str, Any]]
+PromptInput = Text | list[int | Text] | list[Text | list[int | Text] | dict[str, Any]]
 Prompts = Annotated[
     list[AnyPrompt],
-    Field(min_length=1, max_length=MAX_PROMPTS),
+    Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True),
     BeforeValidator(as_prompts, json_schema_input_type=PromptInput),
 ]
 

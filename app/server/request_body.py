@@ -1,4 +1,4 @@
-"""Reads a request's body with limits on size, time and number, and decompresses it.
+"""Reads a request's body with limits on size, time and memory, and decompresses it.
 
 Must not know its content.
 """
@@ -7,87 +7,146 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
 from app.server.errors import ApiError
+from runtime.memory.system import trim_heap
 
 MIB = 2**20
 MAX_BODY = 32 * MIB  # bytes, compressed or not
-TIMEOUT = 30.0  # seconds to wait for the next bytes of a body, and for a place for a large body
-LARGE, N_LARGE = MIB, 4  # bytes of a large body, and how many may be in memory; each takes about ten times its size
+MAX_ARRIVING = 4 * MAX_BODY  # bytes of all bodies that are not complete, or wait to be read
+TIMEOUT = 30.0  # seconds to wait for the next bytes of a body, half of those for all, and to wait to be read
+LARGE, N_LARGE = MIB, 4  # bytes of a large body, and how many are read at once, each in about ten times its size
+N_SMALL = 8  # other bodies that are read at once
+MUCH, SOON = 16 * MIB, 1.0  # bytes of bodies whose memory is returned, and seconds until their connections are closed
 PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # zlib's wbits: window size and header format
 
 
+@dataclass(eq=False, slots=True)
+class Arrival:
+    """A body that is not complete, or waits to be read."""
+
+    limit: asyncio.Timeout
+    body: bytearray = field(default_factory=bytearray)
+    is_complete: bool = False
+    is_displaced: bool = False  # newer ones need its memory
+
+    def wait(self, until: float) -> None:
+        """Wait until then, by the event loop's clock."""
+        if not (self.is_displaced or self.limit.expired()):
+            self.limit.reschedule(until)
+
+    def displace(self) -> None:
+        """Stop waiting, which frees the memory."""
+        self.wait(0.0)
+        self.is_displaced = True
+
+
 class Room:
-    """Places in memory for the large bodies of one server."""
+    """The memory for bodies of one server. Those that arrive share it, and the oldest one makes room for newer ones, so
+    that slow senders keep nobody out.
+    """
 
     def __init__(self) -> None:
-        self._places = asyncio.Semaphore(N_LARGE)
+        self._large, self._small = asyncio.Semaphore(N_LARGE), asyncio.Semaphore(N_SMALL)
+        self._arriving, self._n_bytes = dict[Arrival, None](), 0
+        self._holds_much = False  # it has held much since memory was last returned
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Hold a place for the block. Raises ApiError if none becomes free in time."""
-        try:
-            await asyncio.wait_for(self._places.acquire(), TIMEOUT)
-        except TimeoutError:
-            message = f"{N_LARGE} large requests are being read already. Try again in a moment."
-            raise ApiError(503, message, code="queue_full", retry_after=5) from None
-        try:
-            yield
-        finally:
-            self._places.release()
+    async def arrival(self) -> AsyncIterator[Arrival]:
+        """Hold memory for a body during the block. Raises ApiError if it takes too long, or others need the memory."""
+        async with asyncio.timeout(None) as limit:
+            arrival = Arrival(limit)
+            self._arriving[arrival] = None
+            try:
+                yield arrival
+            except asyncio.CancelledError:
+                if limit.expired():
+                    raise _refusal(arrival) from None
+                raise
+            finally:
+                self._remove(arrival)
+
+    def add(self, arrival: Arrival, part: bytes) -> None:
+        """Add bytes to a body. If all bodies together become too large, the oldest ones are given up."""
+        if not arrival.is_displaced:
+            arrival.body += part
+            self._n_bytes += len(part)
+            self._holds_much |= self._n_bytes > MUCH
+        while self._n_bytes > MAX_ARRIVING:
+            oldest = next(iter(self._arriving))
+            self._remove(oldest)
+            oldest.displace()
+
+    def _remove(self, arrival: Arrival) -> None:
+        if arrival in self._arriving:
+            del self._arriving[arrival]
+            self._n_bytes -= len(arrival.body)
+        if self._holds_much and not self._arriving:
+            self._holds_much = False
+            loop = asyncio.get_running_loop()
+            loop.call_later(SOON, loop.run_in_executor, None, trim_heap)
+
+    def place_for(self, body: bytearray) -> asyncio.Semaphore:
+        """Return the places where a body of that size is read."""
+        return self._large if len(body) > LARGE else self._small
 
 
 @asynccontextmanager
 async def reading(request: Request, room: Room) -> AsyncIterator[bytearray]:
-    """Read the body and decompress it. A large one holds a place during the block.
+    """Read the body and decompress it. It holds a place during the block.
 
-    Raises ApiError if it is too long or its encoding cannot be read.
+    Raises ApiError if it is too long or too slow, or its encoding cannot be read.
     """
     if {"content-length", "transfer-encoding"} <= {name.lower() for name in request.headers}:
         message = "Content-Length and Transfer-Encoding contradict each other. Send one of them."
         raise ApiError(400, message, code="framing")
     if int(request.headers.get("content-length") or 0) > MAX_BODY:
         raise _too_long()
-    async with AsyncExitStack() as stack:
-        yield await _read(request, lambda: stack.enter_async_context(room.place()))
-
-
-async def _read(request: Request, take_place: Callable[[], Awaitable[None]]) -> bytearray:
-    """Read the body, and take a place once it really is large: a Content-Length alone takes none."""
-    unpacker = unpacker_for(request.headers.get("content-encoding", "identity"))
-    body, has_place = bytearray(), unpacker.grows
-    if has_place:
-        await take_place()
-    async for part in parts(request):
-        body += unpacker.feed(part, MAX_BODY + 1 - len(body))
-        if len(body) > MAX_BODY:
-            raise _too_long()
-        if len(body) > LARGE and not has_place:
-            await take_place()
-            has_place = True
-    unpacker.finish()
-    return body
-
-
-async def parts(request: Request) -> AsyncIterator[bytes]:
-    """Yield the body piece by piece. Raises ApiError if a piece does not arrive in time."""
-    stream = aiter(request.stream())
+    async with room.arrival() as arrival:
+        await _receive(request, room, arrival)
+        arrival.is_complete = True
+        arrival.wait(asyncio.get_running_loop().time() + TIMEOUT)
+        place = room.place_for(arrival.body)
+        await place.acquire()
     try:
-        while (part := await asyncio.wait_for(anext(stream, None), TIMEOUT)) is not None:
-            yield part
-    except TimeoutError:
-        message = f"Nothing of the request arrived for {TIMEOUT:g} s. Send it without pauses."
-        raise ApiError(408, message, code="request_timeout") from None
+        yield arrival.body
+    finally:
+        place.release()
+
+
+async def _receive(request: Request, room: Room, arrival: Arrival) -> None:
+    """Receive the whole body. Raises ApiError."""
+    unpacker = unpacker_for(request.headers.get("content-encoding", "identity"))
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 2 * TIMEOUT
+    arrival.wait(loop.time() + TIMEOUT)
+    async for part in request.stream():
+        room.add(arrival, unpacker.feed(part, MAX_BODY + 1 - len(arrival.body)))
+        if len(arrival.body) > MAX_BODY:
+            raise _too_long()
+        arrival.wait(min(loop.time() + TIMEOUT, end))
+    unpacker.finish()
+
+
+def _refusal(arrival: Arrival) -> ApiError:
+    """Return the error for a body that was waited for long enough."""
+    if arrival.is_displaced or arrival.is_complete:
+        message = "Other requests take the memory for this one. Try again in a moment."
+        return ApiError(503, message, code="queue_full", retry_after=5)
+    message = (
+        f"The request did not arrive within {2 * TIMEOUT:g} s, or nothing of it for {TIMEOUT:g} s. "
+        "Send it without pauses, or send less."
+    )
+    return ApiError(408, message, code="request_timeout")
 
 
 class Unpacker:
     """Passes bytes on unchanged."""
-
-    grows = False  # whether a small part can become a large one
 
     def feed(self, part: bytes, limit: int) -> bytes:
         """Return the next bytes of the body. Those beyond the limit may be missing."""
@@ -99,8 +158,6 @@ class Unpacker:
 
 class Inflater(Unpacker):
     """Decompresses zlib data: any number of members one after the other, as gzip allows."""
-
-    grows = True
 
     def __init__(self, window: int) -> None:
         self._window, self._zlib, self._is_fresh = window, zlib.decompressobj(window), True

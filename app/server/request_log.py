@@ -18,6 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.server.scheduled_task import ScheduledTask
+from app.terminal import InertFormatter
 
 log = logging.getLogger(__name__)
 SANE_ID = re.compile(r"[A-Za-z0-9._:/=+-]{1,128}")
@@ -94,7 +95,7 @@ def fitted(tasks: Iterable[ScheduledTask]) -> str:
 def on_stderr() -> Iterator[None]:
     """Write the log lines to standard error until the block ends."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("slipstream: %(message)s"))
+    handler.setFormatter(InertFormatter("slipstream: %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:

@@ -72,8 +72,11 @@ class ScheduledTask:
         """The number of tokens of the current reply so far."""
         return self._run.n_decoded if self._run else 0
 
-    async def run(self, engine: Engine, turn: asyncio.Lock, totals: Totals) -> None:
-        """Run the tasks, whose own steps wait for their `turn`, and count them. Raises what the engine raises."""
+    async def run(self, engine: Engine, turn: asyncio.Lock, totals: Totals) -> str:
+        """Run the tasks, whose own steps wait for their `turn`, and count them. Return the text of a single reply that
+        ended by itself, else "". Raises what the engine raises.
+        """
+        text = ""
         for task in self._tasks:
             if self.is_cancelled:
                 raise self._reason or client_gone()
@@ -83,7 +86,9 @@ class ScheduledTask:
             began_at = self._run.began_at or now
             totals.count(last, 0.0 if self._n_finished else began_at - self._submitted_at, now - began_at)
             self._n_finished += 1
+            text = self._run.text if last.finish_reason == "stop" and len(self._tasks) == 1 else ""
             self._pass_on(last)
+        return text
 
     def _adapted(self, ask: Ask) -> Ask:
         """Return what to ask: only the first task of a request may have to wait, and only one alone is short."""

@@ -7,8 +7,11 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from time import time
+
+from starlette.concurrency import run_in_threadpool
 
 from app.server.errors import ApiError, as_api_error
 from app.server.metrics import Totals
@@ -16,10 +19,16 @@ from app.server.policy import DEFAULT_POLICY, ServerPolicy
 from app.server.scheduled_task import ScheduledTask
 from runtime.core.errors import BusyError, SlipstreamError
 from runtime.engine import Engine
+from runtime.engine.engine import Ask
 
 log = logging.getLogger(__name__)
+Following = Callable[[str], Ask | None]  # from a reply to what may be read ahead of the request after it
 OpenEngine = Callable[[Callable[[str, float], bool]], Engine]  # takes the progress callback
 MAX_RETRY = 60  # seconds; the longest Retry-After of a refused request
+
+
+def nothing_follows(reply: str) -> None:
+    """Return None: it is not known which request follows a reply."""
 
 
 class ServedEngine:
@@ -28,7 +37,7 @@ class ServedEngine:
     def __init__(
         self,
         open_engine: OpenEngine,
-        on_loaded: Callable[[], None],
+        on_loaded: Callable[[Engine], None],
         on_failed: Callable[[Exception], None],
         policy: ServerPolicy = DEFAULT_POLICY,
     ) -> None:
@@ -96,21 +105,22 @@ class ServedEngine:
         """Start loading the engine."""
         self._thread.start()
 
-    def submit(self, request: ScheduledTask) -> None:
-        """Run a request on its event loop. Raises ApiError when there is no engine, or too much other work than replies
-        waits.
+    def submit(self, request: ScheduledTask, following: Following = nothing_follows) -> None:
+        """Run a request on its event loop; what follows its reply is read ahead. Raises ApiError when there is no
+        engine, or too much other work than replies waits.
         """
         engine = self.engine
         n_alike, most = sum(not each.is_reply for each in self._requests), engine.limits.max_waiting
         if not request.is_reply and most is not None and n_alike + engine.status.n_waiting > most:
             raise self._refusal(n_alike + engine.status.n_waiting)
         request.number = next(self._numbers)
-        self._requests[request] = asyncio.create_task(self._run(request, engine))
+        self._requests[request] = asyncio.create_task(self._run(request, engine, following))
 
-    async def _run(self, request: ScheduledTask, engine: Engine) -> None:
+    async def _run(self, request: ScheduledTask, engine: Engine, following: Following) -> None:
         """Run a request. An error goes to its reader, and the server outlives it."""
+        text = ""
         try:
-            await request.run(engine, self._turn, self.totals)
+            text = await request.run(engine, self._turn, self.totals)
         except BusyError as error:
             request.emit(self._refusal(error.n_waiting))
         except Exception as error:
@@ -119,6 +129,13 @@ class ServedEngine:
             request.emit(as_api_error(error, request.task.prompt_field))
         finally:
             del self._requests[request]
+        if text and engine.facts.reads_ahead and not (self._requests or self.is_stopping):
+            await run_in_threadpool(read_ahead, engine, partial(following, text))
+
+    @property
+    def ahead(self) -> tuple[int, int]:
+        """Tokens read ahead, and those of them that later prompts had in the cache."""
+        return self._engine.status.ahead if self._engine else (0, 0)
 
     def stop(self, ends_active: bool = True) -> None:
         """Refuse new requests and end the waiting ones with an error, or all of them. Returns immediately."""
@@ -141,7 +158,7 @@ class ServedEngine:
         except Exception as error:
             return self._on_failed(error)
         self._engine.watch(self._abandon)
-        return self._on_loaded()
+        return self._on_loaded(self._engine)
 
     def _abandon(self, error: Exception) -> None:
         """End all requests, because the engine is lost."""
@@ -157,5 +174,13 @@ class ServedEngine:
         if not self.is_stopping:
             message = "The model is still being loaded. Try again in a moment."
             return ApiError(503, message, code="loading", retry_after=1)
-        message = "The server is shutting down. Start it again with `slipstream serve`."
-        return ApiError(503, message, code="shutting_down", retry_after=5)
+        return ApiError(503, self.policy.ended, code="shutting_down", retry_after=5)
+
+
+def read_ahead(engine: Engine, following: Callable[[], Ask | None]) -> None:
+    """Let the engine read what the next request will begin with, until any other comes."""
+    try:
+        if ask := following():
+            engine.add(ask, lambda output: None)
+    except Exception:  # nobody waits for it
+        log.debug("Nothing is read ahead.", exc_info=True)

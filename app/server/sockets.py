@@ -12,6 +12,7 @@ from pathlib import Path
 
 from app.server.guard import is_loopback
 from runtime.core.errors import SlipstreamError
+from runtime.models.plain_file import expanded
 
 BACKLOG = 128  # connections that may wait for accept
 OLLAMA_PORT = 11434
@@ -85,7 +86,7 @@ def tcp(host: str, port: int) -> socket.socket:
 @contextmanager
 def unix(path: Path) -> Iterator[socket.socket]:
     """Open a socket at `path` that only this user can open. Raises AddressError."""
-    path = path.expanduser()
+    path = expanded(path)
     refuse_in_use(path)
     sock = bound_to(path)
     own = path.lstat().st_ino

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -93,7 +92,7 @@ class TaskResponse:
 
     async def _body(self) -> Response:
         chunks = [chunk async for some in self.scheduled.chunks() for chunk in some]
-        return await run_in_threadpool(lambda: JSONBody(self.formatter.body(chunks)))
+        return await asyncio.to_thread(lambda: JSONBody(self.formatter.body(chunks)))
 
     async def _lines(self, started: asyncio.Future[None]) -> AsyncIterator[bytes]:
         """Yield encoded events, one piece for chunks that arrived together, and a comment after a long silence."""
@@ -113,10 +112,11 @@ class TaskResponse:
 
     async def _written(self, chunk: Chunk) -> bytes:
         """Return the encoded events of a chunk. Runs in a thread where the formatter must query the engine, for log
-        probabilities and perhaps at the end.
+        probabilities and perhaps at the end: in one of asyncio's, because requests that begin use all of AnyIO's where
+        many long prompts come at once.
         """
         asks = chunk.logprobs or (chunk.finish_reason and self.formatter.asks_at_end)
-        return await run_in_threadpool(self._events, chunk) if asks else self._events(chunk)
+        return await asyncio.to_thread(self._events, chunk) if asks else self._events(chunk)
 
     def _events(self, chunk: Chunk) -> bytes:
         last = self.formatter.last_events(chunk) if chunk.finish_reason else ()

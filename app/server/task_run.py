@@ -28,7 +28,7 @@ class TaskRun:
         self._is_cancelled = self._is_prefilled = False
         self._prefill = PrefillReport(self._on_prefill)
         self._deadline: float | None = None  # of generating
-        self._has_line = False  # whether the reply has a complete line
+        self.text = ""  # of the reply
 
     async def finish(self, adapt: Callable[[Ask], Ask], turn: asyncio.Lock, emit: Callable[[Chunk], None]) -> Chunk:
         """Run the task, pass its chunks on to `emit`, and return the last one. The engine is asked what `adapt` makes
@@ -71,7 +71,7 @@ class TaskRun:
         if not is_empty(came):
             self._prefill.take(came)
         self.n_decoded += len(came.tokens)
-        self._has_line |= "\n" in came.text
+        self.text += came.text
         return came
 
     def cancel(self) -> None:
@@ -94,7 +94,7 @@ class TaskRun:
     @property
     def _is_over(self) -> bool:
         """Whether its time is over and a line is complete, or a prefill-only prompt has been read."""
-        is_late = self._has_line and self._deadline is not None and time.perf_counter() >= self._deadline
+        is_late = self._deadline is not None and time.perf_counter() >= self._deadline and "\n" in self.text
         return is_late or (self._is_prefilled and self.task.max_tokens == 0)
 
 

@@ -1,8 +1,9 @@
-"""Serialization: compact JSON and server-sent events. Must not know their meaning."""
+"""Serialization: compact JSON, halves of characters in it, and server-sent events. Must not know their meaning."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ Event = dict[str, object]
 PING = 3.0  # seconds of silence after which a stream sends a keep-alive, such as during prefill
 COMMENT = b": still here\n\n"  # which clients ignore
 
+# Escapes of UTF-16 in JSON: pairs of surrogates and other escapes are group 1, halves of pairs are the rest
+SURROGATES = re.compile(rb"(\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\[^u])|\\u[dD][89a-fA-F]\w\w")
+
 # Created once, since it is needed for each token
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -19,6 +23,11 @@ encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 def to_json(value: object) -> bytes:
     """Return compact JSON in UTF-8. llama.vim looks for `"content":"` without a space."""
     return encode(value).encode("utf8", "replace")
+
+
+def with_whole_characters(body: bytes | bytearray) -> bytes:
+    """Return JSON with U+FFFD in place of each half of a surrogate pair, which is how a cut text may end."""
+    return SURROGATES.sub(lambda found: found[1] or rb"\ufffd", body)
 
 
 class JSONBody(Response):

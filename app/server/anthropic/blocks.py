@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from app.server.bounds import Many, Text
 from app.server.fields import OtherPart, RequestModel, as_parts, refuse_media
 from app.server.openai.conversation import ChatMessage, joined
-from app.server.openai.tools import Arguments, CalledFunction, PastToolCall
+from app.server.openai.past_calls import Arguments, CalledFunction, PastToolCall
 
 KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 
@@ -30,14 +31,14 @@ class TextBlock(RequestModel):
     """Text."""
 
     type: Literal["text"]
-    text: str
+    text: Text
 
 
 class ThinkingBlock(RequestModel):
     """The model's reasoning. The signature is ignored."""
 
     type: Literal["thinking"]
-    thinking: str
+    thinking: Text
 
 
 class RedactedThinkingBlock(RequestModel):
@@ -60,14 +61,14 @@ class ToolUseBlock(RequestModel):
 
 
 TextContent = Annotated[
-    list[Annotated[TextBlock, BeforeValidator(check_kind)]],
-    BeforeValidator(as_parts, json_schema_input_type=str | list[TextBlock]),
+    Many[Annotated[TextBlock, BeforeValidator(check_kind)]],
+    BeforeValidator(as_parts, json_schema_input_type=Text | list[TextBlock]),
 ]
 
 
 ResultContent = Annotated[
-    list[Annotated[TextBlock, BeforeValidator(check_kind)]],
-    BeforeValidator(as_parts, json_schema_input_type=str | list[TextBlock | OtherPart]),
+    Many[Annotated[TextBlock, BeforeValidator(check_kind)]],
+    BeforeValidator(as_parts, json_schema_input_type=Text | list[TextBlock | OtherPart]),
 ]
 
 
@@ -94,8 +95,8 @@ AnyBlock = Annotated[
     TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")
 ]
 Content = Annotated[
-    list[Annotated[AnyBlock, BeforeValidator(check_kind)]],
-    BeforeValidator(as_parts, json_schema_input_type=str | list[AnyBlock | OtherPart]),
+    Many[Annotated[AnyBlock, BeforeValidator(check_kind)]],
+    BeforeValidator(as_parts, json_schema_input_type=Text | list[AnyBlock | OtherPart]),
 ]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from app.server.anthropic.blocks import AnthropicMessage, TextContent, chat_message, text_of
+from app.server.bounds import Few, Many, Object, Text
 from app.server.fields import RequestModel, Whole
-from app.server.left_out import with_notes
+from app.server.left_out import log_left_out, with_notes
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
 from app.server.openai.conversation import ChatMessage
@@ -21,17 +23,37 @@ CHOICES: dict[str, Any] = {"auto": "auto", "any": "required", "tool": "function"
 
 
 class ClientTool(RequestModel):
-    """A tool that the client runs; Anthropic's own are not available."""
+    """A tool that the client runs."""
 
     type: Literal["custom"] | None = None
     name: FunctionNameInput
-    description: str | None = None
-    input_schema: dict[str, Any]
+    description: Text | None = None
+    input_schema: Object
 
     def definition(self) -> ToolDefinition:
         """Return the tool in OpenAI's format."""
         function = FunctionDefinition(name=self.name, description=self.description, parameters=self.input_schema)
         return ToolDefinition(type="function", function=function)
+
+
+class ServerTool(RequestModel):
+    """A tool that Anthropic's server runs or defines. It is left out."""
+
+    type: Annotated[str, WithJsonSchema({"type": "string", "not": {"const": "custom"}})]
+
+
+def kind_of(tool: Any) -> str | None:
+    """Return the tag of the model that reads this tool. The space in it keeps it out of the field names in errors."""
+    if not isinstance(tool, dict):
+        return None
+    is_custom = tool.get("type") in (None, "custom") or "input_schema" in tool
+    return "custom tool" if is_custom else "server tool"
+
+
+ToolInput = Annotated[
+    Annotated[ClientTool, Tag("custom tool")] | Annotated[ServerTool, Tag("server tool")],
+    Discriminator(kind_of, "tool_type", "Input should be an object"),
+]
 
 
 class ToolUseChoice(RequestModel):
@@ -50,7 +72,7 @@ class OutputFormat(RequestModel):
     """The required format of the text."""
 
     type: Literal["json_schema"]
-    json_schema: dict[str, Any] = Field(alias="schema")
+    json_schema: Object = Field(alias="schema")
 
 
 class OutputConfig(RequestModel):
@@ -79,19 +101,19 @@ class Thinking(RequestModel):
 class AnthropicConversation(RequestModel):
     """The fields that the requests of both endpoints share."""
 
-    messages: Annotated[list[AnthropicMessage], Field(min_length=1), BeforeValidator(with_notes)]
+    messages: Annotated[Many[AnthropicMessage], Field(min_length=1), BeforeValidator(with_notes)]
     system: TextContent | None = None
-    tools: list[ClientTool] | None = None
+    tools: Few[ToolInput] | None = None
     tool_choice: ToolUseChoice | None = None
     output_config: OutputConfig | None = None
     thinking: Thinking | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: Object | None = None
 
     def chat(self, **more: Any) -> ChatRequest:
         """Return the conversation as a chat request, with `more` of its fields."""
         return ChatRequest(
             messages=[*self._system(), *(chat for message in self.messages for chat in message.chat_messages())],
-            tools=[tool.definition() for tool in self.tools or ()],
+            tools=list(self._tools()),
             tool_choice=self.tool_choice.choice() if self.tool_choice else None,
             parallel_tool_calls=not (self.tool_choice and self.tool_choice.disable_parallel_tool_use),
             response_format=self.output_config.response_format() if self.output_config else None,
@@ -100,6 +122,14 @@ class AnthropicConversation(RequestModel):
             chat_template_kwargs=self.chat_template_kwargs,
             **more,
         )
+
+    def _tools(self) -> Iterator[ToolDefinition]:
+        """Yield the client's own tools."""
+        for tool in self.tools or ():
+            if isinstance(tool, ClientTool):
+                yield tool.definition()
+            else:
+                log_left_out("tools", tool.type)
 
     def _system(self) -> list[ChatMessage]:
         """Return the system prompt as the chat's first message, if there is one."""

@@ -14,6 +14,7 @@ from pydantic import Field
 from app.server.anthropic.conversation import AnthropicConversation
 from app.server.anthropic.errors import AnthropicErrorBody
 from app.server.anthropic.response import MessageBody, MessageFormatter
+from app.server.bounds import Few
 from app.server.endpoint import generation_endpoint
 from app.server.fields import Whole
 from app.server.generation import GenerationRequest, PromptIds
@@ -26,7 +27,7 @@ class MessagesRequest(AnthropicConversation, GenerationRequest):
     """The body of a request to /messages."""
 
     max_tokens: Annotated[Whole, Field(ge=1)]
-    stop_sequences: list[str] | None = None
+    stop_sequences: Few[str] | None = None
 
     @cached_property
     def as_chat(self) -> ChatRequest:

@@ -75,6 +75,6 @@ def as_object(text: str) -> dict[str, Any]:
     """Return a call's arguments as an object, empty if the reply ended before they were complete."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

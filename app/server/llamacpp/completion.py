@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from app.server.bounds import Few
 from app.server.endpoint import generation_endpoint
 from app.server.fields import Whole
 from app.server.generation import MAX_CHOICES, GenerationRequest, PromptIds
@@ -34,7 +35,7 @@ def refuse_images(value: object) -> object:
     return value
 
 
-NoImages = Annotated[list[Any] | None, BeforeValidator(refuse_images)]
+NoImages = Annotated[list[Any], Field(max_length=0), BeforeValidator(refuse_images)] | None
 
 
 class LlamaCppRequest(GenerationRequest):
@@ -52,7 +53,7 @@ class LlamaCppRequest(GenerationRequest):
     return_tokens: bool | None = None
     return_progress: bool | None = None
     timings_per_token: bool | None = None
-    response_fields: list[str] | None = None
+    response_fields: Few[str] | None = None
     image_data: NoImages = None
 
     @property

@@ -15,6 +15,7 @@ from app.server.prompts import text_of_ids
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import Timings, timings
 from app.server.wire import Event
+from app.shown_tokens import ShownTokens
 from runtime.engine import Chunk, Engine
 from runtime.engine.stats import Stats
 
@@ -62,6 +63,7 @@ class LlamaCppFormatter(Formatter):
     def __init__(self, engine: Engine, prompts: Sequence[PromptIds], settings: Event, wanted: LlamaCppExtras) -> None:
         self.engine, self.prompts, self.settings, self.wanted = engine, prompts, settings, wanted
         self._index, self._has_new_line, self._progress = 0, False, wanted.progress()
+        self._shown = ShownTokens(engine)
 
     def first_events(self) -> Iterable[Event]:
         """Return nothing: the text comes first."""
@@ -81,7 +83,7 @@ class LlamaCppFormatter(Formatter):
     def last_events(self, last: Chunk) -> Iterable[Event]:
         """Yield the numbers, without the text already sent, and advance to the next reply."""
         yield self._with_fields(self._final(last, "", []))
-        self._index, self._has_new_line, self._progress = self._index + 1, False, self.wanted.progress()
+        self._advance()
 
     def body(self, chunks: Sequence[Chunk]) -> Event | list[Event]:
         """Return the body of LlamaCppBody."""
@@ -93,8 +95,13 @@ class LlamaCppFormatter(Formatter):
         tokens = [token for chunk in chunks for token in chunk.tokens] if self.wanted.tokens else []
         self._has_new_line = "\n" in text
         body = self._with_fields(self._final(chunks[-1], text, tokens) | self._probabilities(chunks))
-        self._index += 1
+        self._advance()
         return body
+
+    def _advance(self) -> None:
+        """Advance to the next reply."""
+        self._index, self._has_new_line, self._progress = self._index + 1, False, self.wanted.progress()
+        self._shown = ShownTokens(self.engine)
 
     def _final(self, last: Chunk, text: str, tokens: list[int]) -> Event:
         """Return a reply's last event or body. `content` comes first, because llama.vim looks for it before it parses
@@ -116,7 +123,8 @@ class LlamaCppFormatter(Formatter):
         }
 
     def _probabilities(self, chunks: Sequence[Chunk]) -> Event:
-        found = (token_probs if self.wanted.after_sampling else token_logprobs)(self.engine, chunks)
+        shown = [token for chunk in chunks for token in self._shown.read(chunk)]
+        found = (token_probs if self.wanted.after_sampling else token_logprobs)(self.engine, shown)
         return {"completion_probabilities": found} if found else {}
 
     def _with_fields(self, body: Event) -> Event:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.server.bounds import Few, Text
 from app.server.endpoint import generation_endpoint
 from app.server.fields import RequestModel
 from app.server.llamacpp.completion import LlamaCppRequest
@@ -13,17 +14,17 @@ from runtime.engine import Engine, Infill
 class ExtraFile(RequestModel):
     """Text from elsewhere that may help."""
 
-    text: str
+    text: Text
     filename: str | None = None
 
 
 class InfillRequest(LlamaCppRequest):
     """The body of a request to /infill: `prompt` is what stands between the prefix and the cursor."""
 
-    input_prefix: str
-    input_suffix: str
-    input_extra: list[ExtraFile] | None = None
-    prompt: str | None = None
+    input_prefix: Text
+    input_suffix: Text
+    input_extra: Few[ExtraFile] | None = None
+    prompt: Text | None = None
 
     def task(self, engine: Engine) -> CompletionTask:
         """Return the task for the engine. Raises SettingsError and ApiError."""

@@ -29,6 +29,7 @@ class PropsResponse(BaseModel):
     model_alias: str
     model_path: str
     chat_template: str
+    chat_template_tool_use: str = ""
     chat_template_caps: dict[str, bool]
     build_info: str
 
@@ -39,6 +40,7 @@ def props(served: ServedEngine) -> Event:
     Tools work with any chat template: where it does not support them, they are described in the system prompt.
     """
     engine, pair, status = served.engine, served.engine.pair, served.engine.status
+    tool_template = engine.facts.tool_template
     params = sampling_settings(Sampling(**pair.sampling_defaults))
     return {
         "default_generation_settings": {"n_ctx": engine.facts.n_ctx, "params": params},
@@ -46,6 +48,7 @@ def props(served: ServedEngine) -> Event:
         "model_alias": pair.name,
         "model_path": pair.target.name or pair.upstream,
         "chat_template": engine.facts.template,
+        **({"chat_template_tool_use": tool_template} if tool_template else {}),
         "chat_template_caps": {
             "supports_tools": True,
             "supports_tool_calls": True,

@@ -63,7 +63,8 @@ async def act(served: ServedEngine, request: Request) -> ASGIApp:
     """Run the query's `action`. Raises ApiError."""
     folder, action = request.app.state.slot_folder, request.query_params.get("action", "")
     if folder is None:
-        raise ApiError(501, "Slots are not saved. Start the server with `--slot-save-path FOLDER`.", code="unsupported")
+        message = "Slots are not saved: this server was started without a folder for them."
+        raise ApiError(501, message, code="unsupported")
     if action not in (*MADE, "erase"):
         raise ApiError(400, f"action is '{action[:40]}'. It must be save, restore or erase.", "action")
     number = request.path_params["id"]

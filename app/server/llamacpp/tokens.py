@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from app.server.bounds import MAX_ENCODED, Many
 from app.server.endpoint import query_endpoint
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, Whole
@@ -16,7 +17,7 @@ from runtime.engine import Engine
 class TokenizeRequest(RequestModel):
     """The body of a request to /tokenize."""
 
-    content: str
+    content: Annotated[str, Field(max_length=MAX_ENCODED)]
     add_special: bool | None = None
     parse_special: bool | None = None
     with_pieces: bool | None = None
@@ -52,7 +53,7 @@ def piece(engine: Engine, token: int) -> str | list[int]:
 class DetokenizeRequest(RequestModel):
     """The body of a request to /detokenize."""
 
-    tokens: list[Annotated[Whole, Field(ge=0)]]
+    tokens: Many[Annotated[Whole, Field(ge=0)]]
 
 
 class DetokenizeResponse(BaseModel):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from app.server.bounds import Few, Many, Text
 from app.server.endpoint import Endpoint, generated
 from app.server.fields import RequestModel, read_body
 from app.server.llamacpp.completion import NoImages
@@ -15,8 +17,9 @@ from app.server.ollama.reply import OllamaFormatter, OllamaReply
 from app.server.ollama.request import OllamaRequest
 from app.server.openai.chat import ChatRequest
 from app.server.openai.conversation import ChatMessage
+from app.server.openai.past_calls import PastToolCall
 from app.server.openai.reply_reader import ReplyReader
-from app.server.openai.tools import PastToolCall, ToolDefinition
+from app.server.openai.tools import ToolInput
 from app.server.served import ServedEngine
 from app.server.wire import NDJSON, JSONBody
 
@@ -25,10 +28,10 @@ class OllamaMessage(RequestModel):
     """A message of the conversation so far."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    content: str | None = None
-    thinking: str | None = None
+    content: Text | None = None
+    thinking: Text | None = None
     images: NoImages = None
-    tool_calls: list[PastToolCall] | None = None
+    tool_calls: Few[PastToolCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
 
@@ -42,8 +45,8 @@ class OllamaMessage(RequestModel):
 class OllamaChatRequest(OllamaRequest):
     """The body of a request to /api/chat; without messages, the model is only to be loaded."""
 
-    messages: list[OllamaMessage] | None = None
-    tools: list[ToolDefinition] | None = None
+    messages: Many[OllamaMessage] | None = None
+    tools: Few[ToolInput] | None = None
 
     def as_chat(self) -> ChatRequest:
         """Return the request as an OpenAI chat request."""
@@ -58,7 +61,7 @@ async def chat(served: ServedEngine, request: Request) -> ASGIApp:
     name = body.model or engine.pair.name
     if not body.messages:
         return JSONBody(OllamaFormatter(name, ReplyReader(), is_chat=True).loaded())
-    asked = body.as_chat()
+    asked = await run_in_threadpool(body.as_chat)
     return await generated(
         served, engine, asked, lambda engine, _: OllamaFormatter(name, asked.reply_reader(engine), is_chat=True)
     )

@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from app.server.bounds import Text
 from app.server.endpoint import Endpoint, require_tokens
 from app.server.fields import RequestModel, Whole, as_list, read_body
 from app.server.ollama.errors import OllamaErrorBody
@@ -19,13 +20,13 @@ from app.server.openai.embeddings import MAX_INPUTS, EmbeddingsRequest, Embeddin
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
 from app.server.task_response import TaskResponse
-from app.server.wire import Event
+from app.server.wire import Event, JSONBody
 from runtime.engine import Engine
 
 Texts = Annotated[
-    list[str],
-    Field(min_length=1, max_length=MAX_INPUTS),
-    BeforeValidator(as_list, json_schema_input_type=str | list[str]),
+    list[Text],
+    Field(max_length=MAX_INPUTS, fail_fast=True),
+    BeforeValidator(as_list, json_schema_input_type=Text | list[Text]),
 ]
 
 
@@ -33,13 +34,19 @@ class EmbedRequest(RequestModel):
     """The body of a request to /api/embed."""
 
     model: str = ""
-    input: Texts
+    input: Texts | None = None
     truncate: bool | None = None  # to the context; absent: yes
     dimensions: Annotated[Whole, Field(ge=1)] | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no text, so that the model is only to be loaded."""
+        return not self.input
+
     def asked(self, engine: Engine) -> EmbeddingsRequest:
         """Return the request as an OpenAI embeddings request."""
-        texts: list[str | list[int]] = [each if self.truncate is False else cut(each, engine) for each in self.input]
+        given = self.input or ()
+        texts: list[str | list[int]] = [each if self.truncate is False else cut(each, engine) for each in given]
         return EmbeddingsRequest(input=texts, dimensions=self.dimensions)
 
 
@@ -47,11 +54,16 @@ class OldEmbedRequest(RequestModel):
     """The body of a request to /api/embeddings."""
 
     model: str = ""
-    prompt: str
+    prompt: Text | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no text, so that the model is only to be loaded."""
+        return not self.prompt
 
     def asked(self, engine: Engine) -> EmbeddingsRequest:
         """Return the request as an OpenAI embeddings request."""
-        return EmbeddingsRequest(input=[cut(self.prompt, engine)])
+        return EmbeddingsRequest(input=[cut(self.prompt or "", engine)])
 
 
 class EmbedResponse(BaseModel):
@@ -59,9 +71,9 @@ class EmbedResponse(BaseModel):
 
     model: str
     embeddings: list[list[float]]
-    total_duration: int
-    load_duration: int
-    prompt_eval_count: int
+    total_duration: int = 0
+    load_duration: int = 0
+    prompt_eval_count: int = 0
 
 
 class OldEmbedResponse(BaseModel):
@@ -80,15 +92,18 @@ def embed_endpoint(
     kind: type[EmbedRequest] | type[OldEmbedRequest],
     response: type[BaseModel],
     written: Callable[[EmbeddingTask, str, float], Event],
+    empty: Callable[[str], Event],
 ) -> Endpoint:
     """Return an endpoint that embeds texts. `written` turns the finished task, the model's name and the start time into
-    the body.
+    the body; `empty` is the body without a text.
     """
 
     async def embed(served: ServedEngine, request: Request) -> ASGIApp:
         engine, began = served.engine, time.perf_counter()
         require_tokens(engine)
         body = await read_body(request, kind, engine.facts.n_ctx)
+        if body.is_empty:
+            return JSONBody(empty(body.model or engine.pair.name))
         task = await run_in_threadpool(lambda: EmbeddingTask(body.asked(engine), engine))
         scheduled = ScheduledTask(task)
         served.submit(scheduled)
@@ -112,6 +127,8 @@ def one_vector(task: EmbeddingTask, model: str, began: float) -> Event:
 
 
 ENDPOINTS = (
-    embed_endpoint("/api/embed", EmbedRequest, EmbedResponse, all_vectors),
-    embed_endpoint("/api/embeddings", OldEmbedRequest, OldEmbedResponse, one_vector),
+    embed_endpoint(
+        "/api/embed", EmbedRequest, EmbedResponse, all_vectors, lambda model: {"model": model, "embeddings": []}
+    ),
+    embed_endpoint("/api/embeddings", OldEmbedRequest, OldEmbedResponse, one_vector, lambda model: {"embedding": []}),
 )

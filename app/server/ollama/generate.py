@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.server.endpoint import Endpoint, generated
+from app.server.bounds import Many, Text
+from app.server.endpoint import Endpoint, generated, require_tokens
 from app.server.errors import ApiError
-from app.server.fields import read_body
+from app.server.fields import Whole, read_body
+from app.server.generation import PromptIds
+from app.server.ollama.context import ContextFormatter, ContinuedChat
 from app.server.ollama.errors import OllamaErrorBody
 from app.server.ollama.reply import OllamaFormatter, OllamaReply
 from app.server.ollama.request import OllamaRequest
@@ -17,16 +23,18 @@ from app.server.openai.conversation import ChatMessage
 from app.server.openai.reply_reader import ReplyReader
 from app.server.served import ServedEngine
 from app.server.wire import NDJSON, JSONBody
+from runtime.engine import Engine
 
 
 class GenerateRequest(OllamaRequest):
     """The body of a request to /api/generate; without a prompt, the model is only to be loaded."""
 
-    prompt: str | None = None
-    suffix: str | None = None
-    system: str | None = None
-    template: str | None = None
+    prompt: Text | None = None
+    suffix: Text | None = None
+    system: Text | None = None
+    template: Text | None = None
     raw: bool | None = None
+    context: Many[Whole] | None = None
 
     @property
     def is_chat(self) -> bool:
@@ -40,10 +48,16 @@ class GenerateRequest(OllamaRequest):
             raise ApiError(400, message, "template")
         prompt = self.prompt or ""
         if not self.is_chat:
+            if self.context:
+                message = "context excludes raw and suffix. Send the whole text as the prompt, or leave it out."
+                raise ApiError(400, message, "context")
             return CompletionRequest(prompt=[prompt], suffix=self.suffix, **self.settings())
         turns = [("system", self.system), ("user", prompt)]
         messages = [ChatMessage.model_validate({"role": role, "content": text}) for role, text in turns if text]
-        return ChatRequest(messages=messages, **self.settings(), **self.thoughts())
+        shared = self.settings() | self.thoughts()
+        if self.context:
+            return ContinuedChat(messages=messages, context=self.context, **shared)
+        return ChatRequest(messages=messages, **shared)
 
 
 async def generate(served: ServedEngine, request: Request) -> ASGIApp:
@@ -53,11 +67,16 @@ async def generate(served: ServedEngine, request: Request) -> ASGIApp:
     name = body.model or engine.pair.name
     if not body.prompt and not body.suffix:
         return JSONBody(OllamaFormatter(name, ReplyReader(), is_chat=False).loaded())
-    asked = body.asked()
+    if body.context:
+        require_tokens(engine)
+    asked = await run_in_threadpool(body.asked)
 
-    def formatter(*_: object) -> OllamaFormatter:
-        reader = asked.reply_reader(engine) if isinstance(asked, ChatRequest) else ReplyReader()
-        return OllamaFormatter(name, reader, is_chat=False)
+    def formatter(engine: Engine, prompts: Sequence[PromptIds]) -> OllamaFormatter:
+        if not isinstance(asked, ChatRequest):
+            return OllamaFormatter(name, ReplyReader(), is_chat=False)
+        if engine.facts.upstream:
+            return OllamaFormatter(name, asked.reply_reader(engine), is_chat=False)
+        return ContextFormatter(name, asked.reply_reader(engine), prompts[0], engine)
 
     return await generated(served, engine, asked, formatter)
 

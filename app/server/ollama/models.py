@@ -96,7 +96,7 @@ def details(facts: ModelFacts | None) -> Event:
 def entry(engine: Engine, facts: ModelFacts | None) -> Event:
     """Return the model's entry in a list."""
     name, size = tagged(engine.pair.name), engine.facts.n_bytes
-    digest = hashlib.sha256(f"{name} {size}".encode()).hexdigest()  # not of the file, which is slow to read
+    digest = hashlib.sha256(f"{name} {engine.facts.content}".encode()).hexdigest()  # a whole file is slow to read
     return {"name": name, "model": name, "size": size, "digest": digest, "details": details(facts)}
 
 

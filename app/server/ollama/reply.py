@@ -37,6 +37,7 @@ class OllamaReply(BaseModel):
     prompt_eval_duration: int = 0
     eval_count: int = 0
     eval_duration: int = 0
+    context: list[int] = []
 
 
 def moment(seconds: float | None = None) -> str:
@@ -113,6 +114,6 @@ def called(call: dict[str, Any]) -> Event:
     function = call["function"]
     try:
         arguments = json.loads(function["arguments"] or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = {}
     return {"id": call["id"], "function": {"name": function["name"], "arguments": arguments}}

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from app.server.bounds import Object
 from app.server.fields import RequestModel, Whole
 from app.server.generation import Stops
 from app.server.llamacpp.completion import NoImages
@@ -43,7 +44,7 @@ class OllamaRequest(RequestModel):
 
     model: str = ""
     stream: bool | None = None  # absent: yes
-    format: Annotated[Literal["json"] | dict[str, Any] | None, BeforeValidator(none_for_empty)] = None
+    format: Annotated[Literal["json"] | Object | None, BeforeValidator(none_for_empty)] = None
     options: OllamaOptions | None = None
     think: bool | str | None = None  # or an effort: low, medium, high
     images: NoImages = None

@@ -16,6 +16,7 @@ from app.server.generation import PromptIds
 from app.server.openai.chat_response import ChatCompletion, ChatFormatter
 from app.server.openai.common import OpenAIRequest
 from app.server.openai.conversation import ConversationRequest
+from app.server.openai.following import following
 from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tool_call_parser import ToolCallParser
 from app.server.openai.tools import form_for
@@ -33,6 +34,7 @@ from runtime.conversation.calls import (
     is_harmony,
 )
 from runtime.engine import Engine, Grammar, Ids, Prompt, ThoughtBudget
+from runtime.engine.engine import Ask
 
 MAX_LOGPROBS = 20  # as with OpenAI
 
@@ -50,7 +52,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
     max_completion_tokens: Annotated[Whole, Field(ge=-1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[Whole, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    functions: Annotated[list[Any] | None, BeforeValidator(refuse_functions)] = None
+    functions: Annotated[list[Any], Field(max_length=0), BeforeValidator(refuse_functions)] | None = None
     return_progress: bool | None = None
     timings_per_token: bool | None = None
 
@@ -79,18 +81,24 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
             fitted=lambda engine: self.written(engine).changes,
         )
 
+    def following(self, engine: Engine, reply: str) -> Ask | None:
+        """See GenerationRequest."""
+        prompt = following(self, engine, reply, self.reply_reader(engine))
+        return None if prompt is None else Ask(prompt, self.sampling(engine), 0, is_ahead=True)
+
     def _grammar(self, engine: Engine) -> Grammar | None:
         """Return the grammar that the reply must follow. Raises ApiError, SettingsError and TemplateError."""
         tools, answer = self.tool_set(), self.format_grammar()
         if self._has_channels(engine):
             functions = tools.called() if tools else []
-            return harmony_grammar(functions, required=bool(tools and tools.required), answer=answer)
-        return tools.grammar(answer, form_for(engine) or DESCRIBED, self._thought(engine)) if tools else answer
+            is_thinking, required = self.written(engine).is_thinking, bool(tools and tools.required)
+            return harmony_grammar(functions, required=required, answer=answer, is_thinking=is_thinking)
+        return tools.grammar(answer, form_for(engine, True) or DESCRIBED, self._thought(engine)) if tools else answer
 
     def _has_channels(self, engine: Engine) -> bool:
         """Return whether the reply begins with a channel (Harmony). A grammar of the client's own excludes channels."""
         is_own = self.grammar or self.json_schema is not None
-        return is_harmony(engine.facts.template) and not is_own and not self.written(engine).is_answering
+        return is_harmony(self.template(engine)) and not is_own and not self.written(engine).is_answering
 
     def _thought(self, engine: Engine) -> str:
         """Return which reasoning may come before text that may end in calls."""
@@ -125,10 +133,10 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         """Return the parser for tool calls, or None if the reply cannot have any."""
         tools = self.tool_set()
         if self._has_channels(engine):
-            return ToolCallParser(harmony=HarmonyParser())
+            return ToolCallParser(harmony=HarmonyParser(self.written(engine).is_thinking))
         if tools is None:
             return None
-        form, is_free = form_for(engine) or DESCRIBED, not tools.required and self.format_grammar() is None
+        form, is_free = form_for(engine, True) or DESCRIBED, not tools.required and self.format_grammar() is None
         bare = BareCalls(tools.called(), tools.parallel, form.trigger) if is_free else None
         return ToolCallParser(tools.called(), form, bare)
 
@@ -141,7 +149,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
 
     def _has_room_for_reasoning(self, engine: Engine) -> bool:
         """Return whether the model reasons and no grammar forces an immediate answer."""
-        return BEGIN in engine.facts.template and not self.answers_at_once
+        return BEGIN in self.template(engine) and not self.answers_at_once
 
     @property
     def answers_at_once(self) -> bool:

@@ -16,6 +16,7 @@ from app.server.progress import ReplyProgress
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import Tally, Timings, Usage
 from app.server.wire import Event
+from app.shown_tokens import ShownToken, ShownTokens
 from runtime.engine import Chunk, Engine
 
 
@@ -68,7 +69,7 @@ class ChatCompletion(BaseModel):
 class ChatFormatter(Formatter):
     """Writes chat completions, one reply after the other. Each has a reader; `reply` is the current one."""
 
-    done, asks_at_end = DONE, False
+    done = DONE
 
     def __init__(
         self,
@@ -82,6 +83,7 @@ class ChatFormatter(Formatter):
         self.engine, self.logprobs, self.include_usage = engine, logprobs, include_usage
         self.reply, self._readers, self._new_progress = reply, [reply, *more], progress
         self._tally, self._progress = Tally(n_choices=len(self._readers)), progress()
+        self._shown, self.asks_at_end = ShownTokens(engine), logprobs
         self.head: Event = {
             "id": new_id("chatcmpl-"),
             "created": now(),
@@ -99,10 +101,11 @@ class ChatFormatter(Formatter):
         if reading := self._progress.reading(chunk):
             yield self._event({}) | reading | self._progress.time(chunk.n_read)
         deltas: list[Event] = list(self.reply.read(chunk))
-        if self.logprobs and chunk.logprobs:
+        shown = self._shown.read(chunk) if self.logprobs else []
+        if shown:
             deltas = deltas or [{"content": ""}]
         for i, delta in enumerate(deltas):
-            yield self._event(delta, () if i else [chunk]) | self._progress.time()
+            yield self._event(delta, () if i else shown) | self._progress.time()
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
         """Yield the finish reason, then the next reply's role, or the numbers in the last event."""
@@ -122,9 +125,10 @@ class ChatFormatter(Formatter):
         self._tally.add(last)
         if not self._tally.is_complete:
             self.reply, self._progress = self._readers[self._tally.n_ended], self._new_progress()
+            self._shown = ShownTokens(self.engine)
 
-    def _event(self, delta: Event, chunks: Sequence[Chunk] = (), finish_reason: str | None = None) -> Event:
-        index, logprobs = self._tally.n_ended, self._logprobs(chunks)
+    def _event(self, delta: Event, shown: Sequence[ShownToken] = (), finish_reason: str | None = None) -> Event:
+        index, logprobs = self._tally.n_ended, chat_logprobs(self.engine, shown) if shown else None
         choice: Event = {"index": index, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs}
         event = self.head | {"object": "chat.completion.chunk", "choices": [choice]}
         return event | {"usage": None} if self.include_usage else event
@@ -135,9 +139,6 @@ class ChatFormatter(Formatter):
 
     def _usage(self) -> Event:
         return self._tally.usage(sum(reader.n_reasoning for reader in self._readers))
-
-    def _logprobs(self, chunks: Sequence[Chunk]) -> Event | None:
-        return chat_logprobs(self.engine, chunks) if self.logprobs and chunks else None
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """Return the body of ChatCompletion."""
@@ -151,10 +152,13 @@ class ChatFormatter(Formatter):
             "index": self._tally.n_ended,
             "message": self._message([delta for chunk in chunks for delta in self.reply.read(chunk)]),
             "finish_reason": self.finish_reason(chunks[-1]),
-            "logprobs": self._logprobs(chunks),
+            "logprobs": self._logprobs(chunks) if self.logprobs else None,
         }
         self._advance(chunks[-1])
         return choice
+
+    def _logprobs(self, chunks: Sequence[Chunk]) -> Event:
+        return chat_logprobs(self.engine, [token for chunk in chunks for token in self._shown.read(chunk)])
 
     def _message(self, deltas: Sequence[Event]) -> Event:
         """Return the body of AssistantMessage, assembled from the deltas."""

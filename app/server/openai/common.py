@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
+from app.server.bounds import MAX_OBJECT, Object
 from app.server.errors import ApiError
-from app.server.fields import Content, RequestModel, Whole, text_of
+from app.server.fields import Content, RequestModel, TextPart, Whole, text_of
 from app.server.generation import MAX_CHOICES, GenerationRequest
 from runtime.engine import Grammar
 
@@ -27,7 +29,7 @@ class StreamOptions(RequestModel):
 class JsonSchema(RequestModel):
     """A JSON schema and its name."""
 
-    json_schema: dict[str, Any] = Field(alias="schema")
+    json_schema: Object = Field(alias="schema")
 
 
 class ResponseFormat(RequestModel):
@@ -36,7 +38,7 @@ class ResponseFormat(RequestModel):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
     # Of a json_object, as llama.cpp's clients send it
-    object_schema: dict[str, Any] | None = Field(default=None, validation_alias="schema")
+    object_schema: Object | None = Field(default=None, validation_alias="schema")
 
     def grammar(self) -> Grammar | None:
         """Return the grammar for the engine, or None for any text. Raises ApiError if the schema is missing."""
@@ -52,11 +54,18 @@ class ResponseFormat(RequestModel):
         return Grammar("json_schema", json.dumps(self.json_schema.json_schema))
 
 
+def short_text(content: list[TextPart]) -> list[TextPart]:
+    """Raises PydanticCustomError for more text than a reply can repeat."""
+    if sum(len(part.text) for part in content) > MAX_OBJECT:
+        raise PydanticCustomError("too_long", "Input should have at most {most} characters", {"most": MAX_OBJECT})
+    return content
+
+
 class Prediction(RequestModel):
     """Text that the reply will mostly repeat."""
 
     type: Literal["content"]
-    content: Content
+    content: Annotated[Content, AfterValidator(short_text)]
 
 
 class OpenAIRequest(GenerationRequest):

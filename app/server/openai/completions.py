@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from app.server.bounds import Text
 from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
 from app.server.fields import Whole
@@ -31,7 +32,7 @@ class CompletionRequest(OpenAIRequest):
     """The body of a request to /v1/completions."""
 
     prompt: Prompts
-    suffix: Annotated[str | None, BeforeValidator(none_for_false)] = None
+    suffix: Annotated[Text | None, BeforeValidator(none_for_false)] = None
     echo: bool | None = None
     best_of: Annotated[Whole, Field(ge=1, le=MAX_CHOICES)] | None = None
     logprobs: Annotated[Whole, Field(ge=0, le=MAX_LOGPROBS)] | None = None

@@ -10,14 +10,16 @@ from typing import Literal
 from pydantic import BaseModel
 
 from app.server.fingerprint import fingerprint
-from app.server.logprobs import Offsets, TextLogprobs, text_logprobs
+from app.server.logprobs import TextLogprobs, text_logprobs
 from app.server.openai.common import DONE, FinishReason, new_id, now
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import Tally, Timings, Usage
 from app.server.wire import Event
+from app.shown_tokens import ShownToken, ShownTokens
 from runtime.engine import Chunk, Engine
 
 Reply = list[Chunk]
+Shown = Sequence[ShownToken] | None  # None: an event without text
 
 
 class TextChoice(BaseModel):
@@ -68,7 +70,7 @@ class CompletionFormatter(Formatter):
             "system_fingerprint": fingerprint(engine),
         }
         self._tally = Tally(len(echoes), wanted.n_made)
-        self._offsets = Offsets()  # of the current text
+        self._shown = ShownTokens(engine)  # of the current text
 
     def first_events(self) -> Iterable[Event]:
         """Return the echo of the first text."""
@@ -80,13 +82,14 @@ class CompletionFormatter(Formatter):
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """Yield text and the log probabilities of its tokens."""
-        if chunk.text or (self.wanted.logprobs and chunk.logprobs):
-            yield self._event(self._tally.n_ended, chunk.text, [chunk])
+        shown = self._shown.read(chunk) if self.wanted.logprobs else []
+        if chunk.text or shown:
+            yield self._event(self._tally.n_ended, chunk.text, shown)
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
         """Yield the finish reason, then the next text's echo, or the numbers in the last event."""
         finish = self._event(self._tally.n_ended, "", finish_reason=last.finish_reason)
-        self._offsets = Offsets()
+        self._shown = ShownTokens(self.engine)
         self._tally.add(last)
         if not self._tally.is_complete:
             yield finish
@@ -97,13 +100,13 @@ class CompletionFormatter(Formatter):
         else:
             yield finish | self._tally.timings()
 
-    def _event(self, index: int, text: str, chunks: Sequence[Chunk] = (), finish_reason: str | None = None) -> Event:
-        event = self.head | {"choices": [self._choice(index, text, chunks, finish_reason)]}
+    def _event(self, index: int, text: str, shown: Shown = None, finish_reason: str | None = None) -> Event:
+        event = self.head | {"choices": [self._choice(index, text, shown, finish_reason)]}
         event |= {"content": text, "stop": finish_reason is not None}
         return event | {"usage": None} if self.wanted.usage else event
 
-    def _choice(self, index: int, text: str, chunks: Sequence[Chunk], finish_reason: str | None) -> Event:
-        logprobs = text_logprobs(self.engine, chunks, self._offsets) if self.wanted.logprobs and chunks else None
+    def _choice(self, index: int, text: str, shown: Shown, finish_reason: str | None) -> Event:
+        logprobs = text_logprobs(self.engine, shown) if self.wanted.logprobs and shown is not None else None
         return {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": logprobs}
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
@@ -113,8 +116,9 @@ class CompletionFormatter(Formatter):
             self._tally.add(reply[-1])
         for i, echo in enumerate(self.echoes):
             for reply in best(replies[i * n_made : (i + 1) * n_made], self.wanted.n):
-                self._offsets, text = Offsets(), echo + "".join(chunk.text for chunk in reply)
-                choices.append(self._choice(len(choices), text, reply, reply[-1].finish_reason))
+                reader, text = ShownTokens(self.engine), echo + "".join(chunk.text for chunk in reply)
+                shown = [token for chunk in reply for token in reader.read(chunk)]
+                choices.append(self._choice(len(choices), text, shown, reply[-1].finish_reason))
         found: Event = {"choices": choices, "content": choices[0]["text"], "stop": True}
         return self.head | found | self._tally.usage() | self._tally.timings()
 

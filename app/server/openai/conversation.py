@@ -6,28 +6,36 @@ Knows chat templates by their output; must not know how a reply is generated or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import dropwhile
 from operator import not_
 from typing import Annotated, Any, Literal
 from weakref import WeakSet
 
-from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from app.reasoning import BEGIN, END, opens_reasoning, split_reasoning
+from app.reasoning import BEGIN, END, opens_reasoning
+from app.server.bounds import Few, Many, Object, Text
 from app.server.errors import ApiError
 from app.server.fields import ChatContent, RequestModel, Whole
 from app.server.left_out import NOTED, with_notes
+from app.server.openai.begun_reply import BegunReply, WrittenPrompt, continued, continued_in_channel
+from app.server.openai.past_calls import PastToolCall
 from app.server.openai.tools import (
-    PastToolCall,
     ToolChoiceInput,
-    ToolDefinition,
+    ToolInput,
     ToolSet,
     allowed_tools,
     form_for,
     with_tools_described,
 )
-from runtime.conversation.calls import DESCRIBED, CallForm, past_turns, plain_tools
+from runtime.conversation.calls import (
+    DESCRIBED,
+    CallForm,
+    is_harmony,
+    past_turns,
+    plain_tools,
+)
 from runtime.core.errors import TemplateError, TemplateLimitError
 from runtime.engine import Engine, Message, Rendered, TemplateForm
 
@@ -42,9 +50,16 @@ class ChatMessage(RequestModel):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: ChatContent | None = None
     name: str | None = None
-    tool_calls: list[PastToolCall] | None = None
+    tool_calls: Few[PastToolCall] | None = None
     tool_call_id: str | None = None
-    reasoning_content: str | None = None
+    reasoning_content: Text | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_calls(cls, value: Any) -> Any:
+        """Read the older field for a call."""
+        call = value.get("function_call") if isinstance(value, dict) else None
+        return value | {"tool_calls": [{"function": call}]} if call and not value.get("tool_calls") else value
 
     @property
     def text(self) -> str:
@@ -67,35 +82,17 @@ def joined(parts: Sequence[str]) -> str:
     return "\n".join(dropwhile(not_, parts))
 
 
-Messages = Annotated[list[ChatMessage], Field(min_length=1), BeforeValidator(with_notes)]
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenPrompt:
-    """A rendered prompt. `is_thinking`: it ends within the reasoning; `is_answering`: it ends within the answer.
-
-    `changes` lists the changes to the conversation that the template required.
-    """
-
-    rendered: Rendered
-    is_thinking: bool = False
-    is_answering: bool = False
-    changes: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The whole prompt as text."""
-        return self.rendered.text
+Messages = Annotated[Many[ChatMessage], Field(min_length=1), BeforeValidator(with_notes)]
 
 
 class ConversationRequest(RequestModel):
     """The fields that a chat and /apply-template share."""
 
     messages: Messages
-    tools: list[ToolDefinition] | None = None
+    tools: Few[ToolInput] | None = None
     tool_choice: ToolChoiceInput | None = None
     parallel_tool_calls: bool | None = None
-    documents: list[dict[str, Any]] | None = None
+    documents: Few[Object] | None = None
     enable_thinking: bool | None = None
     reasoning_effort: str | None = None
     reasoning_budget: Whole | None = Field(
@@ -103,7 +100,7 @@ class ConversationRequest(RequestModel):
         validation_alias=AliasChoices("reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"),
         ge=-1,
     )  # tokens of reasoning; 0: none; -1: no limit
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: Object | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | Literal["content", "reasoning_content"] | None = None
     _written: WrittenPrompt | None = None
@@ -125,6 +122,15 @@ class ConversationRequest(RequestModel):
             self._written = replace(written, changes=(*self._changes(), *written.rendered.changes))
         return self._written
 
+    def followed_by(self, engine: Engine, more: Sequence[object]) -> Rendered:
+        """Return the prompt of the same request with more messages. Raises ApiError and TemplateError."""
+        messages = [*self.messages, *map(ChatMessage.model_validate, more)]
+        return self.model_copy(update={"messages": messages})._write(engine).rendered  # noqa: SLF001 (its own method)
+
+    def template(self, engine: Engine) -> str:
+        """Return the source of the chat template that the conversation is rendered with. Raises ApiError."""
+        return engine.facts.template_with_tools if self.tool_set() else engine.facts.template
+
     def _changes(self) -> Iterator[str]:
         """Yield the changes to the messages that were made before any template rendered them."""
         if any(NOTED.search(message.text) for message in self.messages):
@@ -138,13 +144,18 @@ class ConversationRequest(RequestModel):
             return WrittenPrompt(prompt, opens_reasoning(prompt.text))
         prompt = self._render(engine, self.messages[:-1], True)
         part = "reasoning_content" if self.continue_final_message == "reasoning_content" else "content"
-        return continued(prompt, self.messages[-1], part, BEGIN in engine.facts.template)
+        template, last = self.template(engine), self.messages[-1]
+        paragraphs = "\n\n".join(part.text for part in last.content or ())  # as in llama-server
+        begun = BegunReply(last.reasoning_content or "", paragraphs)
+        if is_harmony(template):
+            return continued_in_channel(prompt, begun, part)
+        return continued(prompt, begun, part, BEGIN in template)
 
     def _render(self, engine: Engine, messages: Sequence[ChatMessage], begins_reply: bool) -> Rendered:
         """Return the prompt from the messages and the tools."""
         tools = self.tool_set()
         has_tools = tools or any(message.tool_calls or message.tool_call_id for message in messages)
-        form = form_for(engine) if has_tools else None  # slow to find
+        form = form_for(engine, bool(tools)) if has_tools else None  # slow to find
         turns = past_turns([message.message() for message in messages], form)
         written = TemplateForm(self._variables(engine), begins_reply)
         prompt = rendered(engine, turns, tools, written, form or DESCRIBED)
@@ -200,7 +211,7 @@ def rendered(
     if tools is None:
         return engine.render(turns, (), written)
     given = tools.for_template()
-    for are_plain in (engine in WANT_PLAIN_TOOLS, True) if "tools" in engine.facts.template else ():
+    for are_plain in (engine in WANT_PLAIN_TOOLS, True) if "tools" in engine.facts.template_with_tools else ():
         try:
             prompt = engine.render(turns, plain_tools(given) if are_plain else given, written)
         except TemplateLimitError:
@@ -216,21 +227,3 @@ def rendered(
 def changed(prompt: Rendered, what: str) -> Rendered:
     """Return the prompt with one more recorded change, unless `what` is empty."""
     return replace(prompt, changes=(*prompt.changes, what)) if what else prompt
-
-
-def continued(prompt: Rendered, last: ChatMessage, part: str, thinks: bool) -> WrittenPrompt:
-    """Return the prompt with the beginning of the reply from the `last` message, whose `part` is continued.
-
-    Parts of its text are paragraphs, as in llama-server.
-    """
-    thought, text = last.reasoning_content or "", "\n\n".join(part.text for part in last.content or ())
-    if thinks and not thought:
-        thought, text = split_reasoning(text)
-    is_open = opens_reasoning(prompt.text)
-    opened = (prompt if is_open else prompt.plus(f"{BEGIN}\n")).plus(thought, is_quoted=True)
-    if part == "reasoning_content" or (thought and not text):
-        return WrittenPrompt(opened, is_thinking=True)
-    if not text:
-        return WrittenPrompt(prompt, is_open)
-    before = opened.plus(f"\n{END}\n\n") if thought or is_open else prompt
-    return WrittenPrompt(before.plus(text, is_quoted=True), is_answering=True)

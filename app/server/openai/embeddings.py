@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from app.server.bounds import Many, Text
 from app.server.endpoint import Endpoint, require_tokens
 from app.server.errors import ApiError, Overflow
 from app.server.fields import RequestModel, Whole, read_body, require_list
@@ -22,7 +23,7 @@ from app.server.wire import Event
 from runtime.engine import Chunk, Engine
 from runtime.engine.stats import Stats
 
-TokenIds = list[Annotated[Whole, Field(ge=0)]]
+TokenIds = Many[Annotated[Whole, Field(ge=0)]]
 MAX_INPUTS = 2048  # as with OpenAI
 
 
@@ -33,9 +34,9 @@ def as_inputs(value: object) -> object:
 
 
 Inputs = Annotated[
-    list[str | TokenIds],
-    Field(min_length=1, max_length=MAX_INPUTS),
-    BeforeValidator(as_inputs, json_schema_input_type=str | TokenIds | list[str | TokenIds]),
+    list[Text | TokenIds],
+    Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True),
+    BeforeValidator(as_inputs, json_schema_input_type=Text | TokenIds | list[Text | TokenIds]),
 ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from app.server.errors import ApiError
@@ -55,17 +55,16 @@ class KeptResponses:
                 self._forget_oldest()
             return self._kept.get(response_id)
 
-    def resolved(self, item: InputItem) -> InputItem:
-        """Return the item that a reference points to, or the item itself if it is no reference. Raises ApiError."""
-        if not isinstance(item, ItemReference):
-            return item
+    def resolved(self, items: Sequence[InputItem]) -> list[InputItem]:
+        """Return the items with those that references point to in their places. Raises ApiError."""
+        if not any(isinstance(item, ItemReference) for item in items):
+            return [*items]
         with self._lock:
-            everything = list(self._kept.values())
-        for kept in reversed(everything):
-            for known in kept.items:
-                if known.id == item.id:
-                    return known
-        raise ApiError(404, "An item_reference names an item that is not kept here. Send the item itself.", "input")
+            known = {item.id: item for kept in self._kept.values() for item in kept.items}
+        if any(isinstance(item, ItemReference) and item.id not in known for item in items):
+            message = "An item_reference names an item that is not kept here. Send the item itself."
+            raise ApiError(404, message, "input")
+        return [known[item.id] if isinstance(item, ItemReference) else item for item in items]
 
     def _forget_oldest(self) -> None:
         _, kept = self._kept.popitem(last=False)

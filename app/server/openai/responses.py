@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from app.server.bounds import Few, Many, Names, Object, Text
 from app.server.endpoint import Endpoint, generated
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, Whole, read_body
@@ -21,9 +22,9 @@ from app.server.openai import responses_tools
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
 from app.server.openai.kept_responses import KeptResponses
-from app.server.openai.responses_input import InputItem, chat_messages
+from app.server.openai.responses_input import InputItem, chat_messages, later_tools
 from app.server.openai.responses_output import ResponseObject, ResponsesFormatter
-from app.server.openai.responses_tools import ResponsesToolChoice, ToolChoiceInput, ToolInput
+from app.server.openai.responses_tools import FunctionTool, ResponsesToolChoice, ToolChoiceInput, ToolInput
 from app.server.served import ServedEngine
 from app.server.task import CompletionTask
 from app.server.wire import SSE, Event, JSONBody
@@ -43,8 +44,8 @@ class TextFormat(RequestModel):
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str | None = None
-    description: str | None = None
-    json_schema: dict[str, Any] | None = Field(None, alias="schema")
+    description: Text | None = None
+    json_schema: Object | None = Field(None, alias="schema")
     strict: bool | None = None
 
     def response_format(self) -> ResponseFormat:
@@ -71,26 +72,26 @@ class ResponsesRequest(GenerationRequest):
     """The body of a request to /v1/responses."""
 
     input: Annotated[
-        list[InputItem],
+        Many[InputItem],
         Field(min_length=1),
         BeforeValidator(with_notes),
-        BeforeValidator(as_items, json_schema_input_type=str | list[InputItem]),
+        BeforeValidator(as_items, json_schema_input_type=Text | list[InputItem]),
     ]
-    instructions: str | None = None
+    instructions: Text | None = None
     max_output_tokens: Annotated[Whole, Field(ge=1)] | None = None
     text: TextOptions | None = None
-    tools: list[ToolInput] | None = None
+    tools: Few[ToolInput] | None = None
     tool_choice: ToolChoiceInput | None = None
     parallel_tool_calls: bool | None = None
     previous_response_id: str | None = None
     store: bool | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Names | None = None
     reasoning: ReasoningOptions | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: Object | None = None
 
     def with_conversation(self, kept: KeptResponses) -> ResponsesRequest:
         """Return the request with the previous conversation. Raises ApiError if that is unknown."""
-        items = list(map(kept.resolved, self.input))
+        items = kept.resolved(self.input)
         if self.previous_response_id:
             before = kept.find(self.previous_response_id)
             if before is None:
@@ -110,13 +111,18 @@ class ResponsesRequest(GenerationRequest):
             messages=messages,
             max_tokens=self.max_output_tokens,
             response_format=self._text_format().response_format(),
-            tools=responses_tools.for_chat(responses_tools.functions(self.tools)),
+            tools=[*responses_tools.for_chat(self._functions())],
             tool_choice=self.tool_choice.for_chat() if self.tool_choice else None,
             parallel_tool_calls=self.parallel_tool_calls,
             reasoning_effort=self.reasoning.effort if self.reasoning else None,
             chat_template_kwargs=self.chat_template_kwargs,
             **shared,
         )
+
+    def _functions(self) -> list[FunctionTool]:
+        """Return the functions that are offered, each name once: later ones replace those before."""
+        found = responses_tools.functions([*(self.tools or ()), *later_tools(self.input)])
+        return list({function.name: function for function in found}.values())
 
     def _text_format(self) -> TextFormat:
         return (self.text and self.text.format) or TextFormat(schema=None)
@@ -133,7 +139,7 @@ class ResponsesRequest(GenerationRequest):
 
     def _head(self, engine: Engine) -> Event:
         """Return the response fields that repeat the request."""
-        sampling, tools = self.sampling(engine), responses_tools.functions(self.tools)
+        sampling, tools = self.sampling(engine), self._functions()
         choice = self.tool_choice or ResponsesToolChoice(type="auto")
         is_word = choice.type in ("none", "auto", "required")
         return {
@@ -167,7 +173,8 @@ def kept_responses(request: Request) -> KeptResponses:
 async def create(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the model's response to a conversation."""
     engine, kept = served.engine, kept_responses(request)
-    asked = (await read_body(request, ResponsesRequest, engine.facts.n_ctx)).with_conversation(kept)
+    body = await read_body(request, ResponsesRequest, engine.facts.n_ctx)
+    asked = await run_in_threadpool(body.with_conversation, kept)
 
     def keep(body: Event) -> None:
         if asked.store is not False:
@@ -187,7 +194,8 @@ async def retrieve(served: ServedEngine, request: Request) -> ASGIApp:
 async def count(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the number of prompt tokens of a request."""
     engine, kept = served.engine, kept_responses(request)
-    asked = (await read_body(request, ResponsesRequest, engine.facts.n_ctx)).with_conversation(kept)
+    body = await read_body(request, ResponsesRequest, engine.facts.n_ctx)
+    asked = await run_in_threadpool(body.with_conversation, kept)
 
     def n_tokens() -> int:
         return len(engine.encode(asked.task(engine).prompt(engine)))

@@ -9,18 +9,22 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Tag
+from pydantic_core import PydanticCustomError
 
-from app.server.fields import ChatContent, RequestModel, TextPart, refuse_media, text_of
+from app.server.bounds import Few, Many, Text
+from app.server.fields import ChatContent, RequestModel, TextPart, refuse_media
+from app.server.left_out import log_left_out
 from app.server.openai.conversation import ChatMessage
-from app.server.openai.tools import Arguments, CalledFunction, PastToolCall
+from app.server.openai.past_calls import Arguments, CalledFunction, PastToolCall
+from app.server.openai.responses_tools import ToolInput
 
-# Items from OpenAI's own server or from other kinds of tools, which the model cannot read.
-FOREIGN = Literal[
-    "apply_patch_call", "apply_patch_call_output", "code_interpreter_call", "compaction", "computer_call",
-    "computer_call_output", "custom_tool_call", "custom_tool_call_output", "file_search_call", "image_generation_call",
-    "local_shell_call", "local_shell_call_output", "mcp_approval_request", "mcp_approval_response", "mcp_call",
-    "mcp_list_tools", "shell_call", "shell_call_output", "tool_search_call", "tool_search_output", "web_search_call",
-]  # fmt: skip
+# Items that change what the request asks for, which must not be left out.
+REQUESTS = {
+    "configuration_update": "send text and reasoning with the request",
+    "compaction_trigger": "shorten the conversation before you send it",
+}
+
+SYSTEM = ("system", "developer")  # roles
 
 
 class InputMessage(RequestModel):
@@ -38,8 +42,8 @@ class InputMessage(RequestModel):
         last = turns[-1] if turns else None
         if last and self.role == "assistant" == last.role and last.content is None and not last.tool_calls:
             last.content = self.content
-        elif last and len(turns) == 1 and last.role == "system" and self.role in ("system", "developer"):
-            last.content = text_parts(f"{text_of(last.content)}\n\n{text_of(self.content)}")
+        elif last and last.content and len(turns) == 1 and last.role == "system" and self.role in SYSTEM:
+            last.content += [*text_parts(""), *self.content]  # an empty line between them
         else:
             turns.append(ChatMessage(role=self.role, content=self.content))
 
@@ -48,7 +52,7 @@ class ReasoningPart(RequestModel):
     """A part of the model's reasoning."""
 
     type: Literal["reasoning_text", "summary_text"]
-    text: str
+    text: Text
 
 
 class PastReasoning(RequestModel):
@@ -56,8 +60,8 @@ class PastReasoning(RequestModel):
 
     type: Literal["reasoning"]
     id: str | None = None
-    summary: list[ReasoningPart] | None = None
-    content: list[ReasoningPart] | None = None
+    summary: Many[ReasoningPart] | None = None
+    content: Many[ReasoningPart] | None = None
 
     def add_to(self, turns: list[ChatMessage]) -> None:
         """Start an assistant message with the reasoning."""
@@ -79,7 +83,8 @@ class CallItem(RequestModel):
         if not turns or turns[-1].role != "assistant":
             turns.append(ChatMessage(role="assistant"))
         call = PastToolCall(id=self.call_id, function=CalledFunction(name=self.name, arguments=self.arguments))
-        turns[-1].tool_calls = [*(turns[-1].tool_calls or ()), call]
+        turns[-1].tool_calls = turns[-1].tool_calls or []
+        turns[-1].tool_calls.append(call)
 
 
 class CallOutputItem(RequestModel):
@@ -87,7 +92,7 @@ class CallOutputItem(RequestModel):
 
     type: Literal["function_call_output"]
     id: str | None = None
-    call_id: str
+    call_id: str | None = None
     output: ChatContent
 
     def add_to(self, turns: list[ChatMessage]) -> None:
@@ -98,30 +103,63 @@ class CallOutputItem(RequestModel):
 class ItemReference(RequestModel):
     """An item of a response that is kept here; it must have been looked up."""
 
-    type: Literal["item_reference"]
+    type: Literal["item_reference"] = "item_reference"
     id: str
 
     def add_to(self, turns: list[ChatMessage]) -> None:
         """Add nothing."""
 
 
-class ForeignItem(RequestModel):
-    """An item that is left out."""
+class LaterTools(RequestModel):
+    """Tools that are offered from this item on, which here is always."""
 
-    type: FOREIGN
+    type: Literal["additional_tools", "tool_search_output"]
     id: str | None = None
+    tools: Few[ToolInput]
 
     def add_to(self, turns: list[ChatMessage]) -> None:
         """Add nothing."""
 
 
+LATER = ("additional_tools", "tool_search_output")
+KNOWN = ("message", "reasoning", "function_call", "function_call_output", "item_reference", *LATER)
+
+
+def check_foreign(value: Any) -> Any:
+    """Raises PydanticCustomError for an item that has a message, or that changes what the request asks for."""
+    kind = str(value.get("type")) if isinstance(value, dict) else ""
+    if kind in REQUESTS:
+        raise PydanticCustomError(
+            "item_type", "Input should not be a {kind}: {remedy}", {"kind": kind, "remedy": REQUESTS[kind]}
+        )
+    if isinstance(value, dict) and {"role", "content"} & value.keys():
+        raise PydanticCustomError("item_type", "Input should have another type: {kinds}", {"kinds": ", ".join(KNOWN)})
+    return value
+
+
+class ForeignItem(RequestModel):
+    """An item of OpenAI's own server or of another kind of tool, which the model cannot read. It is left out."""
+
+    type: str
+    id: str | None = None
+
+    def add_to(self, turns: list[ChatMessage]) -> None:
+        """Add nothing."""
+        log_left_out("items", self.type)
+
+
 def kind_of(item: Any) -> str | None:
     """Return the tag of the model that reads this item. The space in it keeps it out of the field names in errors."""
-    if not isinstance(item, dict | RequestModel):
+    if isinstance(item, RequestModel):
+        kind = getattr(item, "type", None)
+    elif isinstance(item, dict):
+        is_reference = "id" in item and not {"role", "content"} & item.keys()
+        kind = item.get("type") or ("item_reference" if is_reference else "message")
+    else:
         return None
-    kind = (item.get("type") or "message") if isinstance(item, dict) else getattr(item, "type", None)
-    known = ("message", "reasoning", "function_call", "function_call_output", "item_reference")
-    return f"{kind} item" if kind in known else "foreign item"
+    if kind in LATER:
+        return "tools item"
+    return f"{kind} item" if isinstance(kind, str) and kind in KNOWN else "foreign item"
 
 
 AnyItem = Annotated[
@@ -130,7 +168,8 @@ AnyItem = Annotated[
     | Annotated[CallItem, Tag("function_call item")]
     | Annotated[CallOutputItem, Tag("function_call_output item")]
     | Annotated[ItemReference, Tag("item_reference item")]
-    | Annotated[ForeignItem, Tag("foreign item")],
+    | Annotated[LaterTools, Tag("tools item")]
+    | Annotated[ForeignItem, BeforeValidator(check_foreign), Tag("foreign item")],
     Discriminator(kind_of, "item_type", "Input should be an object"),
 ]
 InputItem = Annotated[AnyItem, BeforeValidator(refuse_media)]
@@ -147,3 +186,8 @@ def chat_messages(instructions: str | None, items: Iterable[InputItem]) -> list[
     for item in items:
         item.add_to(turns)
     return [turn for turn in turns if turn.role != "assistant" or turn.tool_calls or turn.content is not None]
+
+
+def later_tools(items: Iterable[InputItem]) -> list[ToolInput]:
+    """Return the tools that items add to those of the request."""
+    return [tool for item in items if isinstance(item, LaterTools) for tool in item.tools]

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Tag, WithJsonSchema
+from pydantic import BeforeValidator, Discriminator, Tag
 
+from app.server.bounds import Few
 from app.server.fields import RequestModel
+from app.server.left_out import log_left_out
 from app.server.openai.tools import (
     AllowedTool,
     AllowedTools,
     FunctionDefinition,
     FunctionName,
+    HostedTool,
     ToolChoice,
     ToolDefinition,
     as_choice,
@@ -28,12 +31,6 @@ class FunctionTool(FunctionDefinition):
 
     type: Literal["function"]
     strict: bool | None = None
-
-
-class HostedTool(RequestModel):
-    """A tool that is left out."""
-
-    type: Annotated[str, WithJsonSchema({"type": "string", "not": {"const": "function"}})]
 
 
 def kind_of(tool: Any) -> str | None:
@@ -50,18 +47,25 @@ ToolInput = Annotated[
 ]
 
 
+class AllowedFunction(RequestModel):
+    """A function that may be called. Tools of other types, which are left out, may have no name."""
+
+    type: str = "function"
+    name: str | None = None
+
+
 class ResponsesToolChoice(RequestModel):
     """Which tool must be called: `type` is none, auto, required, function with its name, or allowed_tools with some."""
 
     type: Literal["none", "auto", "required", "function", "allowed_tools"]
     name: str | None = None
     mode: Literal["auto", "required"] = "auto"
-    tools: list[FunctionName] | None = None
+    tools: Few[AllowedFunction] | None = None
 
     def for_chat(self) -> ToolChoice:
         """Return the choice in the terms of chat completions."""
         function = FunctionName(name=self.name) if self.name is not None else None
-        some = [AllowedTool(function=each) for each in self.tools or ()]
+        some = [AllowedTool(function=FunctionName(name=each.name)) for each in self.tools or () if each.name]
         allowed = AllowedTools(mode=self.mode, tools=some) if some else None
         return ToolChoice(type=self.type, function=function, allowed_tools=allowed)
 
@@ -74,6 +78,9 @@ ToolChoiceInput = Annotated[
 
 def functions(tools: Iterable[ToolInput] | None) -> list[FunctionTool]:
     """Return the tools that can be offered to the model."""
+    for tool in tools or ():
+        if isinstance(tool, HostedTool):
+            log_left_out("tools", tool.type)
     return [tool for tool in tools or () if isinstance(tool, FunctionTool)]
 
 

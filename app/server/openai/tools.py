@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
+from app.server.bounds import Few, Object, Text
 from app.server.errors import ApiError
 from app.server.fields import RequestModel
+from app.server.left_out import log_left_out
 from runtime.conversation.calls import (
     DESCRIBED,
     HERMES,
@@ -43,15 +45,34 @@ class FunctionDefinition(RequestModel):
     """A function by its name and the schema of its arguments."""
 
     name: FunctionNameInput
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
+    description: Text | None = None
+    parameters: Object | None = None
 
 
 class ToolDefinition(RequestModel):
-    """A tool. Only functions are supported."""
+    """A function that may be called."""
 
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: FunctionDefinition
+
+
+class HostedTool(RequestModel):
+    """A tool of another type. It is left out."""
+
+    type: Annotated[str, WithJsonSchema({"type": "string", "not": {"const": "function"}})]
+
+
+def kind_of(tool: Any) -> str | None:
+    """Return the tag of the model that reads this tool. The space in it keeps it out of the field names in errors."""
+    if isinstance(tool, dict):
+        return "function tool" if tool.get("type") in (None, "function") or "function" in tool else "hosted tool"
+    return "function tool" if isinstance(tool, ToolDefinition) else None
+
+
+ToolInput = Annotated[
+    Annotated[ToolDefinition, Tag("function tool")] | Annotated[HostedTool, Tag("hosted tool")],
+    Discriminator(kind_of, "tool_type", "Input should be an object"),
+]
 
 
 class FunctionName(RequestModel):
@@ -61,16 +82,16 @@ class FunctionName(RequestModel):
 
 
 class AllowedTool(RequestModel):
-    """One of the offered functions."""
+    """One of the offered functions. A tool of another type, which is left out, has none."""
 
-    function: FunctionName
+    function: FunctionName | None = None
 
 
 class AllowedTools(RequestModel):
     """Some of the offered functions, and whether one must be called."""
 
     mode: Literal["auto", "required"] = "auto"
-    tools: Annotated[list[AllowedTool], Field(min_length=1)]
+    tools: Annotated[Few[AllowedTool], Field(min_length=1)]
 
 
 class ToolChoice(RequestModel):
@@ -85,7 +106,8 @@ class ToolChoice(RequestModel):
         if self.type == "function":
             return {self.function.name} if self.function else set()
         if self.type == "allowed_tools":
-            return {each.function.name for each in self.allowed_tools.tools} if self.allowed_tools else set()
+            some = self.allowed_tools.tools if self.allowed_tools else []
+            return {each.function.name for each in some if each.function}
         return None
 
     @property
@@ -104,52 +126,6 @@ def as_choice(value: object) -> object:
 ToolChoiceInput = Annotated[
     ToolChoice, BeforeValidator(as_choice, json_schema_input_type=Literal["none", "auto", "required"] | ToolChoice)
 ]
-
-
-def as_json_text(value: object) -> object:
-    """Return a value as JSON text, and null as ""."""
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-Arguments = Annotated[str, BeforeValidator(as_json_text, json_schema_input_type=Any)]
-
-
-class CalledFunction(RequestModel):
-    """The function that was called, with its arguments as JSON text."""
-
-    name: str
-    arguments: Arguments = "{}"
-
-
-class PastToolCall(RequestModel):
-    """A tool call in an earlier message."""
-
-    id: str | None = None
-    function: CalledFunction
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments as an object, as templates require. An empty text gives {}; any other text that is no
-        object is wrapped in one.
-        """
-        text = self.function.arguments
-        found = self._object()
-        return found if found is not None else {} if text.strip() in ("", "null") else {"arguments": text}
-
-    def has_arguments(self) -> bool:
-        """Return whether the arguments are an object."""
-        return self._object() is not None
-
-    def _object(self) -> dict[str, Any] | None:
-        try:
-            found = json.loads(self.function.arguments)
-        except (ValueError, RecursionError):
-            return None
-        return found if isinstance(found, dict) else None
-
-    def for_template(self) -> dict[str, Any]:
-        """Return the call for a chat template that supports tools."""
-        function = {"name": self.function.name, "arguments": self.arguments()}
-        return ({"id": self.id} if self.id else {}) | {"type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,29 +162,42 @@ class ToolSet:
         )
 
 
-def allowed_tools(tools: Sequence[ToolDefinition], choice: ToolChoice | None, parallel: bool) -> ToolSet | None:
+def functions(tools: Sequence[ToolInput]) -> Iterator[FunctionDefinition]:
+    """Yield the functions among the tools."""
+    for tool in tools:
+        if isinstance(tool, ToolDefinition):
+            yield tool.function
+        else:
+            log_left_out("tools", tool.type)
+
+
+def allowed_tools(tools: Sequence[ToolInput], choice: ToolChoice | None, parallel: bool) -> ToolSet | None:
     """Return the tools that may be called, or None. Raises ApiError for a choice that is not offered."""
     mode, names = (choice.mode, choice.names()) if choice else ("auto", None)
-    functions = tuple(tool.function for tool in tools if names is None or tool.function.name in names)
-    known = {function.name for function in functions}
-    if (names is not None and not (names and names <= known)) or (mode == "required" and not functions):
+    offered = tuple(function for function in functions(tools) if names is None or function.name in names)
+    known = {function.name for function in offered}
+    if (names is not None and not (names and names <= known)) or (mode == "required" and not offered):
         raise ApiError(400, "tool_choice asks for a function that tools does not have. Add it to tools.", "tool_choice")
-    if mode == "none" or not functions:
+    if mode == "none" or not offered:
         return None
-    return ToolSet(functions, mode == "required", parallel and not (choice and choice.type == "function"))
+    return ToolSet(offered, mode == "required", parallel and not (choice and choice.type == "function"))
 
 
-FORMS: WeakKeyDictionary[Engine, CallForm | None] = WeakKeyDictionary()
+FORMS: WeakKeyDictionary[Engine, dict[str, CallForm | None]] = WeakKeyDictionary()  # by template
 
 
-def form_for(engine: Engine) -> CallForm | None:
-    """Return the form of an engine's tool calls, or None if its chat template has no calls."""
-    if engine not in FORMS:
-        found = HERMES if engine.facts.upstream else form_of(engine.facts.template)
-        if found is None and "tools" in engine.facts.template:
+def form_for(engine: Engine, has_tools: bool) -> CallForm | None:
+    """Return the form of an engine's tool calls, or None if its chat template, that for tools or the usual one, has no
+    calls.
+    """
+    template = engine.facts.template_with_tools if has_tools else engine.facts.template
+    known = FORMS.setdefault(engine, {})
+    if template not in known:
+        found = HERMES if engine.facts.upstream else form_of(template)
+        if found is None and "tools" in template:
             log.warning("The form of tool calls cannot be found in the chat template; tools are described in words.")
-        FORMS[engine] = found.ending_early(lambda mark: is_end(mark, engine)) if found else None
-    return FORMS[engine]
+        known[template] = found.ending_early(lambda mark: is_end(mark, engine)) if found else None
+    return known[template]
 
 
 def is_end(mark: str, engine: Engine) -> bool:
