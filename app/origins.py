@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from runtime.core.errors import SettingsError
 
-LOCAL_ORIGIN = r"https?://(localhost|[a-z0-9-]+\.localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
+LOCAL_ORIGIN = r"https?://((localhost|[a-z0-9-]+\.localhost|127\.0\.0\.1)\.?|\[::1\]|\[::ffff:7f00:1\])(:\d+)?"
 ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(\*|[a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 
 

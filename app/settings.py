@@ -5,6 +5,7 @@
     model = "qwen3-4b"  # the terminal chat starts with it, instead of the model used last
     rpc = ["192.168.1.21:50052"]  # workers that take layers of any model
     prompt_cache_bytes = 0  # what was read of prompts is not kept on disk
+    read_ahead = false      # the next prompt is not read while it is typed, or between requests
 
     [memory]
     tight_bytes = 3_000_000_000  # free memory below which the draft model is given up
@@ -68,6 +69,7 @@ class Settings:
     rpc: Annotated[tuple[str, ...], BeforeValidator(checked_workers)] = ()  # workers, where a pair names none
     memory: Annotated[Thresholds, WrapValidator(read_memory)] = USUAL
     prompt_cache_bytes: Annotated[int, Field(ge=0, le=10**15, strict=True)] = 8_000_000_000  # 0: none on disk
+    read_ahead: Annotated[bool, Field(strict=True)] = True  # whether expected prompts are read in idle time
     server: ServerTable = field(default_factory=ServerTable)
 
 

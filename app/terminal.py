@@ -1,17 +1,23 @@
-"""Terminal support: a progress bar for loading, Ctrl+C, color, and escaping of control characters."""
+"""Terminal support: control characters as symbols, progress, signals that end a program, color."""
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+# Signals that end a program: Ctrl+C, `kill`, a closed terminal. Windows lacks the last one
+ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+Handler = Callable[[int, FrameType | None], object]
 MARK, PLAIN = "\x1b[36m", "\x1b[0m"
 # Control characters become their visible symbols (U+2400 and on), so that a reply cannot move the cursor or set a
 # title.
@@ -22,9 +28,28 @@ INERT = (
 )
 
 
+# The same characters where JSON writes them as they are
+ESCAPED = {code: f"\\u{code:04x}" for code in (*range(127, 160), *range(0xD800, 0xE000))}
+
+
 def inert(text: str) -> str:
     """Return the text with every control character replaced by a visible symbol."""
     return text.translate(INERT)
+
+
+def print_text(text: str) -> None:
+    """Print a sentence or a table on standard output; names in it may be anybody's."""
+    print(inert(text))
+
+
+def print_note(text: str) -> None:
+    """Print what is not part of the output on standard error."""
+    print(inert(text), file=sys.stderr, flush=True)
+
+
+def print_json(data: object) -> None:
+    """Print plain data on standard output, as one line of JSON."""
+    print(json.dumps(data, ensure_ascii=False).translate(ESCAPED), flush=True)
 
 
 def marked(pieces: Sequence[str], drafted: Sequence[bool]) -> str:
@@ -36,51 +61,132 @@ def marked(pieces: Sequence[str], drafted: Sequence[bool]) -> str:
     )
 
 
-class LoadProgress:
-    """A progress bar on standard error while models load. Does nothing if that is not a terminal."""
+class InertFormatter(logging.Formatter):
+    """Writes log records with control characters as symbols."""
 
-    def __enter__(self) -> LoadProgress:
+    def format(self, record: logging.LogRecord) -> str:
+        """See Formatter."""
+        return inert(super().format(record))
+
+
+def is_dumb() -> bool:
+    """Return whether the terminal only prints lines."""
+    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+
+
+def show_cursor() -> None:
+    """Show the cursor again, which a progress bar may have hidden. Raises OSError if the terminal is gone."""
+    if sys.stderr.isatty() and not is_dumb():
+        sys.stderr.write("\x1b[?25h")
+        sys.stderr.flush()
+
+
+class WaitProgress:
+    """What a command waits for, on standard error: models that load, a prompt that is read. Does nothing if that is not
+    a terminal.
+    """
+
+    def __enter__(self) -> WaitProgress:
         self._progress = None
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import Progress
 
-            self._progress = Progress(console=Console(stderr=True), transient=True)
+            self._progress = Progress(console=Console(stderr=True), transient=True, redirect_stdout=False)
             self._progress.start()
         self._tasks: dict[str, TaskID] = {}
         return self
 
-    def update(self, what: str, share: float, *, keep_loading: bool) -> bool:
+    def load(self, what: str, share: float, *, keep_loading: bool) -> bool:
         """Show the loaded share of `what`. Returns `keep_loading`, as the loader's callback must."""
-        if self._progress is not None:
-            if what not in self._tasks:
-                self._tasks[what] = self._progress.add_task(f"Loading the {what} model", total=1.0)
-            self._progress.update(self._tasks[what], completed=share)
+        self._show(what, f"Loading the {what} model", share, 1.0)
         return keep_loading
+
+    def read(self, n_read: int, n_prompt: int) -> None:
+        """Show how many of the prompt's tokens have been read, in place of the loaded models; (0, 0): it begins."""
+        numbers = f"{n_read:,} of {n_prompt:,} tokens" if n_prompt else "the prompt"
+        for name in self._tasks.keys() - {"prompt"}:
+            self._hide(name)
+        self._show("prompt", f"Reading {numbers}", n_read, n_prompt or None)
+
+    def _show(self, name: str, what: str, done: float, total: float | None) -> None:
+        if self._progress is None:
+            return
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[name], description=what, completed=done, total=total)
+
+    def _hide(self, name: str) -> None:
+        if self._progress is not None:
+            self._progress.remove_task(self._tasks.pop(name))
+
+    def stop(self) -> None:
+        """Remove it from the screen."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+        self.stop()
+
+
+@contextmanager
+def handling(handle: Handler, numbers: Sequence[signal.Signals] = ENDING) -> Iterator[None]:
+    """Handle signals until the block ends, except those that are ignored, as `nohup` does with SIGHUP."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    heeded = [number for number in numbers if before[number] not in (signal.SIG_IGN, None)]
+    for number in heeded:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number in heeded:
+            signal.signal(number, before[number])
+
+
+def leave(number: int, frame: FrameType | None = None) -> NoReturn:
+    """End the program as a signal does in a shell, after all cleanup. Raises SystemExit."""
+    raise SystemExit(128 + number)
 
 
 class Interrupt:
-    """Ctrl+C as a flag that the engine checks between steps. The second Ctrl+C raises KeyboardInterrupt immediately."""
+    """A signal that ends the program as a flag that the engine checks between steps. The second one raises SystemExit
+    immediately.
+    """
 
     def __init__(self) -> None:
-        self.pressed = False
+        self.number = 0  # of the signal
+        self._on_press: Callable[[], object] = lambda: None
+
+    def heed(self, on_press: Callable[[], object]) -> None:
+        """Call this when a signal comes, or now if one has come."""
+        self._on_press = on_press
+        if self.pressed:
+            on_press()
+
+    @property
+    def pressed(self) -> bool:
+        """Whether a signal has come."""
+        return self.number > 0
+
+    @property
+    def code(self) -> int:
+        """The exit code of a program that ends for it."""
+        return 128 + (self.number or signal.SIGINT)
 
     @contextmanager
     def watching(self) -> Iterator[Interrupt]:
-        """Handle Ctrl+C until the block ends."""
-        before = signal.signal(signal.SIGINT, self._press)
+        """Handle the signals until the block ends. Raises SystemExit if they stop a model from loading."""
         try:
-            yield self
-        finally:
-            signal.signal(signal.SIGINT, before)
+            with handling(self._press):
+                yield self
+        except KeyboardInterrupt:  # raised by the loader
+            raise SystemExit(self.code) from None
 
     def _press(self, number: int, frame: FrameType | None) -> None:
         if self.pressed:
-            raise KeyboardInterrupt
-        self.pressed = True
+            leave(number)
+        self.number = number
+        self._on_press()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from app.bench.results import Results
 from app.bench.runs import WARM_UP, Runs
 from app.bench.table import show
 from app.bench.words import as_json
-from app.terminal import Interrupt
+from app.terminal import Interrupt, print_json, print_note
 from runtime.engine import Options
 from runtime.models.registry import Pair
 
@@ -64,11 +64,11 @@ def run(pair: Pair, options: Options, plan: Plan, files: Files) -> int:
         if results.samples:
             show(results)
         else:
-            print("slipstream: interrupted before anything was measured", file=sys.stderr)
-        print(json.dumps(summary, ensure_ascii=False), flush=True)
+            print_note("slipstream: interrupted before anything was measured")
+        print_json(summary)
     finally:  # last, so that a full disk does not affect the terminal, and also after a broken pipe
         write(files, results, facts, summary)
-    return 130 if results.is_interrupted else int(results.n_different > 0)
+    return interrupt.code if results.is_interrupted else int(results.n_different > 0)
 
 
 def measure(pair: Pair, options: Options, plan: Plan, interrupt: Interrupt) -> Results:
@@ -80,10 +80,8 @@ def measure(pair: Pair, options: Options, plan: Plan, interrupt: Interrupt) -> R
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
     ):
         runs = Runs(engines, plan, lambda: interrupt.pressed)
-        try:
+        with suppress(KeyboardInterrupt):  # interrupted while a model was loading
             make_rounds(runs, progress)
-        except KeyboardInterrupt:  # while a model was loading
-            interrupt.pressed = True
         runs.results.is_interrupted = interrupt.pressed
         return runs.results
 

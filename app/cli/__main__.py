@@ -1,10 +1,14 @@
 """The command `slipstream`, also `python -m app.cli`: the work before or during its slow imports."""
 
+import atexit
 import gc
+import os
 import signal
 import sys
+from contextlib import suppress
 
 from app.cli.streams import fill_gaps, is_terminal
+from app.terminal import ENDING, show_cursor
 
 LOADING = ("chat", "run", "serve")  # commands that load models right away
 
@@ -14,7 +18,11 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent disabled interrupts
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl+C during the imports
     fill_gaps()
+    ended_by = list[int]()
+    atexit.register(lambda: [*map(end_by, ended_by)])  # first, so that it is called last
     args = sys.argv[1:] or ["chat"] * is_terminal()
+    if args[:1] in (["-c"], ["--continue"]):
+        args = ["chat", *args]
     is_elsewhere = any(each.startswith(("http://", "https://", "--attach")) for each in args)  # remote model
     if args[:1] and args[0] in LOADING and {"-h", "--help"}.isdisjoint(args) and not is_elsewhere:
         prepare_models()
@@ -22,8 +30,23 @@ def main() -> None:
 
     try:
         command(args)
+    except SystemExit as end:
+        ended_by.extend(number for number in ENDING if end.code == 128 + number and sys.platform != "win32")
+        raise
     finally:
         gc.freeze()  # skips garbage collection of all imported modules at exit
+
+
+def end_by(number: int) -> None:
+    """End this process by a signal, or the loop of a shell would go on with the next command after Ctrl+C. A progress
+    bar that has just begun may have hidden the terminal's cursor.
+    """
+    with suppress(OSError, ValueError):  # the terminal is gone
+        show_cursor()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def prepare_models() -> None:

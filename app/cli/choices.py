@@ -15,12 +15,18 @@ import typer
 
 from app.chats.recent import recent_models
 from app.cli.options import ModelOptions
-from app.models.starting import StartModel, start_model
+from app.cli.texts import OTHER_BYTES
+from app.models.starting import BUNDLED, LAST, StartModel, start_model
 from app.settings import read_settings
+from app.terminal import print_note
+from app.tui.desktop.attach import attach, may_be_file, path_of, unattached
+from runtime.core.errors import SettingsError
+from runtime.core.outside import NotTextError, is_text, text_of
 from runtime.drafters.registry import find, known_names
 from runtime.engine import Grammar, Options, Sampling
 from runtime.models.addresses import as_workers
 from runtime.models.model_files import HUB, find_file
+from runtime.models.plain_file import expanded, read_plain
 from runtime.models.registry import Pair, find_pair, load_registry
 from runtime.models.strict_toml import nearest
 from runtime.tools.paired import remembered
@@ -31,14 +37,16 @@ def choose(model: str, how: ModelOptions, fixed_k: int | None = None) -> tuple[P
     return configured(find_pair(model, load_registry(), recent_models()), how, fixed_k)
 
 
-def choose_start(model: str, chats: Path | None, how: ModelOptions) -> tuple[StartModel, Options]:
-    """Return the model that a chat starts with, and its options; `chats` is the file of chats, whose recently used
-    models are known by name. "" stands for the model of the settings file, or the one used last.
+def choose_start(
+    model: str, chats: Path | None, how: ModelOptions, fixed_k: int | None = None
+) -> tuple[StartModel, Options]:
+    """Return the model that a chat or `run` starts with, and its options; `chats` is the file of chats, whose recently
+    used models are known by name. "" stands for the model of the settings file, or the one used last.
 
     Raises BadParameter for wrong names.
     """
     start = start_model(model, chats)
-    pair, options = configured(start.pair, how)
+    pair, options = configured(start.pair, how, fixed_k)
     return replace(start, pair=pair), options
 
 
@@ -65,7 +73,7 @@ def configured(pair: Pair, how: ModelOptions, fixed_k: int | None = None) -> tup
     settings = read_settings()
     options = Options(
         how.context, names, fixed_k=fixed_k, threads=how.threads, exact=how.exact, fast=how.fast,
-        memory=settings.memory, prompt_bytes=settings.prompt_cache_bytes,
+        memory=settings.memory, prompt_bytes=settings.prompt_cache_bytes, reads_ahead=settings.read_ahead,
         rpc=parse_workers(how.rpc, pair.rpc or settings.rpc),
     )  # fmt: skip
     return pair, replace(options, max_k=max(how.max_k or options.max_k, fixed_k or 0))
@@ -73,6 +81,7 @@ def configured(pair: Pair, how: ModelOptions, fixed_k: int | None = None) -> tup
 
 def folder_of(path: Path | None) -> Path | None:
     """Return the folder if it exists. Raises BadParameter."""
+    path = path and expanded(path)
     if path is not None and not path.is_dir():
         raise typer.BadParameter(f"{path} is not a folder. Create it first.", param_hint="'--slot-save-path'")
     return path
@@ -151,17 +160,43 @@ def grammar(json_object: bool, json_schema: Path | None, regex: str | None, lark
 def read_file(path: Path) -> str:
     """Return the text of a file named on the command line. Raises BadParameter if it cannot be read."""
     try:
-        return path.expanduser().read_text(encoding="utf8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        return text_of(read_plain(expanded(path)))
+    except (OSError, NotTextError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise typer.BadParameter(f"{path} cannot be read ({reason}). Name a text file that you may read.") from error
 
 
-def asked(model: str | None, words: Sequence[str]) -> tuple[str, str]:
-    """Return the model and the prompt. The first word may be the model, as in `ollama run MODEL PROMPT`."""
+def named_first(model: str | None, words: Sequence[str], prompt: str) -> tuple[str, Sequence[str]]:
+    """Return the model, "" if none is named, and the texts of the question, `prompt` first. The first word may be the
+    model, as in `ollama run MODEL PROMPT`.
+    """
     if model is None and words and is_model(words[0]):
         model, words = words[0], words[1:]
-    return model or "demo", " ".join(words)
+    return model or "", [*filter(None, [prompt]), *words]
+
+
+def with_files(words: Sequence[str]) -> str:
+    """Return the words as one question, followed by the text of the files named in it: words after a quoted question
+    that are files or look like their names, and those after an `@`. Raises BadParameter if one of the former cannot be
+    read; of the others it is only said.
+    """
+    question, *others = words or [""]
+    is_quoted = bool(question.split()[1:])
+    files = {each: f'@"{each}"' for each in others if is_quoted and may_be_file(each, path_of(each))}
+    if fault := unattached(" ".join(files.values())):
+        raise typer.BadParameter(f"{fault} Name text files that you may read.", param_hint="'PROMPT'")
+    text = " ".join([question, *(files.get(each, each) for each in others)])
+    if fault := unattached(text):
+        print_note(f"slipstream: {fault}")
+    return attach(text)
+
+
+def say_which(start: StartModel) -> None:
+    """Print which model answers if none was named, unless it is the bundled one or cannot be found."""
+    is_here = start.pair.upstream or start.pair.target.exists()
+    if start.origin and is_here and not start.problem and start.pair.name != BUNDLED:
+        why = "used last" if start.origin == LAST else "of the settings"
+        print_note(f"slipstream: {start.pair.name} answers, the model {why}. -m names another.")
 
 
 def is_model(word: str) -> bool:
@@ -178,8 +213,15 @@ def is_path(word: str) -> bool:
 
 
 def read_prompt(prompt: str) -> str:
-    """Return the argument, standard input, or both. Raises BadParameter if there is neither."""
-    piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf8", "replace")
+    """Return the argument, standard input, or both. Raises BadParameter if there is neither, or the argument is in
+    another encoding, and SettingsError if standard input is.
+    """
+    if not is_text(prompt):
+        raise typer.BadParameter(OTHER_BYTES, param_hint="'PROMPT'")
+    try:
+        piped = "" if sys.stdin is None or sys.stdin.isatty() else text_of(sys.stdin.buffer.read())
+    except NotTextError as error:
+        raise SettingsError(f"Standard input cannot be read: {error}.") from error
     both = "\n\n".join(part for part in (prompt, piped.rstrip("\n")) if part.strip())
     if not both:
         raise typer.BadParameter(

@@ -9,13 +9,13 @@ from typing import Any
 
 from typer.core import TyperOption
 
-from app.cli.peers import HintingCommand
+from app.cli.texts import TextCommand
 from runtime.drafters.registry import known_names
 
 DRAFTERS = "DRAFTERS"  # stands for their names in an option's help
 
 
-class DraftingCommand(HintingCommand):
+class DraftingCommand(TextCommand):
     """A command with an option for drafters."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -1,13 +1,12 @@
 """The command `slipstream`: its commands, exit codes, and no slow imports.
 
-Exit codes: 0 done, 1 our error (one line on standard error), 2 usage, 130 interrupted.
+Exit codes: 0 done, 1 our error (one line on standard error), 2 usage, 128 + n ended by signal n (130: Ctrl+C).
 """
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -16,11 +15,15 @@ from typing import Annotated
 import typer
 
 from app.cli import options as opt
+from app.cli import run_options as of_run
 from app.cli.drafting import DraftingCommand
 from app.cli.groups import grouped
 from app.cli.guard import guard, must_guard
-from app.cli.streams import abandon_output, fail, is_terminal
+from app.cli.streams import abandon_output, fail, reader_may_leave, require_screen
+from app.cli.usage import is_lack_of_memory, run_app
 from app.models.cli import app as models
+from app.terminal import ENDING, handling, leave, print_text
+from runtime.core.children import end_with_parent
 from runtime.core.errors import NO_MEMORY, SlipstreamError
 from runtime.models.addresses import WORKER_PORT
 
@@ -32,7 +35,7 @@ app.add_typer(models, name="models")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"slipstream {version('slipstream')}")
+        print_text(f"slipstream {version('slipstream')}")
         raise typer.Exit
 
 
@@ -48,69 +51,47 @@ def slipstream(
 @app.command(cls=DraftingCommand)
 @grouped
 def run(
-    words: opt.Words = None,
-    prompt: opt.Prompt = "",
-    system: opt.System = "",
-    raw: opt.Raw = False,
-    max_tokens: opt.MaxTokens = None,
-    prediction: opt.Prediction = None,
-    stop: opt.Stop = None,
-    model: opt.Model = None,
+    words: of_run.Words = None,
     *,
+    what: of_run.PromptOptions,
+    model: of_run.Model = None,
     how: opt.ModelOptions,
-    fixed_k: opt.FixedK = None,
-    draft_window: opt.DraftWindow = None,
-    temperature: opt.Temperature = None,
-    top_k: opt.TopK = None,
-    top_p: opt.TopP = None,
-    min_p: opt.MinP = None,
-    seed: opt.Seed = None,
-    repetition_penalty: opt.RepetitionPenalty = 1.0,
-    presence_penalty: opt.PresencePenalty = 0.0,
-    frequency_penalty: opt.FrequencyPenalty = 0.0,
-    json_object: opt.JsonObject = False,
-    json_schema: opt.JsonSchema = None,
-    regex: opt.Regex = None,
-    lark: opt.Lark = None,
-    stats: opt.Stats = False,
-    as_json: opt.AsJson = False,
-    logprobs: opt.Logprobs = None,
-    color: opt.Color = False,
-    trace: opt.Trace = None,
+    fixed_k: of_run.FixedK = None,
+    draft_window: of_run.DraftWindow = None,
+    chosen: of_run.SamplingOptions,
+    form: of_run.FormOptions,
+    shown: of_run.PrintOptions,
 ) -> None:
     """Answer one prompt.
 
-    For example: slipstream run "What does os.path.join do?" --stats
+    For example: slipstream run "What is wrong here?" main.py
     """
-    from app.cli import choices, oneshot
+    from app.cli import choices, conversation, oneshot
     from app.cli.trace_file import trace_to
     from app.models.seeking import opener
 
-    if logprobs is not None and not as_json:
+    if shown.logprobs is not None and not shown.as_json:
         raise typer.BadParameter(
             "Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'"
         )
-    model, prompt = choices.asked(model, [*(words or ()), *filter(None, [prompt])])
-    pair, options = choices.choose(model, how, fixed_k)
+    named, texts = choices.named_first(model, words or (), what.prompt)
+    before = conversation.chosen(what.continues, what.of_chat, what.raw, texts)
+    question = choices.read_prompt(" ".join(texts) if what.raw else choices.with_files(texts))
+    start, options = choices.choose_start(named or before.model, None, how, fixed_k)
+    pair, expected = start.pair, choices.read_file(what.prediction) if what.prediction else ""
     options = replace(options, draft_window=draft_window or options.draft_window)
-    sampling = choices.sampling(
-        pair, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty, frequency_penalty=frequency_penalty,
-    )  # fmt: skip
-    grammar = choices.grammar(json_object, json_schema, regex, lark)
-    expected = choices.read_file(prediction) if prediction else ""
     if expected:
         options = choices.with_prediction(pair, options)
     request = oneshot.OneshotRequest(
-        choices.read_prompt(prompt), system, raw, max_tokens, tuple(stop or ()), sampling, grammar, logprobs, expected
-    )
-    with trace_to(trace, pair) as file:
-        try:
-            code = oneshot.run(pair, options, request, oneshot.Printed(stats, as_json, color), opener(how.draft, file))
-        except BrokenPipeError:  # the reader has closed the pipe
-            abandon_output()
-            code = 0
+        question, what.system, what.raw, what.max_tokens, tuple(what.stop or ()),
+        choices.sampling(pair, **asdict(chosen)), choices.grammar(**asdict(form)), shown.logprobs, expected,
+        before.messages,
+    )  # fmt: skip
+    choices.say_which(start)
+    code = 0
+    with trace_to(shown.trace, pair) as file, reader_may_leave():
+        open_engine = start.opening(opener(how.draft, file, disturbs=None))  # a search would end with this command
+        code = oneshot.run(pair, options, request, shown, open_engine, before.keep)
     raise typer.Exit(code)
 
 
@@ -121,9 +102,7 @@ def chat(
     model: opt.ModelToo = "",
     *,
     how: opt.ModelOptions,
-    system: opt.ChatSystem = None,
-    temperature: opt.Temperature = None,
-    seed: opt.Seed = None,
+    chosen: opt.ChatOptions,
     attach: opt.Attach = False,
     serve: opt.Serve = False,
     port: opt.Port = None,
@@ -134,22 +113,20 @@ def chat(
     chats: opt.Chats = None,
     trace: opt.Trace = None,
 ) -> None:
-    """Chat in the terminal; `slipstream` alone does the same."""
-    if not is_terminal():
-        raise SlipstreamError(
-            'The chat needs a terminal. For one answer, use: slipstream run "What does os.path.join do?"'
-        )
-    from app.cli import choices
+    """Chat in the terminal; `slipstream` alone does the same, and `slipstream -c` opens the last chat."""
+    require_screen()
+    from app.cli import choices, conversation
     from app.cli.keys import chosen_key
     from app.cli.trace_file import trace_to
 
     if attach:
         model, port = choices.running_server(port, serve or socket is not None), None
+    opened, pair = conversation.chat_to_open(pair, chats) if chosen.continues else (None, pair)
     start, options = choices.choose_start(model or pair, chats, how)
-    choices.sampling(start.pair, temperature=temperature, seed=seed)  # raises for invalid values
-    told = {name: value for name, value in (("temperature", temperature), ("seed", seed)) if value is not None}
+    choices.sampling(start.pair, **chosen.values)  # raises for invalid values
     from app.models.seeking import opener
     from app.tui.app import run as open_chat
+    from app.tui.chat_settings import Given
 
     if not serve and (port is not None or socket is not None):
         raise typer.BadParameter("Editors are answered only with --serve: add it.", param_hint="'--port' / '--socket'")
@@ -162,7 +139,8 @@ def chat(
         tcp = PORT if port is None and socket is None else port
         settings = ServerSettings(Addresses("127.0.0.1", tcp, socket), api_key, allow_origins=origins)
     with trace_to(trace, start.pair) as file:
-        open_chat(start, options, chats, partial(opener, how.draft, file), settings, api_key, origins, told, system)
+        given, opened_by = Given(chosen.values, chosen.system, opened), partial(opener, how.draft, file)
+        open_chat(start, chosen.adapted(options), chats, opened_by, settings, api_key, origins, given)
 
 
 @app.command(cls=DraftingCommand)
@@ -193,11 +171,9 @@ def bench(
     names = plan.choose_drafters(with_files(chosen), options.drafters)
     wanted = plan.make_plan(names, quick=quick, kinds=kinds, ks=ks, runs=runs, max_tokens=max_tokens)
     options = replace(options, max_k=max(options.max_k, *wanted.ks))
-    try:
+    code = 0
+    with reader_may_leave():
         code = command.run(chosen, options, wanted, command.Files(html, json_file))
-    except BrokenPipeError:
-        abandon_output()
-        code = 0
     raise typer.Exit(code)
 
 
@@ -244,10 +220,9 @@ def serve(
     )  # fmt: skip
     chosen = choices.tempered(chosen, work.temperature)
     chosen = replace(chosen, name=names[0], thinking=chosen.thinking and reasoning is opt.Thoughts.AUTO)
-    several = replace(options, slots=work.parallel + 1, limits=work.limits)  # chats, and one short completion
     with trace_to(trace, chosen) as file:
         open_engine = opener(how.draft, file)
-        command.serve(lambda on_progress: open_engine(chosen, several, on_progress), settings)
+        command.serve(lambda on_progress: open_engine(chosen, work.adapted(options), on_progress), settings)
 
 
 @app.command("trace")
@@ -263,8 +238,8 @@ def forget() -> None:
     """Remove everything that was learned from replies.
 
     The drafter `suffix` keeps past replies in a folder that only you can read, and so does a pair that learns. This
-    removes them for every model, with the heads and draft models that were made from them, unfinished trainings, and
-    the prompt cache. Chats are kept.
+    removes them for every model, with the heads and draft models that were made from them, unfinished trainings, the
+    prompt cache, and the conversation of the last `run`. Chats are kept.
     """
     from app.cli.forget import run as wipe
 
@@ -303,20 +278,18 @@ def worker(
 
 def main(args: Sequence[str]) -> None:
     """Run the command with these arguments, and end the process with an exit code if it fails."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    is_child = end_with_parent()
     try:
-        if must_guard(args):
+        if not is_child and must_guard(args):
             raise SystemExit(guard(args))
-        app(args, prog_name="slipstream")
+        with handling(leave, ENDING[:1] if is_child else ENDING):  # beside a model library, the others kill
+            run_app(app, args)
     except SlipstreamError as error:
         fail(str(error), 1)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except (MemoryError, SyntaxError, SystemError):  # without memory, Python's parser and imports raise these
-        fail(NO_MEMORY, 1)
-    except ImportError as error:
-        if "failed to map segment" not in str(error):  # the dynamic loader's message for too little memory
+    except (ImportError, MemoryError, RuntimeError, SyntaxError, SystemError) as error:
+        if not is_lack_of_memory(error):
             raise
         fail(NO_MEMORY, 1)
     except OSError as error:

@@ -5,13 +5,14 @@ Knows the terminal; leaves options to choices.py.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from app.cli.report import describe
-from app.terminal import Interrupt, LoadProgress, inert, marked
+from app.cli.run_options import PrintOptions
+from app.shown_tokens import ShownTokens
+from app.terminal import Interrupt, WaitProgress, inert, marked, print_json, print_note
 from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling, TokenLogprobs
 from runtime.models.registry import Pair
 
@@ -29,52 +30,78 @@ class OneshotRequest:
     grammar: Grammar | None
     n_logprobs: int | None
     prediction: str = ""
+    before: tuple[Message, ...] = ()  # the conversation that it continues
 
     def text(self) -> str | list[Message]:
         """Return the raw prompt, or the conversation."""
-        if self.raw:
-            return self.prompt
-        return [Message("system", self.system)] * bool(self.system) + [Message("user", self.prompt)]
+        return self.prompt if self.raw else self.conversation
+
+    @property
+    def conversation(self) -> list[Message]:
+        """The messages up to the question. Its system prompt replaces that of the conversation before."""
+        before = [each for each in self.before if not self.system or each.role != "system"]
+        return [Message("system", self.system)] * bool(self.system) + before + [Message("user", self.prompt)]
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
-    """The output besides the text, or instead of it."""
+class PrintedReply:
+    """A reply that was printed: its text, and the exit code; 0 for a whole one."""
 
-    stats: bool
-    as_json: bool
-    color: bool
+    text: str
+    code: int
 
 
 def run(
     pair: Pair,
     options: Options,
     request: OneshotRequest,
-    output: Printed,
-    open_engine: Callable[..., Engine] = Engine,
+    shown: PrintOptions,
+    open_engine: Callable[..., Engine],
+    keep: Callable[[OneshotRequest, PrintedReply, Pair], object],
 ) -> int:
-    """Load the model, answer and print. Returns the exit code."""
-    interrupt = Interrupt()
-    with interrupt.watching():
-        with LoadProgress() as progress:
-            engine = open_engine(
-                pair, options, lambda what, share: progress.update(what, share, keep_loading=not interrupt.pressed)
-            )
-        if engine.facts.left_out:
-            print(f"slipstream: {engine.facts.left_out}.", file=sys.stderr)
+    """Load the model, answer, print, and keep the reply. Returns the exit code. Raises BrokenPipeError if nobody reads
+    the reply.
+    """
+    reply = printed(pair, options, request, shown, open_engine)
+    keep(request, reply, pair)
+    return reply.code
+
+
+def printed(
+    pair: Pair, options: Options, request: OneshotRequest, shown: PrintOptions, open_engine: Callable[..., Engine]
+) -> PrintedReply:
+    """Load the model, answer and print; return the reply. Raises BrokenPipeError if nobody reads it."""
+    interrupt, texts = Interrupt(), list[str]()
+    with interrupt.watching(), WaitProgress() as progress:
+        engine = open_engine(
+            pair, options, lambda what, share: progress.load(what, share, keep_loading=not interrupt.pressed)
+        )
         try:
+            if engine.facts.left_out:
+                print_note(f"slipstream: {engine.facts.left_out}.")
+            progress.read(0, 0)
             chunks = engine.reply(
                 request.text(), request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed,
-                grammar=request.grammar, n_logprobs=request.n_logprobs, prediction=request.prediction,
+                progress.read, grammar=request.grammar, n_logprobs=request.n_logprobs, prediction=request.prediction,
             )  # fmt: skip
-            last = show_json(engine, chunks) if output.as_json else show_text(chunks, output.color)
+            chunks = gathered(chunks, texts, progress)
+            last = show_json(engine, chunks) if shown.as_json else show_text(chunks, shown.color)
         finally:
             engine.close()
     if last.notice:
-        print(f"slipstream: {last.notice}", file=sys.stderr)
-    if output.stats and last.stats is not None:
-        print(describe(last.stats, engine.facts.fit, engine.status.learning), file=sys.stderr)
-    return 130 if last.finish_reason == "cancelled" else 0
+        print_note(f"slipstream: {last.notice}")
+    if shown.stats and last.stats is not None:
+        print_note(describe(last.stats, engine.facts.fit, engine.status.learning))
+    return PrintedReply("".join(texts), interrupt.code if last.finish_reason == "cancelled" else 0)
+
+
+def gathered(chunks: Iterator[Chunk], texts: list[str], progress: WaitProgress) -> Iterator[Chunk]:
+    """Yield the chunks, collect their texts, and end the progress before the first."""
+    for chunk in chunks:
+        if chunk.text or chunk.finish_reason is not None:
+            progress.stop()
+        texts.append(chunk.text)
+        yield chunk
 
 
 def show_text(chunks: Iterator[Chunk], color: bool) -> Chunk:
@@ -111,9 +138,10 @@ def show_json(engine: Engine, chunks: Iterator[Chunk]) -> Chunk:
             "timings": stats.timings(),
             "memory": describe_memory(engine),
         }
-        if likely := [entry for part in parts for entry in part.logprobs]:
+        shown = ShownTokens(engine)
+        if likely := [token.entry for part in parts for token in shown.read(part)]:
             reply["logprobs"] = [describe_logprobs(engine, entry) for entry in likely]
-        print(json.dumps(reply, ensure_ascii=False))
+        print_json(reply)
     return last
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,10 +15,12 @@ from app.server.policy import ServerPolicy
 from runtime.core.errors import SettingsError
 from runtime.core.limits import Limits
 
+if TYPE_CHECKING:  # importing it is slow, and help is shown without
+    from runtime.loading.options import Options
+
 generation = partial(typer.Option, rich_help_panel="Prompt and length")
 models = partial(typer.Option, rich_help_panel="Which models")
 sampling = partial(typer.Option, rich_help_panel="Sampling")
-form = partial(typer.Option, rich_help_panel="Form of the reply")
 measuring = partial(typer.Option, rich_help_panel="What to measure")
 output = partial(typer.Option, rich_help_panel="Output")
 listening = partial(typer.Option, rich_help_panel="Where to listen")
@@ -38,41 +40,25 @@ def allowed_origins(given: list[str] | None) -> list[str]:
         raise typer.BadParameter(str(error)) from error
 
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[MODEL] [PROMPT]",
-        help="The question; standard input is appended, or is the prompt. A model may come first.",
-        show_default=False,
-    ),
-]
-Prompt = Annotated[str, typer.Option("--prompt", "-p", help="The same as an option.", show_default=False)]
 ModelToo = Annotated[str, typer.Option("--model", "-m", help="The same as an option.", show_default=False)]
 DoctorPair = Annotated[str, typer.Argument(help="The pair or GGUF file to measure.")]
 DoctorJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 ChatModel = Annotated[
     str,
     typer.Argument(
-        help="A pair of models.toml, or the path of a GGUF file.", show_default="the last one used, or demo"
+        metavar="PAIR or TITLE",
+        help="A pair of models.toml, the path of a GGUF file or, with -c, a chat's title.",
+        show_default="the last one used, or demo",
     ),
 ]
 PairName = Annotated[str, typer.Argument(help="A pair of models.toml, or the path of a GGUF file.")]
 
-System = Annotated[str, generation(help="A system prompt.")]
 ChatSystem = Annotated[str | None, generation("--system", help="A system prompt for new chats.", show_default=False)]
-Raw = Annotated[bool, generation("--raw", help="Continue the prompt as it is, without a chat template.")]
-MaxTokens = Annotated[int | None, generation(min=1, help="Stop after this many tokens.")]
-Prediction = Annotated[Path | None, generation(help="A file whose text the reply will mostly repeat.")]
-Stop = Annotated[list[str] | None, generation(help="Stop before this text (may be repeated).")]
 
-Model = Annotated[
-    str | None,
-    models("--model", "-m", help="A pair of models.toml, a GGUF file or its folder, or hf:owner/repo:file; demo."),
+ContinueChat = Annotated[
+    bool, generation("--continue", "-c", help="Open the last chat, or the one of the given title.")
 ]
-FixedK = Annotated[int | None, models(min=1, max=16, help="Always draft this many tokens (for comparisons).")]
-DraftWindow = Annotated[
-    int | None, models(min=64, help="Tokens of the context that a draft model sees (2048).", show_default=False)
-]
+
 Draft = Annotated[str, models(help="The draft model: a GGUF file, 'auto' or 'off'.")]
 Drafters = Annotated[
     str | None,
@@ -102,18 +88,7 @@ UsualTemperature = Annotated[
     float | None,
     sampling("--temperature", help="For requests that name none; 0 takes the most likely token.", show_default=False),
 ]
-TopK = Annotated[int | None, sampling(help="Keep the k most likely; 0 = off.")]
-TopP = Annotated[float | None, sampling(help="Keep the most likely up to this total probability; 1 = off.")]
-MinP = Annotated[float | None, sampling(help="Keep tokens with this share of the highest probability; 0 = off.")]
 Seed = Annotated[int | None, sampling(help="The same seed gives the same text.")]
-RepetitionPenalty = Annotated[float, sampling(help="Make recent tokens less likely; 1 = off.")]
-PresencePenalty = Annotated[float, sampling(help="Make them less likely by a fixed amount; 0 = off.")]
-FrequencyPenalty = Annotated[float, sampling(help="The same for each time they occurred; 0 = off.")]
-
-JsonObject = Annotated[bool, form("--json-object", help="The reply is a JSON object.")]
-JsonSchema = Annotated[Path | None, form(help="The reply is JSON by the schema in this file.")]
-Regex = Annotated[str | None, form(help="The reply matches this regular expression.")]
-Lark = Annotated[Path | None, form(help="The reply follows the Lark grammar in this file.")]
 
 Quick = Annotated[bool, measuring("--quick", help="Fewer rounds, kinds and draft lengths.")]
 Runs = Annotated[int | None, measuring(min=1, help="Rounds that count (5).", show_default=False)]
@@ -122,12 +97,6 @@ BenchTokens = Annotated[int | None, measuring(min=1, help="Tokens of a reply (64
 BenchDrafters = Annotated[str | None, measuring(help="The drafters: model, ngram, or none.")]
 Ks = Annotated[str | None, measuring(help="Draft lengths to compare (1,2,3,4,6,8).", show_default=False)]
 
-Stats = Annotated[bool, output("--stats", help="Print speed, acceptance, reasons on standard error.")]
-AsJson = Annotated[bool, output("--json", help="Print one JSON object: text, usage, timings.")]
-Logprobs = Annotated[
-    int | None, output(min=0, max=20, help="With --json: log probabilities, with this many alternatives.")
-]
-Color = Annotated[bool, output("--color", help="Mark accepted draft tokens (on a terminal).")]
 Chats = Annotated[Path | None, output(help="The file that chats are kept in.", show_default=False)]
 Trace = Annotated[
     Path | None,
@@ -136,6 +105,10 @@ Trace = Annotated[
 TraceOf = Annotated[Path, typer.Argument(metavar="FILE", help="A file that --trace wrote.", show_default=False)]
 Html = Annotated[Path | None, output(help="Write a report with plots to this file.")]
 JsonFile = Annotated[Path | None, output("--json", help="Write every reply's numbers to this file.")]
+
+NoReadAhead = Annotated[
+    bool, models("--no-read-ahead", help="Do not read the next prompt in idle time: while it is typed, after a reply.")
+]
 
 Attach = Annotated[bool, listening("--attach", help="Share the model of a server that already runs here, at --port.")]
 Serve = Annotated[bool, listening("--serve", help="Also answer editors with the same model.")]
@@ -179,7 +152,6 @@ Alias = Annotated[
     ),
 ]
 
-
 WorkerHost = Annotated[str, listening(help="Address to listen at; anyone who can reach it can use this machine.")]
 WorkerPort = Annotated[int, listening(min=1, max=65535, help="TCP port.")]
 WorkerThreads = Annotated[
@@ -220,6 +192,27 @@ class ModelOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """The chat that is open at first, and the settings of new ones."""
+
+    continues: ContinueChat = False
+    system: ChatSystem = None
+    temperature: Temperature = None
+    seed: Seed = None
+    no_read_ahead: NoReadAhead = False
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The given settings of replies, by name."""
+        named = {"temperature": self.temperature, "seed": self.seed}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def adapted(self, options: Options) -> Options:
+        """Return the options for the chat."""
+        return replace(options, reads_ahead=options.reads_ahead and not self.no_read_ahead)
+
+
+@dataclass(frozen=True, slots=True)
 class WorkOptions:
     """How much a server does concurrently, and what it keeps."""
 
@@ -231,11 +224,13 @@ class WorkOptions:
     max_tokens: ReplyLimit = None
     drain: Drain = 10.0
     temperature: UsualTemperature = None
+    no_read_ahead: NoReadAhead = False
 
-    @property
-    def limits(self) -> Limits:
-        """How many requests are answered at the same time, and how many wait."""
-        return Limits(self.parallel, self.max_waiting)
+    def adapted(self, options: Options) -> Options:
+        """Return the options for the server: with a slot for each request, and one for a short completion."""
+        reads_ahead = options.reads_ahead and not self.no_read_ahead
+        limits = Limits(self.parallel, self.max_waiting)
+        return replace(options, slots=self.parallel + 1, limits=limits, reads_ahead=reads_ahead)
 
     def policy(self, names: tuple[str, ...]) -> ServerPolicy:
         """Return the policy for all requests, given the model's names."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
-from app.terminal import inert
+from app.terminal import is_dumb, print_note
+from runtime.core.errors import SlipstreamError
 
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))  # in order of their descriptors
 
@@ -38,12 +41,30 @@ def abandon_output() -> None:
     place(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """End the block when the reader of standard output has closed the pipe."""
+    try:
+        yield
+    except BrokenPipeError:
+        abandon_output()
+
+
 def fail(message: str, code: int) -> NoReturn:
     """Print one line on standard error and exit with the code."""
-    print(f"slipstream: {inert(message)}", file=sys.stderr)
+    print_note(f"slipstream: {message}")
     raise SystemExit(code)
 
 
 def is_terminal() -> bool:
     """Return whether both standard input and output are terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def require_screen() -> None:
+    """Raise SlipstreamError if there is no terminal, or one that only prints lines."""
+    if is_dumb() or not is_terminal():
+        needed = "a terminal that can move its cursor, unlike one with TERM=dumb" if is_dumb() else "a terminal"
+        raise SlipstreamError(
+            f'The chat needs {needed}. For one answer, use: slipstream run "What does os.path.join do?"'
+        )

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from runtime.engine.trace import TraceFile
+from runtime.models.plain_file import expanded
 from runtime.models.registry import Pair
 
 
@@ -24,5 +25,5 @@ def trace_to(path: Path | None, pair: Pair) -> Iterator[TraceFile | None]:
         raise typer.BadParameter(
             f"{pair.upstream} has the model and reports nothing about its passes. Leave it out.", param_hint="'--trace'"
         )
-    with closing(TraceFile(path.expanduser())) as file:
+    with closing(TraceFile(expanded(path))) as file:
         yield file

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import signal
 import socket
-import sys
 
 from app.server.guard import is_loopback
+from app.terminal import ENDING, print_note
 from runtime.core.errors import SettingsError
 from runtime.tools import worker
 
@@ -26,8 +26,8 @@ def run(host: str, port: int, threads: int | None, keeps_tensors: bool) -> None:
     """Compute until Ctrl+C. Raises SettingsError if the worker cannot start."""
     worker.require()
     address = address_of(host, port)
-    print((AWAY if is_loopback(host) else OPEN).format(host=host, port=port), file=sys.stderr, flush=True)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    print_note((AWAY if is_loopback(host) else OPEN).format(host=host, port=port))
+    for number in ENDING:
         signal.signal(number, signal.SIG_DFL)  # the library never returns to Python, which would handle signals
     worker.serve(address, port, threads, keeps_tensors)
     raise SettingsError(f"The worker has ended: it cannot listen at {host}:{port}. See llama.cpp's message above.")

@@ -5,7 +5,6 @@ Prints; advice.py interprets the findings.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +21,7 @@ from app.doctor.advice import (
     with_rpc,
 )
 from app.settings import read_settings
+from app.terminal import print_json, print_text
 from runtime.core.errors import SlipstreamError
 from runtime.loading import prompt_cache
 from runtime.loading.pass_timing import n_cores
@@ -40,7 +40,10 @@ class LibraryError(SlipstreamError):
 def run(name: str, as_json: bool, rpc: tuple[str, ...] | None = None) -> None:
     """Examine the machine and print the result. `rpc`: workers in place of those of the pair or the settings."""
     found = examine(name, rpc)
-    print(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(report(found)))
+    if as_json:
+        print_json(found)
+    else:
+        print_text("\n".join(report(found)))
 
 
 def examine(name: str, rpc: tuple[str, ...] | None = None) -> dict[str, Any]:
