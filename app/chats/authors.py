@@ -5,6 +5,7 @@ Knows replies and names of models; loads no model.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,13 @@ def loadable(facts: Facts, recent: Sequence[str]) -> str:
     """Return the name that loads the reply's model; replies of older versions have only a name for people."""
     name = str(facts[MODEL])
     return str(facts.get(LOADS) or next((each for each in recent if Path(each).name == name), name))
+
+
+def author_of(messages: Sequence[StoredMessage]) -> Facts:
+    """Return the facts of the model that wrote most replies, the latest of several; {} if no author is known."""
+    replies = [each.facts for each in messages if MODEL in each.facts]
+    counts = Counter(each.get(LOADS, each[MODEL]) for each in replies)
+    return max(reversed(replies), key=lambda each: counts[each.get(LOADS, each[MODEL])], default={})
 
 
 def label_of(messages: Sequence[StoredMessage], reply: StoredMessage) -> str:

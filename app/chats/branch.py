@@ -17,6 +17,7 @@ from runtime.engine import Message
 CONTINUE_HINT = ": /continue goes on"  # appended to a reply's end reason if it can be continued
 INTERRUPTED = "interrupted" + CONTINUE_HINT  # end reason of a reply if nothing else is known
 TOO_LONG = "too_long"  # fact of a reply: its question did not fit into the context
+FULL_AT = "full_at"  # fact of a reply that had no more room: the context's tokens
 NO_ROOM = "no_room"  # fact of a reply: it could continue without the oldest turns
 
 
@@ -31,7 +32,7 @@ class ChatBranch:
         self.store, self.id, self.system = store, chat, system
         self.settings: Mapping[str, Any] = settings or {}  # this chat's reply settings
         self.leaf: int | None = None
-        self.title = ""
+        self.title = self.typed = ""  # typed: the first question without pasted text, if it was asked in this run
         self.reload()
 
     def reload(self) -> None:
@@ -45,10 +46,12 @@ class ChatBranch:
         """Return the messages from the beginning to the leaf."""
         return self.store.branch(self.leaf)
 
-    def ask(self, text: str) -> None:
-        """Add a question at the end."""
+    def ask(self, text: str, typed: str | None = None) -> None:
+        """Add a question at the end. `typed` is its part that was not pasted, which titles a new chat."""
         if self.id is None:
-            self.id = self.store.new_chat(text, self.system)
+            self.typed = text if typed is None else typed.strip()
+            n = len(text.splitlines())
+            self.id = self.store.new_chat(self.typed or f"Pasted text, {n} line{'s' * (n != 1)}", self.system)
             self.store.set_settings(self.id, self.settings)
         self._add("user", text)
         self.reload()
@@ -116,15 +119,17 @@ class ChatBranch:
         if self.id is not None:
             self.store.set_settings(self.id, values)
 
-    def prompt(self) -> list[Message]:
-        """Return the prompt for the model. It leaves out an empty reply, and earlier questions that were too long. A
-        reply that has begun is to be continued.
+    def prompt(self, question: str = "") -> list[Message]:
+        """Return the prompt for the model, with a further question if there is one. It leaves out an empty reply, and
+        earlier questions that were too long. A reply that has begun is to be continued.
 
         Questions without a reply between them are merged, because many templates refuse two in a row.
         """
         branch = self.messages()
         too_long = {each.parent for each in branch if each.facts.get(TOO_LONG)}
         stored = [each for each in branch if each.content and each.id not in too_long]
+        if question:
+            stored.append(StoredMessage(0, self.leaf, "user", question, {}))
         prompt = [Message("system", self.system)] * bool(self.system)
         for role, group in groupby(stored, lambda each: each.role):
             prompt.append(Message(role, "\n\n".join(prompt_text(each, stored) for each in group)))

@@ -6,7 +6,10 @@ Knows SQL and files; knows neither widgets nor models, nor what a chat is for.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
+
+from platformdirs import user_data_path
 
 from runtime.core.errors import SlipstreamError
 
@@ -56,3 +59,30 @@ def connect(path: Path | None) -> sqlite3.Connection:
     if version < VERSION:
         db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
     return db
+
+
+def default_path() -> Path:
+    """Return the path of this user's chats."""
+    return user_data_path("slipstream", appauthor=False) / "chats.db"
+
+
+def kept_value(name: str, path: Path | None = None) -> str:
+    """Return a small value stored under that name, without opening the chats; "" if there is none, or no such file."""
+    uri = f"{(path or default_path()).absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as db:
+            rows = db.execute("SELECT value FROM kept WHERE name = ?", (name,)).fetchall()
+    except sqlite3.Error:
+        return ""
+    return str(rows[0][0]) if rows else ""
+
+
+def keep_value(name: str, value: str, path: Path | None = None) -> None:
+    """Store a small value under that name, without reading the chats. Raises StoreError, OSError, SQLite's errors."""
+    path = path or default_path()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    is_new = not path.exists()
+    with closing(connect(path)) as db, db:
+        db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, value))
+    if is_new:
+        path.chmod(0o600)

@@ -8,6 +8,7 @@ from pathlib import Path
 from app.chats.store import Chat, StoredMessage
 from app.chats.transcript import as_json, as_markdown
 from runtime.core.errors import SettingsError
+from runtime.models.plain_file import expanded
 
 
 def export(chat: Chat, messages: Sequence[StoredMessage], name: str = "", with_numbers: bool = False) -> Path:
@@ -16,9 +17,10 @@ def export(chat: Chat, messages: Sequence[StoredMessage], name: str = "", with_n
     Raises SettingsError.
     """
     safe = "".join(letter if letter.isalnum() else "-" for letter in chat.title).strip("-")[:40] or "chat"
-    path = Path(name or f"{safe}.md").expanduser()
+    path = Path(name or f"{safe}.md")
     text = (as_json if path.suffix == ".json" else as_markdown)(chat, messages, with_numbers)
     try:
+        path = expanded(path)
         with path.open("x", encoding="utf8") as file:
             file.write(text)
     except FileExistsError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from app.chats.store import default_path
+from app.chats.database import default_path
 
 MAX_CHARACTERS = 2**20  # characters
 LATEST = "SELECT content FROM messages WHERE role = ? ORDER BY id DESC"

@@ -16,10 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_data_path
-
 from app.chats.chat_file import ChatFile
-from app.chats.database import StoreError
+from app.chats.database import StoreError, default_path
 from app.chats.titles import MAX_CHARACTERS, title_of
 
 DELETED = "This chat was deleted in another window. Start a new one."
@@ -67,11 +65,6 @@ class StoredMessage:
     role: str  # user, assistant
     content: str
     facts: dict[str, Any]  # of a reply: the drafter of each character, and its numbers
-
-
-def default_path() -> Path:
-    """Return the path of this user's chats."""
-    return user_data_path("slipstream", appauthor=False) / "chats.db"
 
 
 class Store:
@@ -224,6 +217,6 @@ def read_json(text: str) -> dict[str, Any]:
     """Return the stored object, or {} if a damaged disk has changed it."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from app.terminal import print_text
 from runtime.core.errors import SlipstreamError
 from runtime.models.header import read_model_header
 from runtime.models.hub.fetch import Hub
@@ -28,10 +29,10 @@ def check_all() -> int:
                 raise
             except SlipstreamError as error:
                 result, problems = f"WRONG: {error}", problems + 1
-            print(f"{pair.name}: {path.as_posix()}: {result}")
+            print_text(f"{pair.name}: {path.as_posix()}: {result}")
         if pair.size and len(sizes) == len(pair.files) and sum(sizes) != pair.size:
             problems += 1
-            print(f"{pair.name}: WRONG: its files have {sum(sizes):,} bytes, and the registry says {pair.size:,}.")
+            print_text(f"{pair.name}: WRONG: its files have {sum(sizes):,} bytes, and the registry says {pair.size:,}.")
     return 1 if problems else 0
 
 

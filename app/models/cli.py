@@ -112,9 +112,11 @@ def pair(
 
     For models with large vocabularies, copies with only the words of your replies are tried as well.
     """
-    from app.models.pair import pair_up
+    from app.models.pair import pair_up, say
+    from app.models.search_process import alone
 
-    pair_up(target, folders or [], make)
+    with alone(lambda: say("Another search is running. This one begins when that has ended.")):
+        pair_up(target, folders or [], make)
 
 
 @app.command()

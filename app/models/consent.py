@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 from platformdirs import user_data_path
 
+from runtime.core.outside import NotTextError, text_of
 from runtime.models.plain_file import read_plain
 from runtime.training.extra import TrainingError
 
@@ -24,8 +25,8 @@ def answer_file() -> Path:
 
 def answer() -> str:
     """Return the stored answer. "" if there is none."""
-    with suppress(OSError):
-        text = read_plain(answer_file()).decode(errors="replace").strip()
+    with suppress(OSError, NotTextError):
+        text = text_of(read_plain(answer_file())).strip()
         return text if text in (YES, NO) else ""
     return ""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from app.models.pair import say
-from app.terminal import inert
 from runtime.core.errors import ModelError
 from runtime.training.extra import TrainingError
 
@@ -25,6 +24,4 @@ def convert_head(folder: Path, output: Path) -> None:
     except OSError as error:
         raise ModelError(f"{output} cannot be written ({error.strerror or error}). Choose another place.") from error
     named = f" for {found.target}" if found.target else ""
-    say(
-        f"Wrote {inert(str(output))}: {found.shape.n_heads} {found.kind} heads{inert(named)}, {found.n_vocab:,} tokens."
-    )
+    say(f"Wrote {output}: {found.shape.n_heads} {found.kind} heads{named}, {found.n_vocab:,} tokens.")

@@ -5,7 +5,6 @@ Knows the terminal.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,8 +19,9 @@ from app.chats.recent_messages import latest_questions
 from app.models.amounts import gigabytes
 from app.models.consent import ask_once
 from app.models.pair import say, usual_candidates
-from app.terminal import inert
+from app.terminal import Interrupt, print_text
 from runtime.core.errors import DraftError, StoppedError
+from runtime.models.plain_file import expanded
 from runtime.models.registry import load_registry, local_pair
 from runtime.tools.pairing import Target
 from runtime.training import begun
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from runtime.training.collecting import Stage
 
 CHATS = "chats"
-INTERRUPTED = 130
 CONTEXT = 1024  # tokens of context during training
 TOO_SHORT = "Its replies are too short to learn from and to measure on. Name a file with other prompts with `--from`."
 STARTS_OVER = "Run the same command again: it resumes where it stopped."
@@ -68,12 +67,12 @@ def distill(
     learn, apart = map(tuple, split(prompts(source)))
     order = (chosen, CHATS) if source == CHATS else (chosen, *learn, "", *apart)
     job = Job(target.pair.target, chosen, learn, apart, order, n_tokens, n_bytes, epochs, 0, threads, device)
-    with flagged() as is_cancelled, begun.alone(job):
+    with Interrupt().watching() as interrupt, begun.alone(job):
         try:
-            trained(target, job, is_cancelled)
+            trained(target, job, lambda: interrupt.pressed)
         except StoppedError:
             say(f"Stopped. The progress so far is kept. {STARTS_OVER}")
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(interrupt.code) from None
 
 
 def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
@@ -125,14 +124,14 @@ def settle(target: Target, job: Job, draft: Path, expected: tuple[float, list[fl
     try:
         found = judge(target, draft, job.apart)
     except DraftError as error:
-        print(f"Not kept: {inert(str(error))}.")
+        print_text(f"Not kept: {error}.")
         return
     if not found.is_kept:
-        print(f"Not kept. {inert(found.why_not(guess, passes, right))}")
+        print_text(f"Not kept. {found.why_not(guess, passes, right)}")
         return
     path = begun.moved(job, draft)
     target.keep({path: found.trial}, usual_candidates(job.target))
-    print(f"Kept: {inert(str(path))} drafts for {job.target.name}, {found.trial.gain:.2f} times as fast as without it.")
+    print_text(f"Kept: {path} drafts for {job.target.name}, {found.trial.gain:.2f} times as fast as without it.")
 
 
 def prompts(source: str) -> list[str]:
@@ -140,24 +139,7 @@ def prompts(source: str) -> list[str]:
     if source == CHATS:
         ask_once()
         return from_chats(latest_questions())
-    return from_path(Path(source).expanduser()) if source else neutral()
-
-
-@contextmanager
-def flagged() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl+C into a flag, so that a step is never interrupted. The second Ctrl+C raises KeyboardInterrupt."""
-    raised: list[int] = []
-
-    def heed(number: int, _: object) -> None:
-        if raised:
-            raise KeyboardInterrupt
-        raised.append(number)
-
-    before = signal.signal(signal.SIGINT, heed)
-    try:
-        yield lambda: bool(raised)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return from_path(expanded(Path(source))) if source else neutral()
 
 
 @contextmanager

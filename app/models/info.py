@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from app.models.amounts import gigabytes, large, rate
 from app.models.prospects import Machine, this_machine
-from app.terminal import inert
+from app.terminal import print_json, print_text
 from runtime.learning.conditions import why_never
 from runtime.loading.plain_speed import measured
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_bytes
@@ -30,11 +29,11 @@ def show(name: str, as_json: bool) -> None:
     facts = {role: describe(path, ModelFacts(read_model_header(path)), here) for role, path in files.items()}
     learns, search = learning(pair), last_verdict(pair.target)
     if as_json:
-        print(json.dumps({"name": pair.name, **facts, "learns": learns, "draft_search": search}, ensure_ascii=False))
+        print_json({"name": pair.name, **facts, "learns": learns, "draft_search": search})
         return
     parts = [rows(entry) for entry in facts.values()] + ([[("learns", learns)]] if pair.learn else [])
     parts += [[("draft search", search)]] if search else []
-    print("\n\n".join("\n".join(f"{label:>16}  {inert(text)}" for label, text in part) for part in parts))
+    print_text("\n\n".join("\n".join(f"{label:>16}  {text}" for label, text in part) for part in parts))
 
 
 def learning(pair: Pair) -> str:

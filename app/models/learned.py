@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from app.terminal import inert
+from app.terminal import print_json, print_text
 from runtime.core.errors import SlipstreamError
 from runtime.learning.conditions import why_never
 from runtime.learning.place import ABOUT, Place, place_of, places
@@ -25,11 +24,11 @@ def show(name: str, as_json: bool) -> None:
     """Print the versions of a pair's head, or of all heads."""
     found = [place_for(named(name))] if name else places()
     if as_json:
-        print(json.dumps({"learned": [facts(place) for place in found]}, ensure_ascii=False))
+        print_json({"learned": [facts(place) for place in found]})
         return
     if name and (why := why_never(named(name), begins_for(named(name).draft or Path()))):
-        print(f"{name} does not learn: {why}.")
-    print("\n\n".join(inert(described(place)) for place in found if place.number) or NOTHING)
+        print_text(f"{name} does not learn: {why}.")
+    print_text("\n\n".join(described(place) for place in found if place.number) or NOTHING)
 
 
 def named(name: str) -> Pair:
@@ -58,7 +57,7 @@ def go_back(name: str, number: int) -> None:
         )
     Versions(place_for(named(name))).revert(number)
     what = "its original head" if number == ORIGINAL else f"version {number} of its head"
-    print(f"{name} now uses {what}. Open programs switch at their next reply.")
+    print_text(f"{name} now uses {what}. Open programs switch at their next reply.")
 
 
 def facts(place: Place) -> dict[str, Any]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
 
 from app.models.listing import is_here
 from app.models.ollama import ollama_models, ollama_name
+from runtime.models.addresses import is_web
 from runtime.models.hub.cache import cached
+from runtime.models.hub.unfinished import Unfinished, unfinished
 from runtime.models.model_files import HUB
-from runtime.models.registry import AS_TRAINED, Pair, load_registry, located
+from runtime.models.registry import AS_TRAINED, Pair, load_registry, located, upstream_pair
 from runtime.models.shards import is_first_shard, shard_names
 from runtime.tools.paired import remembered
 
@@ -35,45 +37,75 @@ COMMON_FOLDERS = (  # where LM Studio, llama.cpp, Jan, GPT4All and users store m
 class Model:
     """A model that can be loaded by its name, perhaps after fetching it."""
 
-    name: str  # of a pair, the path of a file, or hf:owner/repo:file
+    name: str  # of a pair, the path of a file, hf:owner/repo:file, or a server's address
     pair: Pair  # with local paths if its files are here
     is_here: bool
     size: int  # bytes of all its files; 0 = not known
+    n_here: int = 0  # bytes of it that an unfinished download left
 
     @property
     def title(self) -> str:
         """The model's name in a list."""
         return self.pair.name
 
+    @property
+    def fetched(self) -> str:
+        """The share of its bytes that an unfinished download left; "" if there is none."""
+        return f"{min(0.99, self.n_here / max(1, self.size)):.0%}" if self.n_here else ""
+
     def is_among(self, names: Iterable[str]) -> bool:
         """Return whether the model is one of `names`, each a name or the path of a file."""
-        return any(name == self.name or (self.is_here and real(Path(name)) == real(self.pair.target)) for name in names)
+        file = real(self.pair.target) if self.is_here and not self.pair.upstream else None
+        return any(name == self.name or (file is not None and real(Path(name)) == file) for name in names)
 
 
 def all_models(recent: Iterable[str] = ()) -> list[Model]:
-    """Return the pairs, then the files, each once: from the hub's cache, the usual folders, Ollama, and those used
-    recently.
+    """Return the pairs, then the recently used servers, then the files, each once: from the hub's cache, the usual
+    folders, Ollama, and the folders of those used recently. No server is asked.
     """
-    pairs = [of_pair(pair) for pair in load_registry().values()]
-    files = [of_file(f"{HUB}{file.repo}:{file.name}", file.path) for file in cached() if is_model(file.path)]
+    from_hub = {f"{HUB}{file.repo}:{file.name}": file for file in cached()}
+    begun = {each.name: each for each in unfinished() if each.name not in from_hub}
+    sizes = {name: file.size for name, file in from_hub.items()}
+    pairs = [of_pair(pair, begun, sizes) for pair in load_registry().values()]
+    files = [of_file(name, file.path) for name, file in from_hub.items() if is_model(file.path)]
     files += [of_file(str(path), path) for folder in usual_folders() for path in models_below(folder)]
     files += [of_file(str(path), path) for _, path in ollama_models()]
-    files += [of_file(name, Path(name)) for name in recent if Path(name).is_file()]
+    names = [*recent]
+    used = dict.fromkeys(Path(name).parent for name in names if Path(name).is_absolute())
+    files += [of_file(str(path), path) for folder in used for path in models_below(folder, 0)]
+    files += [of_file(name, Path(name)) for name in names if Path(name).is_file()]
     known = {real(path) for each in pairs if each.is_here for path in each.pair.files}
     once = {real(each.pair.target): each for each in reversed(files)}
-    return [*pairs, *sorted((each for path, each in once.items() if path not in known), key=lambda each: each.title)]
+    servers = [Model(name, upstream_pair(name), True, 0) for name in names if is_web(name)]
+    of_pairs = {path.as_posix() for each in pairs for path in each.pair.files}
+    return [
+        *pairs,
+        *servers,
+        *(of_begun(each) for name, each in begun.items() if name not in of_pairs),
+        *sorted((each for path, each in once.items() if path not in known), key=lambda each: each.title),
+    ]
 
 
-def of_pair(pair: Pair) -> Model:
-    """Return a pair of the registry as a model."""
+def of_pair(pair: Pair, begun: Mapping[str, Unfinished], cached: Mapping[str, int]) -> Model:
+    """Return a pair of the registry as a model; `begun` are the unfinished downloads and `cached` the bytes of the
+    files in the hub's cache, both by name.
+    """
     if not is_here(pair):
-        return Model(pair.name, pair, False, pair.size)
+        names = [path.as_posix() for path in pair.files]
+        n_here = sum(begun[name].n_here if name in begun else cached.get(name, 0) for name in names)
+        return Model(pair.name, pair, False, pair.size, n_here if begun.keys() & {*names} else 0)
     found = located(pair)
     return Model(pair.name, found, True, sum(map(file_size, found.files)))
 
 
+def of_begun(download: Unfinished) -> Model:
+    """Return the model of an unfinished download."""
+    pair = Pair(download.name.rpartition("/")[2].rpartition(":")[2], Path(download.name), context=AS_TRAINED)
+    return Model(download.name, pair, False, download.size, download.n_here)
+
+
 def of_loaded(pair: Pair) -> Model:
-    """Return a loaded pair, whose files must be here, as a model."""
+    """Return a loaded pair as a model."""
     return Model(pair.name, pair, True, 0)
 
 
@@ -101,11 +133,11 @@ def usual_folders() -> list[Path]:
     return [folder for folder in folders if folder.is_dir()]
 
 
-def models_below(folder: Path) -> Iterator[Path]:
-    """Yield the models in a folder and up to DEEP levels below it. For the home folder or a root, only those directly
+def models_below(folder: Path, deep: int = DEEP) -> Iterator[Path]:
+    """Yield the models in a folder and up to `deep` levels below it. For the home folder or a root, only those directly
     in it.
     """
-    depth = 0 if folder in (Path.home(), Path(folder.anchor)) else DEEP
+    depth = 0 if folder in (Path.home(), Path(folder.anchor)) else deep
     ends = time.monotonic() + MAX_SECONDS
     for path in takewhile(lambda _: time.monotonic() < ends, islice(files_below(folder, depth), MAX_FILES)):
         if is_model(path):

@@ -5,13 +5,13 @@ Knows the terminal.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
 
+from app.chats.recent import recent_models
 from app.models.amounts import gigabytes
-from app.terminal import inert
+from app.terminal import inert, print_json, print_note, print_text
 from runtime.models.hub.cache import cached, cached_shards
 from runtime.models.hub.cache import remove as remove_cached
 from runtime.models.hub.names import HubError
@@ -29,32 +29,44 @@ def show_all(as_json: bool) -> None:
         data = {
             "pairs": [as_data(pair) for pair in pairs.values()],
             "files": entries,
+            "used": [{"path": str(path), "bytes": path.stat().st_size} for path in used_files()],
             "made": [*map(made_data, made_here())],
         }
-        print(json.dumps(data, ensure_ascii=False))
+        print_json(data)
         return
-    print("Pairs by name:")
+    print_text("Pairs by name:")
     for pair in pairs.values():
-        print(f"  {inert(describe(pair))}")
-    print(
+        print_text(f"  {describe(pair)}")
+    print_text(
         "In the hub's cache:"
         if files
         else "In the hub's cache: nothing yet. Fetch a model with `slipstream models pull owner/repo`."
     )
     for file in files:
-        print(f"  {gigabytes(file.size):>9}  {inert(f'hf:{file.repo}:{file.name}')}")
+        print_text(f"  {gigabytes(file.size):>9}  hf:{file.repo}:{file.name}")
+    if used := used_files():
+        print_text("Other files that you have used:")
+    for path in used:
+        print_text(f"  {gigabytes(path.stat().st_size):>9}  {path}")
     show_made()
-    print(f"Pairs of your own go into {user_registry()}.")
+    print_text(f"Pairs of your own go into {user_registry()}.")
+
+
+def used_files() -> list[Path]:
+    """Return the model files that were used and are here, outside the hub's cache; the latest first."""
+    in_cache = {file.path for file in cached()}
+    paths = [path for path in map(Path, recent_models()) if path.is_absolute() and path.is_file()]
+    return [path for path in paths if path not in in_cache]
 
 
 def show_made() -> None:
     """Print the draft models that were made on this machine, if any."""
     if drafts := made_here():
-        print("Draft models made here:")
+        print_text("Draft models made here:")
     for path in drafts:
         trim = trim_in(path)
         what = f"  {len(trim.kept):,} words of {trim.source}" if trim else ""
-        print(f"  {gigabytes(path.stat().st_size):>9}  {inert(f'{path}{what}')}")
+        print_text(f"  {gigabytes(path.stat().st_size):>9}  {path}{what}")
 
 
 def made_data(path: Path) -> dict[str, object]:
@@ -96,14 +108,14 @@ def show_search(words: str, limit: int) -> None:
 
     repositories = Hub().search(words, limit)
     for name, n_downloads, is_gated in repositories:
-        print(f"{n_downloads:>12,}  {inert(name)}{'  (gated)' if is_gated else ''}")
+        print_text(f"{n_downloads:>12,}  {name}{'  (gated)' if is_gated else ''}")
     if not repositories:
-        typer.echo(f"The hub has no GGUF repository for '{words}'. Use fewer words.", err=True)
+        print_note(f"The hub has no GGUF repository for '{words}'. Use fewer words.")
 
 
 def remove(name: str, yes: bool) -> None:
     """Remove a model from the hub's cache, after a confirmation unless `yes`."""
     cached_shards(name)  # raises before asking about a missing model
     if not yes:
-        typer.confirm(f"Remove {name} from the hub's cache, which other programs may use too?", abort=True)
-    print(f"Removed {name}: {gigabytes(remove_cached(name))} are free again.")
+        typer.confirm(f"Remove {inert(name)} from the hub's cache, which other programs may use too?", abort=True)
+    print_text(f"Removed {name}: {gigabytes(remove_cached(name))} are free again.")

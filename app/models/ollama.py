@@ -10,6 +10,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from runtime.core.outside import text_of
+from runtime.models.plain_file import read_plain
+
 MODEL = "application/vnd.ollama.image.model"  # media type of the layer that is the GGUF file
 SYSTEM_WIDE = Path("/usr/share/ollama/.ollama/models")  # folder of Ollama's service on Linux
 DEFAULT_REGISTRY = "registry.ollama.ai/library/"  # registry of models with short names
@@ -41,9 +44,9 @@ def roots() -> list[Path]:
 def digest_of(manifest: Path) -> str:
     """Return the digest of a manifest's model file. "" if it has none or is invalid."""
     try:
-        layers = json.loads(manifest.read_text(encoding="utf8"))["layers"]
+        layers = json.loads(text_of(read_plain(manifest)))["layers"]
         found = next((each["digest"] for each in layers if each["mediaType"] == MODEL), "")
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
         return ""
     return str(found)
 

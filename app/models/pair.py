@@ -5,18 +5,18 @@ Knows the terminal.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from app.chats.recent_messages import latest_replies
 from app.models.amounts import gigabytes
-from app.terminal import inert
+from app.terminal import print_note, print_text
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
 from runtime.loading import layout
 from runtime.models.hub.cache import cached
 from runtime.models.model_files import hub_name
+from runtime.models.plain_file import expanded
 from runtime.models.registry import load_registry, local_pair
 from runtime.tools import made_drafts, self_drafts
 from runtime.tools.layouts import compare
@@ -32,7 +32,7 @@ def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
     """
     target = Target(local_pair(name, load_registry()))
     if why := target.undraftable:
-        print(f"Nothing can draft for {target.pair.target.name}: {why}. It uses plain decode, so nothing is lost.")
+        print_text(f"Nothing can draft for {target.pair.target.name}: {why}. It uses plain decode, so nothing is lost.")
         return
     try:
         search(target, folders, make)
@@ -45,7 +45,7 @@ def search(target: Target, folders: list[Path], make: bool) -> None:
     """Try the models and keep the best. Raises SlipstreamError."""
     usual = usual_candidates(target.pair.target)
     settle_layout(target.pair.target)
-    given = [path for folder in folders for path in sorted(folder.expanduser().rglob("*.gguf"))]
+    given = [path for folder in folders for path in sorted(expanded(folder).rglob("*.gguf"))]
     kept = [made_drafts.whole(path) for path in [remembered(target.pair.target)] if path]
     found = candidates(target.pair.target, [*kept, *given, *usual])
     try:
@@ -55,7 +55,7 @@ def search(target: Target, folders: list[Path], make: bool) -> None:
         target.keep(successes(trials), usual, told)
     finally:
         made_drafts.discard(target.pair.target, remembered(target.pair.target))
-    print(told)
+    print_text(told)
 
 
 def settle_layout(target: Path) -> None:
@@ -186,4 +186,4 @@ def in_short(trial: Trial | SlipstreamError) -> str:
 
 def say(text: str) -> None:
     """Print progress on standard error. Only the verdict goes to standard output."""
-    print(inert(text), file=sys.stderr, flush=True)
+    print_note(text)

@@ -10,14 +10,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from app.models.library import Model
+from app.models.library import Model, file_size
 from runtime.core.errors import SlipstreamError
-from runtime.loading.plain_speed import measured
+from runtime.loading.plain_speed import measured, reading_memo
+from runtime.loading.profile_cache import ProfileCache
+from runtime.memory.fit import FLOOR, Headroom, fit, spec_of
 from runtime.memory.footprint import ContextSpec, estimate
 from runtime.memory.system import MemoryReader
+from runtime.models.content import Status, status_of
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+
+if TYPE_CHECKING:
+    from runtime.engine import Options
+    from runtime.models.registry import Pair
 
 CONTEXT = 4096  # tokens of context that must fit
 MARGIN = 1.1  # memory of a model that is not here, relative to the size of its files
@@ -66,7 +74,11 @@ class Machine:
 
 
 def prospect(model: Model) -> Prospect:
-    """Return the prospect of a model from the headers of its files, or from their size alone if they are not here."""
+    """Return the prospect of a model from the headers of its files, or from their size alone if they are not here.
+    Nothing is known of one that another server has.
+    """
+    if model.pair.upstream:
+        return Prospect()
     if not model.is_here:
         needed = int(model.size * MARGIN)
         return Prospect(needed, needed, int(model.size * model.pair.share_read))
@@ -92,12 +104,12 @@ class Demands:
 
 def demands(path: Path) -> Demands:
     """Return the demands from a file's header. Raises ModelError and OSError."""
-    return demands_at(path, path.stat().st_mtime_ns)
+    return demands_at(path, status_of(path))
 
 
 @cache
-def demands_at(path: Path, changed: int) -> Demands:
-    """Return the demands of a file with this modification time, which is part of the cache's key."""
+def demands_at(path: Path, status: Status) -> Demands:
+    """Return the demands of a file with this status, which is part of the cache's key."""
     facts = ModelFacts(read_model_header(path))
     return Demands(memory_of(facts), facts.n_bytes_per_token, facts.n_layers, facts.name)
 
@@ -112,6 +124,28 @@ def free_memory() -> int:
     return min((pool.free for pool in MemoryReader()().pools), default=0)
 
 
+def reading_seconds(path: Path) -> float:
+    """Return the seconds in which a model reads a token of a prompt: as measured here, else in proportion to its size
+    as other models took. 0.0 = not known.
+    """
+    known = measured(reading_memo())
+    if path.absolute() in known:
+        return known[path.absolute()]
+    by_byte = [seconds / file_size(each) for each, seconds in known.items()]
+    return statistics.median(by_byte) * file_size(path) if by_byte and path.is_file() else 0.0
+
+
+def check_fits(pair: Pair, options: Options, n_held: int) -> None:
+    """Raise NoMemoryError for a pair whose target alone needs more than the free memory and the `n_held` bytes of the
+    loaded model, even with a short context. Nothing is known of memory elsewhere: of workers and other servers.
+    """
+    free, floor = free_memory(), options.n_ctx or FLOOR
+    context = ContextSpec(floor, n_rows=options.max_k + 1, repacks=False)  # the least that it needs
+    spec = None if pair.upstream or pair.rpc or options.rpc else spec_of(pair.target, None, context, floor)
+    if free and spec is not None:
+        fit(spec, Headroom(free + n_held, 0, 0), pair.target.name)
+
+
 def all_memory() -> int:
     """Return the bytes of this machine's memory, or this process's limit."""
     return min((pool.total for pool in MemoryReader()().pools), default=0)
@@ -119,15 +153,35 @@ def all_memory() -> int:
 
 @cache
 def bandwidth() -> float:
-    """Return the memory bandwidth in bytes per second, measured once."""
+    """Return the memory bandwidth in bytes per second, measured once, and remember it for later starts."""
     from runtime.tools import machine  # slow to import
 
-    return machine.memory_bandwidth()
+    # Beside busy programs too little is measured, so an earlier result fades slowly
+    best = max(machine.memory_bandwidth(), 0.9 * remembered_bandwidth())
+    bandwidth_memo().write({"bytes_per_second": best})
+    return best
+
+
+def bandwidth_memo() -> ProfileCache:
+    """Return the cache of the measured bandwidth."""
+    return ProfileCache("memory-bandwidth")
+
+
+def remembered_bandwidth() -> float:
+    """Return the bandwidth that an earlier start measured. 0.0 if none did."""
+    found = bandwidth_memo().read().get("bytes_per_second")
+    return found if isinstance(found, float) and found > 0 else 0.0
 
 
 def this_machine() -> Machine:
     """Measure the bandwidth, and derive the time of a layer from the models that were loaded here before."""
     return Machine(bandwidth(), layer_seconds(bandwidth()))
+
+
+def remembered_machine() -> Machine:
+    """Return the machine as an earlier start measured it; nothing is known of it if none did."""
+    found = remembered_bandwidth()
+    return Machine(found, layer_seconds(found)) if found else Machine()
 
 
 def layer_seconds(bandwidth: float) -> float:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from app.models.amounts import gigabytes, large
-from app.terminal import inert
+from app.terminal import inert, print_note, print_text
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.hub.fetch import Hub, RemoteFile
@@ -27,8 +27,8 @@ def pull_all(name: str) -> None:
         if file_name := hub_name(path):
             pull(file_name)
         else:
-            print(f"{path} is a file of this machine already.")
-    print(f'Try it: slipstream run "Hello" -m {name}')
+            print_text(f"{path} is a file of this machine already.")
+    print_text(f'Try it: slipstream run "Hello" -m {name}')
 
 
 def pull(name: str) -> tuple[str, str]:
@@ -40,12 +40,10 @@ def pull(name: str) -> tuple[str, str]:
     files = hub.plan(name)
     path = fetch(hub, name, files)
     facts = ModelFacts(read_model_header(path))
-    print(f"Here: {path}")
-    print(
-        inert(
-            f"      {facts.name or path.name} ({facts.architecture}), {large(facts.n_parameters)} parameters at "
-            f"{facts.bits:.1f} bits"
-        )
+    print_text(f"Here: {path}")
+    print_text(
+        f"      {facts.name or path.name} ({facts.architecture}), {large(facts.n_parameters)} parameters at "
+        f"{facts.bits:.1f} bits"
     )
     return name.partition(":")[0], files[0].name
 
@@ -61,23 +59,21 @@ def fetch(hub: Hub, name: str, files: list[RemoteFile]) -> Path:
         TimeRemainingColumn(),
     )
     if not console.is_terminal:
-        print(
-            f"Fetching {len(files)} file{'s' * (len(files) > 1)} of {inert(name)}, {gigabytes(total)}", file=sys.stderr
-        )
+        print_note(f"Fetching {len(files)} file{'s' * (len(files) > 1)} of {name}, {gigabytes(total)}")
     n_fetched = {file.name: file.n_here for file in files}
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bars = {
-            file.name: progress.add_task(inert(file.name), total=file.size, completed=n_fetched[file.name])
+            file.name: progress.add_task(escape(inert(file.name)), total=file.size, completed=n_fetched[file.name])
             for file in files
         }
         overall = progress.add_task("all files", total=total, completed=sum(n_fetched.values()), visible=len(files) > 1)
 
         def show(file: str, n_bytes: int) -> None:
             n_fetched[file] = n_bytes
-            progress.update(bars[file], completed=n_bytes, description=inert(file))
+            progress.update(bars[file], completed=n_bytes, description=escape(inert(file)))
             progress.update(overall, completed=sum(n_fetched.values()))
 
         def show_check(file: str, n_bytes: int) -> None:
-            progress.update(bars[file], completed=n_bytes, description=f"checking {inert(file)}")
+            progress.update(bars[file], completed=n_bytes, description=f"checking {escape(inert(file))}")
 
         return hub.pull(name, files, show, show_check)

@@ -1,19 +1,32 @@
-"""The process of a draft-model search: `slipstream models pair` in the background, at most one per user."""
+"""The process of a draft-model search in the background: `python -m app.models.search_process TARGET`.
+
+It ends with the program that began it, or when any program of this user begins to load or to reply. One search runs at
+a time, in the background or as `slipstream models pair`; the lock is released however its holder ends.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from runtime.core.packages import own_environment
+from runtime.core.children import Child, end_with_parent
+from runtime.core.errors import SlipstreamError
 from runtime.loading.profile_cache import ProfileCache
+from runtime.memory.system import HOSTS
+from runtime.tools import machine
 
+NOT_NOW = 75  # exit code of a search that has not begun
+ROOM = 1.5  # bytes that must be free on each GPU per byte of the target: for another copy, its cache and a draft model
 ENDING = 1.0  # seconds to wait for a process that was killed
+LOWEST = getattr(psutil, "IDLE_PRIORITY_CLASS", 19)  # Windows has classes
 
 
 def memo() -> ProfileCache:
@@ -21,30 +34,46 @@ def memo() -> ProfileCache:
     return ProfileCache("search")
 
 
-def start(target: Path) -> subprocess.Popen[bytes]:
-    """Start a search. Its output goes to `pairing.log` in the cache folder. Ctrl+C does not end it."""
+def start(target: Path) -> Child:
+    """Start a search. Its output goes to `pairing.log` in the cache folder. Ctrl+C does not reach it."""
     log = user_cache_path("slipstream") / "pairing.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     flags = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "app.cli", "models", "pair", str(target.absolute())],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, creationflags=flags,
-            env=own_environment(),
+        process = Child(
+            "app.models.search_process", target.absolute(), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            creationflags=flags, process_group=None if sys.platform == "win32" else 0,
         )  # fmt: skip
-    with suppress(psutil.Error):
-        psutil.Process(process.pid).nice(getattr(psutil, "IDLE_PRIORITY_CLASS", 19))  # Windows has classes
+    note(process.pid, target)
     return process
 
 
-def note(process: subprocess.Popen[bytes], target: Path) -> None:
-    """Record the process of a search for that target. Raises psutil.Error if it has ended."""
-    began = psutil.Process(process.pid).create_time()
-    memo().write({"pid": process.pid, "began": began, "target": str(target.absolute())})
+def note(pid: int, target: Path) -> None:
+    """Record the process of a search for that target."""
+    with suppress(psutil.Error):  # it has ended
+        began = psutil.Process(pid).create_time()
+        memo().write({"pid": pid, "began": began, "target": str(target.absolute())})
+
+
+@contextmanager
+def alone(on_wait: Callable[[], object] | None = None) -> Iterator[None]:
+    """Hold the lock of searches; if another search has it, call `on_wait` and wait, or raise filelock.Timeout."""
+    path = user_cache_path("slipstream") / "search.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        if on_wait is None:
+            raise
+        on_wait()
+        lock.acquire()
+    with lock:
+        yield
 
 
 def running() -> psutil.Process | None:
-    """Return the process of the running search, whichever program started it."""
+    """Return the process of the search in the background, whichever program started it."""
     kept = memo().read()
     with suppress(psutil.Error, TypeError, ValueError, OverflowError):  # for an invalid process id
         process = psutil.Process(kept.get("pid", 0))
@@ -59,8 +88,39 @@ def is_searched(target: Path) -> bool:
 
 
 def end_running() -> None:
-    """Kill the running search. Its low priority does not keep it off a reply's cores: it has its own session."""
+    """Kill the running search, whose low priority does not keep it off the memory that a reply reads."""
     if process := running():
         with suppress(psutil.Error):
             process.kill()
             process.wait(ENDING)
+
+
+def main(target: Path) -> int:
+    """Search at the lowest priority. Return the exit code: NOT_NOW if another search runs or memory is short. Errors
+    of the search are a part of its result.
+    """
+    end_with_parent()
+    with suppress(psutil.Error):
+        psutil.Process().nice(LOWEST)
+    from app.models.pair import pair_up  # slow to import, and not needed to start this process
+
+    try:
+        with alone():
+            note(os.getpid(), target)  # again: of two that began at once, the other one has ended
+            if not has_room(target, machine.devices()):
+                return NOT_NOW
+            with suppress(SlipstreamError):
+                pair_up(str(target), [])
+    except Timeout:
+        return NOT_NOW
+    return 0
+
+
+def has_room(target: Path, devices: Iterable[machine.Device]) -> bool:
+    """Return whether every GPU has room for the target once more; in RAM, the weights of a file are shared."""
+    free = [each.free_bytes for each in devices if each.backend not in HOSTS]
+    return min(free, default=sys.maxsize) > ROOM * target.stat().st_size
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

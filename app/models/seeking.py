@@ -1,7 +1,8 @@
-"""`--draft auto` for a target without a known draft model: after a reply, the models on this machine are tried as
-drafts in the background.
+"""`--draft auto` for a target without a known draft model: the models on this machine are tried as drafts in the
+background, some time after a reply.
 
-The search ends when the next reply begins or another engine is loaded, and waits while it would disturb somebody.
+The search ends with the engine, and when a reply begins or an engine is loaded in any program of this user. It waits
+while it would disturb somebody.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from app.models.draft_search import Disturbs, Say, Search, always, never, say_on_stderr
+from app.models.draft_search import Disturbs, Say, Search, never, say_on_stderr
 from app.models.search_process import end_running
 from runtime.core.backend import OnProgress
 from runtime.engine import Engine, Options
@@ -24,7 +25,9 @@ from runtime.tools.paired import remembered
 
 
 class SeekingEngine(EngineProcess):
-    """An engine that starts the search for a draft model if its pair has none and may use one."""
+    """An engine during whose replies no search runs. Unless `disturbs` is None, it starts the search for a
+    draft model if its pair has none and may use one.
+    """
 
     def __init__(
         self,
@@ -34,27 +37,24 @@ class SeekingEngine(EngineProcess):
         say: Say = say_on_stderr,
         on_loss: Say = say_on_stderr,
         trace: TraceFile | None = None,
-        disturbs: Disturbs = never,
+        disturbs: Disturbs | None = never,
     ) -> None:
-        names = pair.drafters if options is None or options.drafters is None else options.drafters
-        if pair.draft is None and "model" in names:
-            pair = replace(pair, draft=remembered(pair.target))
         end_running()  # it would disturb the measurements while loading
         super().__init__(pair, options, on_progress, on_loss, trace)
-        wants_draft = pair.draft is None and "model" in names and self.facts.can_draft
-        self._could_be_exact = self.facts.can_draft and self.facts.could_be_exact
-        is_wanted = wants_draft or self._could_be_exact
-        self._search = Search(pair.target, say, wants_draft, disturbs) if is_wanted else None
-        self._has_replied = self._has_seeds = False
-        self._is_alone = self.facts.has_gpu  # GPU memory may not hold a second copy; files in RAM are shared
+        wants_draft = pair.draft is None and may_draft(pair, options) and self.facts.can_draft
+        tries_layout = self.facts.can_draft and self.facts.could_be_exact
+        self._search = None
+        if disturbs is not None and (wants_draft or tries_layout):
+            self._search = Search(pair.target, say, wants_draft, tries_layout, disturbs)
+        self._has_seeds = False
 
     def add(self, ask: Ask, sink: Sink) -> int:
-        """Add a request as Engine does, and stop a running search. The first seed enables a trial of the exact layout,
-        because only replies with seeds gain from it.
+        """Add a request as Engine does, and stop a running search. The first seed is noted, because only replies with
+        seeds gain from a trial of the exact layout.
         """
         if self._search is not None:
             self._search.stop()
-            self._search.is_open |= self._could_be_exact and ask.sampling.seed is not None
+        end_running()  # of another program
         if ask.sampling.seed is not None and not self._has_seeds and not self.facts.exactness.is_exact:
             self._has_seeds = True
             layout.note_seed(self.pair.target)
@@ -62,17 +62,19 @@ class SeekingEngine(EngineProcess):
 
     def rest(self) -> None:
         """Begin the search some time after the last reply has ended."""
-        self._has_replied = True
-        is_calm = self.status.memory_level == "OK" and not self.is_answering
-        if self._search is not None and not self._is_alone and is_calm:
+        if self._search is not None and self.status.memory_level == "OK" and not self.is_answering:
             self._search.wait()
 
     def close(self) -> None:
-        """Free the models, then begin the search if the idle times were too short for it."""
+        """End the search and free the models."""
+        if self._search is not None:
+            self._search.stop()
         super().close()
-        if self._search is not None and self._has_replied:
-            self._has_replied = False
-            self._search.begin()
+
+
+def may_draft(pair: Pair, options: Options | None) -> bool:
+    """Return whether the pair may use a draft model."""
+    return "model" in (pair.drafters if options is None or options.drafters is None else options.drafters)
 
 
 def opener(
@@ -80,25 +82,24 @@ def opener(
     trace: TraceFile | None = None,
     say: Say = say_on_stderr,
     on_loss: Say = say_on_stderr,
-    disturbs: Disturbs = never,
+    disturbs: Disturbs | None = never,
 ) -> Callable[..., Engine]:
-    """Return the function that opens pairs for this `--draft` option. `auto` searches for a draft model, but not for a
-    pair that is opened with `seeks=False`.
+    """Return the function that opens pairs for this `--draft` option. `auto` uses the draft model that was found for a
+    target, and searches for one unless `disturbs` is None, but not for a pair that is opened with `seeks=False`.
     """
-
-    def open_here(pair: Pair, options: Options | None, on_progress: OnProgress | None, seeks: bool) -> Engine:
-        if draft == "auto":
-            return SeekingEngine(pair, options, on_progress, say, on_loss, trace, disturbs if seeks else always)
-        return EngineProcess(pair, options, on_progress, on_loss, trace)
 
     def open_engine(
         pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None, seeks: bool = True
     ) -> Engine:
-        if not pair.upstream:
-            return open_here(pair, options, on_progress, seeks)
-        from runtime.upstream.engine import UpstreamEngine  # HTTP is slow to import, and most models are local
+        if pair.upstream:
+            from runtime.upstream.engine import UpstreamEngine  # HTTP is slow to import, and most models are local
 
-        discard()
-        return UpstreamEngine(pair, options, on_progress)
+            discard()
+            return UpstreamEngine(pair, options, on_progress)
+        is_auto = draft == "auto"
+        if is_auto and pair.draft is None and may_draft(pair, options):
+            pair = replace(pair, draft=remembered(pair.target))
+        disturbed = disturbs if is_auto and seeks else None
+        return SeekingEngine(pair, options, on_progress, say, on_loss, trace, disturbed)
 
     return open_engine

@@ -6,19 +6,18 @@ Knows the chat screen and the table of commands; the chat itself is the screen's
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.events import Event, InputEvent, Paste
+from textual.events import Event, InputEvent, Paste, Ready
 from textual.filter import LineFilter, NoColor
 from textual.geometry import Offset
 from textual.notifications import Notify, SeverityLevel
@@ -26,17 +25,20 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Input, TextArea
 
-from app.chats.store import Store, default_path
+from app.chats.database import default_path
+from app.chats.store import Store
 from app.models.draft_search import say_on_stderr
 from app.models.starting import StartModel
 from app.tui.background.events import ReplyEnded
 from app.tui.background.pace import SWITCH
 from app.tui.background.presence import Presence
 from app.tui.chat_screen import ChatScreen
-from app.tui.chat_settings import ChatSettings, Values
+from app.tui.chat_settings import ChatSettings, Given
 from app.tui.commands import COMMANDS
 from app.tui.desktop import keymap
+from app.tui.desktop.signals import closed_by_signals
 from app.tui.dialogs.compare_screen import CompareScreen
+from app.tui.pieces import clean
 from app.tui.private_textual import forget, notifications
 from app.tui.session import OpenEngine, Session
 from app.tui.widgets.message_view import MessageView
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 TWICE = 2.0  # seconds within which a second Ctrl+C leaves
 TROUBLE = 15.0  # seconds for which an error is shown: it includes a remedy, so people read it twice
 GARBAGE = 20_000  # objects between two garbage collections: with Python's 700 they take as long as all drawing
-TOASTS = 3  # notifications shown at the same time, the latest ones
 SETTLED = 0.3  # seconds after which a terminal's new size is final; tmux itself takes 0.25
 
 
@@ -64,18 +65,35 @@ class ChatApp(App[None]):
         Binding("ctrl+z", "suspend_process", "Suspend", id="chat.suspend", priority=True, show=False)
     ]
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, chat: int | None = None) -> None:
         super().__init__()
-        self.session = session
+        self.session, self._first = session, chat
         self._pressed = -TWICE
         self._settling: Timer | None = None
+        self._is_complete, self._exit_code = False, 0
         self.presence = Presence()
         self.set_keymap(session.keymap)
         if (theme := session.store.preference("theme")) in self.available_themes:
             self.theme = theme
-        self.no_color = self.no_color or os.environ.get("TERM") == "dumb"
         sys.setswitchinterval(SWITCH)
         gc.set_threshold(GARBAGE)
+
+    async def run_async(self, **how: Any) -> Any:
+        """Run the chat until it is left or closed by a signal. Returns what `exit` was given."""
+        with closed_by_signals(self._close):
+            return await super().run_async(**how)
+
+    def _close(self, code: int) -> None:
+        """Leave with that exit code, once the first screen is complete."""
+        self._exit_code = code
+        if self._is_complete:
+            self.exit(return_code=code)
+
+    @on(Ready)
+    def _note_complete(self) -> None:
+        self._is_complete = True
+        if self._exit_code:
+            self._close(self._exit_code)
 
     @property
     def cursor_position(self) -> Offset:
@@ -100,10 +118,13 @@ class ChatApp(App[None]):
         timeout: float | None = None,
         markup: bool = True,
     ) -> None:
-        """Show a notification for a few seconds, longer for a warning or an error."""
-        if timeout is None and severity != "information":
-            timeout = TROUBLE
-        super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
+        """Show a notification for a few seconds, longer for a warning or an error, which the log keeps. It is never
+        read as markup, whatever `markup` says, because it may quote a title, a path or an error.
+        """
+        if severity != "information":
+            timeout = timeout or TROUBLE
+            self.session.note_once(message)
+        super().notify(clean(message), title=title, severity=severity, timeout=timeout, markup=False)
 
     async def on_event(self, event: Event) -> None:
         """Handle an event, and note that somebody is there if it comes from the keyboard or the mouse."""
@@ -124,17 +145,14 @@ class ChatApp(App[None]):
         return is_comparing or self.presence.is_disturbed_by_work
 
     @on(Notify)
-    def make_room(self, event: Notify) -> None:
-        """Remove notifications with the same text as the new one, and all but the latest few others."""
-        shown, message = notifications(self), event.notification.message
-        stay = [each for each in shown if each.message != message][1 - TOASTS :]
-        for each in shown:
-            if each not in stay:
-                forget(self, each)
+    def make_room(self) -> None:
+        """Remove the notification that the new one replaces."""
+        for each in notifications(self):
+            forget(self, each)
 
     def get_default_screen(self) -> Screen[None]:
         """Return the chat screen."""
-        return ChatScreen(self.session)
+        return ChatScreen(self.session, self._first)
 
     def on_mount(self) -> None:
         """Store every change of the theme for the next start."""
@@ -183,18 +201,14 @@ def run(
     serve: ServerSettings | None = None,
     api_key: str = "",
     allow_origins: tuple[str, ...] = (),
-    settings: Values | None = None,
-    system: str | None = None,
+    given: Given = Given(),  # noqa: B008 (frozen)
 ) -> None:
-    """Run the chat until it is left; `settings` and `system` apply to its new chats.
-
-    Raises StoreError and SettingsError before anything is shown.
-    """
+    """Run the chat until it is left. Raises StoreError and SettingsError before anything is shown."""
     opened = Store(chats or default_path())
     keys = keymap.read_keymap(keymap.default_path(), known_ids())
-    told = ChatSettings(opened, settings or {}, system)
+    told = ChatSettings(opened, given.values, given.system)
     session = Session(start.pair, options, told, opened_by(), keys, serve, api_key, allow_origins)
-    app = ChatApp(session)
+    app = ChatApp(session, given.chat)
 
     def say(text: str) -> None:
         (session.note if app.is_running else say_on_stderr)(text)

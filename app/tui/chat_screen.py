@@ -16,11 +16,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.message import Message
+from textual.events import Key, Paste
 from textual.screen import Screen
 from textual.widgets import Footer, Markdown, Static
 
-from app.tui.actions import asking, chats, following, messages, models, offering, views
+from app.tui.actions import asking, chats, following, messages, models, offering, views, writing
 from app.tui.actions.arguments import arguments_in
 from app.tui.actions.dispatch import HANDLERS
 from app.tui.background import events
@@ -28,7 +28,6 @@ from app.tui.background.downloads import DownloadProgress, Downloads
 from app.tui.background.editor_access import EditorAccess
 from app.tui.background.engine_host import EngineHost
 from app.tui.background.titles import Titles
-from app.tui.background.unsent import Unsent
 from app.tui.command_search import parse
 from app.tui.commands import bindings
 from app.tui.completion import complete
@@ -51,6 +50,7 @@ class ChatScreen(Screen[None]):
         *bindings(),
         Binding("escape", "stop", "Stop", id="chat.stop", priority=True, show=False),
         Binding(offering.KEY, "take_offered", "What is offered", id=offering.ID, priority=True, show=False),
+        Binding("ctrl+d", "command('quit')", "Quit", show=False),
         # Terminals that cannot tell Ctrl+M from Enter send Enter, so the documented key is Ctrl+L
         Binding("ctrl+m", "command('model')", "Model", show=False, priority=True),
         Binding("ctrl+home", "go_to('first')", "To the first message", id="chat.first", priority=True, show=False),
@@ -61,17 +61,10 @@ class ChatScreen(Screen[None]):
         Binding("pagedown", "scroll_chat(1)", "Scroll down", id="chat.down", priority=True, show=False),
     ]
 
-    class CommandChosen(Message):
-        """A command was chosen by key or in the palette."""
-
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.name = name
-
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, chat: int | None = None) -> None:
         super().__init__()
         self.session = session
-        self.branch = session.branch()
+        self.branch = session.branch(chat)
         self.waiting: Callable[[ChatScreen], object] | None = None  # the action to run once the engine is free
         self.numbers_shown = 0.0  # time of the last update of the numbers (time.monotonic)
         self.offered: offering.Offered | None = None  # in the line above the prompt
@@ -84,7 +77,7 @@ class ChatScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Yield the widgets from top to bottom, then the invisible ones."""
-        yield Static(id="top")
+        yield Static(id="top", markup=False)
         with Horizontal(id="middle"):
             yield self.transcript
             yield self.panel
@@ -95,16 +88,17 @@ class ChatScreen(Screen[None]):
         yield self.host
         yield self.downloads
         yield self.editors
-        yield Unsent(self.session.store, self.composer.unsent, self.prompt.begin)
+        yield from asking.followers(self)
 
     async def on_mount(self) -> None:
         """Start loading the model and show an empty chat meanwhile."""
+        self.screen_layout_refresh_signal.subscribe(self, lambda _: views.place_messages(self))
         self.prompt.focus()
         models.load(self, self.session.pair)
         await self.show_chat()
+        offering.look_at_author(self)
         if remark := self.session.store.remark:
-            self.session.note(remark)
-            self.notify(remark, severity="warning", markup=False)
+            self.notify(remark, severity="warning")
 
     async def show_chat(self, at: int | None = None) -> None:
         """Show the end of the branch, or focus one of its messages."""
@@ -131,7 +125,7 @@ class ChatScreen(Screen[None]):
             if isawaitable(done):
                 await done
         except SlipstreamError as error:
-            self.notify(str(error), severity="error", markup=False)
+            self.notify(str(error), severity="error")
 
     # From the person
 
@@ -143,7 +137,7 @@ class ChatScreen(Screen[None]):
     async def _do_or_ask(self, event: PromptBox.Sent) -> None:
         command = parse(event.text) if not event.text.startswith(" ") else None
         if command is None:
-            await asking.ask(self, event.text.strip(), event.replaces)
+            await asking.ask(self, event.text.strip(), event.typed, event.replaces)
         else:
             self.prompt.remember()
             self.prompt.begin()
@@ -153,16 +147,17 @@ class ChatScreen(Screen[None]):
     async def take_offer(self, event: OfferList.Taken) -> None:
         """Run the command, or ask the question, of a line picked in an empty chat."""
         self.prompt.focus()
-        await self.attempt(self._do_or_ask, PromptBox.Sent(self.prompt, event.text, None))
+        await self.attempt(self._do_or_ask, PromptBox.Sent(event.text, event.text))
+
+    @on(Key)
+    @on(Paste)
+    def write(self, event: Key | Paste) -> None:
+        """Put into the prompt what nothing else takes."""
+        writing.take(self, event)
 
     def action_command(self, name: str) -> None:
-        """Post a command that was chosen by key or in the palette."""
-        self.post_message(self.CommandChosen(name))
-
-    @on(CommandChosen)
-    async def do_command(self, event: CommandChosen) -> None:
-        """Run a command without an argument."""
-        await self.attempt(HANDLERS[event.name], self, "")
+        """Run a command without an argument, which was chosen by key or in the palette, after what is under way."""
+        self.call_later(self.attempt, HANDLERS[name], self, "")
 
     async def action_take_offered(self) -> None:
         """Run the command that the line above the prompt offers."""
@@ -170,6 +165,7 @@ class ChatScreen(Screen[None]):
             self.notify("Nothing is offered now.")
         else:
             await self.attempt(HANDLERS[self.offered.command], self, self.offered.argument)
+            offering.look_again(self)
 
     def action_stop(self) -> None:
         """End the first of these that is active: suggestions, waiting messages, the reply, a model load, the rewriting
@@ -234,7 +230,7 @@ class ChatScreen(Screen[None]):
     @on(events.PromptRead)
     def show_reading(self, event: events.PromptRead) -> None:
         """Show how much of the prompt is read, until the first word of the reply."""
-        self.status.show_progress(asking.READING, event.done / max(1, event.total))
+        self.status.show_reading(event.done, event.total)
 
     @on(events.ReplyGrew)
     async def show_growth(self) -> None:

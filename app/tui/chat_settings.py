@@ -6,10 +6,11 @@ Knows names of settings, and the store for the settings of all chats; knows no w
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from app.chats.store import Store
 from runtime.core.errors import SettingsError
@@ -38,6 +39,43 @@ class Source(StrEnum):
     OWN = "the model"
     ALL_CHATS = "all chats"
     THIS_CHAT = "this chat"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """A valid change of a setting, of one chat or of all."""
+
+    USUAL: ClassVar[Mapping[str, tuple[float, float]]] = {  # ranges outside which a value is most likely a mistake
+        "temperature": (0.0, 2.0),
+        "min_p": (0.0, 0.5),
+        "repetition_penalty": (0.8, 1.5),
+        "frequency_penalty": (-2.0, 2.0),
+        "presence_penalty": (-2.0, 2.0),
+    }
+    name: str
+    is_for_all: bool
+    values: dict[str, Value]  # of that chat, or of all, after the change
+
+    @property
+    def doubt(self) -> str:
+        """A sentence on a value that is most likely a mistake, for a question; "" for a usual one."""
+        value = self.values.get(self.name)
+        least, most = self.USUAL.get(self.name, (-math.inf, math.inf))
+        if not isinstance(value, float | int) or least <= value <= most:
+            return ""
+        return (
+            f"{self.name} {value:g} is unusual: from {least:g} to {most:g} replies make sense, beyond that most models "
+            "write words without meaning or repeat themselves."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the command line gives to a chat."""
+
+    values: Values = field(default_factory=dict)  # settings of new chats
+    system: str | None = None  # their system prompt
+    chat: int | None = None  # the chat to open at first; None: a new one
 
 
 @dataclass(slots=True)
@@ -96,26 +134,34 @@ class ChatSettings:
         other = [f"{name} {value}" for name, value in self.values(pair, chosen).items() if value != own[name]]
         return [*other, *["system prompt"] * bool(system)]
 
-    def change(self, argument: str, pair: Pair, chosen: Values) -> tuple[dict[str, Value], str]:
-        """Change a setting by `[--default] name value`; return the chat's new settings and a sentence about the change.
-
-        Raises SettingsError.
-        """
+    def checked(self, argument: str, pair: Pair, chosen: Values) -> SettingChange:
+        """Return the change that `[--default] name value` asks for. Raises SettingsError."""
         everywhere = argument.split()[:1] == [DEFAULT]
         name, _, word = argument.removeprefix(DEFAULT * everywhere).strip().partition(" ")
         if not name:
             raise SettingsError(f"Name a setting and its value, such as: /set {argument.strip()} temperature 0.7")
         if name not in SETTING_NAMES:
             raise SettingsError(f"There is no setting '{name[:64]}'. {nearest(name, SETTING_NAMES)}")
-        changed = changed_values(self.for_all if everywhere else chosen, name, word.strip())
-        self.sampling(pair, changed)  # raises for invalid values
-        if everywhere:
+        change = SettingChange(
+            name, everywhere, changed_values(self.for_all if everywhere else chosen, name, word.strip())
+        )
+        self.sampling(pair, change.values)  # raises for invalid values
+        return change
+
+    def change(self, argument: str, pair: Pair, chosen: Values) -> tuple[dict[str, Value], str]:
+        """Change a setting by `[--default] name value`; return the chat's new settings and a sentence about the change.
+
+        Raises SettingsError.
+        """
+        change = self.checked(argument, pair, chosen)
+        name, changed = change.name, change.values
+        if change.is_for_all:
             self.store.set_preference(KEPT_VALUES, json.dumps(changed))
             self.given = {each: value for each, value in self.given.items() if each != name}
             changed = {each: value for each, value in chosen.items() if each != name}
         value = self.values(pair, changed)[name]
-        where = "in all chats without their own value" if everywhere else "in this chat"
-        return changed, f"{name} is {'none' if value is None else value} {where} from now on."
+        where = "in all chats without their own value" if change.is_for_all else "in this chat"
+        return changed, f"{name} is {'none' if value is None else value} {where}."
 
 
 def usual_values() -> dict[str, Value]:
@@ -177,7 +223,7 @@ def readable(text: str) -> dict[str, Value]:
     """Return the known settings in stored JSON; those of other versions are left out."""
     try:
         return known_values(json.loads(text) if text else {})
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
 
 

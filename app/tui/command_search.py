@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from app.tui.commands import COMMANDS, Command
 from runtime.core.errors import SettingsError
 
+SETTINGS = ("temperature", "seed")  # aliases of /set that belong to its argument
 TELLING = 3  # letters; from this length on the words of the help texts are searched, too
 NAME = r"[a-z][a-z-]*|\?"
 WORD = re.compile(rf"/({NAME})(?:\s+(.*))?\s*\Z", re.DOTALL)
@@ -21,11 +22,14 @@ def parse(text: str) -> tuple[Command, str] | None:
 
     Raises SettingsError naming the nearest commands.
     """
+    if text == "/":
+        raise SettingsError("A command's name is missing after the slash: F1 lists all. To say it, begin with a space.")
     if not (match := WORD.match(text.strip())):
         return None
+    word, argument = match[1], (match[2] or "").strip()
     for command in COMMANDS:
-        if command.name == match[1]:
-            return command, (match[2] or "").strip()
+        if word in (command.name, *command.aliases):
+            return command, f"{word} {argument}" if argument and word in SETTINGS else argument
     raise SettingsError(f"There is no command /{match[1]}. {meant(match[1])} To say it, begin with a space.")
 
 
@@ -38,8 +42,8 @@ def matching(typed: str) -> list[Command]:
 
 
 def rank(command: Command, typed: str) -> int | None:
-    """Return how well the letters match the command, 0 for its name; None for no match."""
-    if command.name == typed:
+    """Return how well the letters match the command, 0 for its name or an alias; None for no match."""
+    if typed in (command.name, *command.aliases):
         return 0
     if command.name.startswith(typed):
         return 1

@@ -42,7 +42,7 @@ COMMANDS = (
         "tokens",
         "ctrl+t",
         "Tokens",
-        "Colour the tokens by the drafter that guessed them",
+        "Colour the words that were guessed, by where the guesses came from",
         aliases=("colours", "colors", "highlight"),
     ),
     Command(
@@ -59,7 +59,7 @@ COMMANDS = (
         "Chats",
         "Open, search, rename, export and delete chats",
         footer=True,
-        aliases=("list", "resume", "sessions", "conversations", "find", "delete"),
+        aliases=("list", "resume", "sessions", "conversations", "find"),
     ),
     Command("new", "ctrl+n", "New", "Begin a new chat", footer=True, aliases=("clear", "reset", "start")),
     Command(

@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from app.tui.command_search import NAME as COMMAND_NAME
-from app.tui.command_search import matching
+from app.tui.command_search import matching, rank
 
 NAME = re.compile(rf"/({COMMAND_NAME}|)\Z")
 ARGUMENT = re.compile(rf"/({COMMAND_NAME}) +(.*)\Z")
@@ -37,6 +37,7 @@ class Completion:
     begin: int = 0
     suggestions: Sequence[Suggestion] = ()
     is_command: bool = False
+    is_named: bool = False  # whether the letters are the first command's name or an alias of it
 
 
 Arguments = Mapping[str, Callable[[str], Iterable[Suggestion]]]  # by command name; called with the typed argument
@@ -45,7 +46,9 @@ Arguments = Mapping[str, Callable[[str], Iterable[Suggestion]]]  # by command na
 def complete(text: str, arguments: Arguments) -> Completion:
     """Return the completion at the end of a text."""
     if named := NAME.match(text):
-        return Completion(0, [of_command(each.usage, each.help) for each in matching(named[1])], is_command=True)
+        found = matching(named[1])
+        is_named = bool(found) and rank(found[0], named[1]) == 0
+        return Completion(0, [of_command(each.usage, each.help) for each in found], True, is_named)
     if (argued := ARGUMENT.match(text)) and argued[1] in arguments:
         fit = [each for each in arguments[argued[1]](argued[2]) if each.text != argued[2]]
         if fit:

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, get_args
 
-from app.tui.shared_engine import SharedEngine
 from runtime.core.drafter import NO_DRAFTER
-from runtime.drafters.registry import find
+from runtime.drafters.registry import described
+from runtime.engine import Engine
 from runtime.engine.pass_reasons import reasons, skipped
 from runtime.engine.stats import ELSEWHERE, Stats, Told
 from runtime.speculative.control.explain import Explanation, Pass
 from runtime.speculative.control.reasons import Code, Reason
 
-ALONE = 1.05  # replies per pass, up to which they are not shown
+ALIKE = 0.05  # deviation of a ratio from 1, up to which two speeds count as the same
+DRAFTED = 0.1  # share of passes with drafts, below which a reply is not compared with plain decode
 LEAST = 40  # tokens, below which a ratio is not meaningful
-FEWEST = 20  # draft tokens, below which no acceptance rate is meaningful
-FEW = 8  # passes, from which on a mostly plain reply is explained in a sentence
+FEWEST = 20  # draft tokens or passes, below which no rate and no reason is meaningful
 DISTURBED = 0.15  # share of the time taken by other programs, from which on a ratio is not meaningful
 
 
@@ -44,15 +44,27 @@ class ChatNumbers:
 
 def is_plain(stats: Stats) -> bool:
     """Return whether the reply has enough passes and most of them were plain."""
-    return 2 * stats.drafters["none"] > stats.n_passes >= FEW
+    return 2 * stats.drafters["none"] > stats.n_passes >= FEWEST
 
 
 def times(stats: Stats) -> float | None:
-    """Return the speed relative to plain decode; None after too few tokens, or if other programs disturbed the
-    measurement.
+    """Return the speed relative to plain decode; None if that is unknown, after too few tokens or guesses, or if other
+    programs disturbed the measurement.
+
+    Plain passes count as what they are, so that noise in their times is no gain and no loss. The tokens of passes with
+    drafts are compared with the time that plain passes would have taken for them.
     """
     is_fair = stats.predicted_n >= LEAST and stats.held_up < DISTURBED
-    return (stats.times_plain or None) if is_fair else None
+    if not is_fair or stats.draft_n < FEWEST or not (stats.plain_per_second and stats.own_seconds):
+        return None
+    if stats.told:  # another server reports sums alone
+        return stats.times_plain
+    drafted = [each for each in stats.steps if each.n_drafted]
+    if len(drafted) < DRAFTED * stats.n_passes:
+        return None
+    plain_seconds = sum(each.n_tokens for each in drafted) / stats.plain_per_second
+    gained = plain_seconds - sum(each.own_seconds for each in drafted)
+    return min(1 + gained / stats.own_seconds, stats.tokens_per_target_pass)
 
 
 def acceptance(stats: Stats) -> float | None:
@@ -65,19 +77,12 @@ def guesses_per_pass(stats: Stats) -> float:
     return stats.draft_n / stats.n_passes if stats.n_passes and stats.draft_n >= FEWEST else 0.0
 
 
-def source(drafter: str) -> str:
-    """Return the label of a drafter for people; the first one's for several combined."""
-    name = drafter.partition("+")[0]
-    known = find(name)
-    return (known and known.label) or name
-
-
 def sources(stats: Stats) -> Counter[str]:
-    """Return the number of passes by drafter label."""
+    """Return the number of passes by the drafters' descriptions."""
     counts: Counter[str] = Counter()
     for name, n in stats.drafters.items():
         if name not in ("none", ELSEWHERE):
-            counts[source(name)] += n
+            counts[described(name)] += n
     return counts
 
 
@@ -86,25 +91,16 @@ def is_elsewhere(stats: Stats) -> bool:
     return bool(stats.told) or stats.drafters[ELSEWHERE] > 0
 
 
-def summary(stats: Stats, n_ctx: int) -> list[str]:
-    """Return each number of a reply in a word or two, the most important first."""
-    return [*speed(stats), *usage(stats, n_ctx), *by_pass(stats)] if stats.predicted_n else []
+def rate(stats: Stats) -> str:
+    """Return the tokens per second."""
+    return f"{stats.predicted_per_second:.0f} tok/s"
 
 
 def speed(stats: Stats) -> list[str]:
-    """Return the most important numbers: the speed, its ratio to plain decode, and the acceptance rate."""
-    told = [f"{stats.predicted_per_second:.0f} tok/s"]
-    if (ratio := times(stats)) is not None:
-        told.append(f"{ratio:.2f}× as fast")
-    elif stats.held_up >= DISTURBED:
-        told.append("busy machine")
-    if stats.replies_per_pass > ALONE:
-        told.append(f"{stats.replies_per_pass:.1f} replies/pass")
-    if (right := acceptance(stats)) is not None:
-        told.append(f"{right:.0%} of guesses right")
-    elif not stats.draft_n and stats.predicted_n >= LEAST and not is_elsewhere(stats):
-        told.append("no guesses")
-    return told
+    """Return the tokens per second, and their ratio to plain decode where that is news."""
+    ratio = times(stats)
+    is_news = ratio is not None and abs(ratio - 1) > ALIKE
+    return [rate(stats), f"{ratio:.1f} times as fast"] if is_news else [rate(stats)]
 
 
 def usage(stats: Stats, n_ctx: int) -> list[str]:
@@ -118,7 +114,7 @@ def by_pass(stats: Stats) -> list[str]:
     """Return the tokens and the draft tokens per pass; none if there were hardly any draft tokens."""
     if not (guesses := round(guesses_per_pass(stats), 1)):
         return []
-    return [f"{stats.tokens_per_target_pass:.1f} tokens/pass", f"{guesses:.1f} guesses/pass"]
+    return [f"Written at once: {stats.tokens_per_target_pass:.1f}", f"Guessed ahead: {guesses:.1f}"]
 
 
 def line(stats: Stats) -> str:
@@ -126,10 +122,10 @@ def line(stats: Stats) -> str:
     return " · ".join(speed(stats)) if stats.predicted_n else ""
 
 
-def sentence(stats: Stats, engine: SharedEngine | None) -> str:
+def sentence(stats: Stats, engine: Engine | None) -> str:
     """Return a fault: drafters dropped for lack of memory, a missing part of the pair, or a drafter that failed."""
     if engine is not None and engine.status.given_up:
-        return f"memory is {engine.status.memory_level}: {engine.status.given_up}"
+        return f"memory is short: {engine.status.given_up}"
     if engine is not None and engine.facts.faults and not stats.steps:
         return str(engine.facts.faults)
     return stats.reason.text if stats.reason is not None and stats.reason.code == "draft-error" else ""
@@ -148,6 +144,7 @@ def kept(stats: Stats) -> dict[str, Any]:
         "memory_bytes": stats.memory_bytes,
         "passes": [[len(list(run)), *key] for key, run in runs],
         "guess_seconds": guess_seconds(stats),
+        "drafted_seconds": round(sum(each.own_seconds for each in stats.steps if each.n_drafted), 4),
         "unguessed": unguessed(stats),
         "told": [[each.n_tokens, each.n_drafted, each.n_accepted, each.own_seconds] for each in stats.told],
     }
@@ -182,15 +179,20 @@ def measured(stats: Stats) -> dict[str, Any]:
 
 
 def stats_of(facts: Mapping[str, Any]) -> Stats:
-    """Return the stored numbers of a reply, empty if there are none. Its passes get equal shares of the time."""
+    """Return the stored numbers of a reply, empty if there are none. Its passes with drafts get equal shares of their
+    time, and so do those without.
+    """
     told = facts.get("numbers")
     if not told:
         return Stats()
     n_passes = sum(run[0] for run in told["passes"]) or 1
-    seconds, own, together = told["seconds"] / n_passes, told["own_seconds"] / n_passes, told["together"]
-    guess = told.get("guess_seconds", {})
+    n_drafted = sum(length for length, _, k, *_ in told["passes"] if k)
+    own, together = told["own_seconds"], told["together"]
+    drafted = told.get("drafted_seconds", own * n_drafted / n_passes)
+    shares = (own - drafted) / max(1, n_passes - n_drafted), drafted / max(1, n_drafted)
+    guess, held_up = told.get("guess_seconds", {}), told["seconds"] / own if own else 1.0
     steps = [
-        Pass(seconds, drafter, k, right, n, guess.get(drafter, 0.0) * k, 0.0, own, together)
+        Pass(shares[k > 0] * held_up, drafter, k, right, n, guess.get(drafter, 0.0) * k, 0.0, shares[k > 0], together)
         for length, names, k, right, n in told["passes"]
         for drafter in ["+".join(names) or NO_DRAFTER] * length
     ]

@@ -6,23 +6,27 @@ Knows the server; knows no widgets and no chats.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import cast
 
 from app.server.command import PORT, EngineServer, ServerSettings, place
 from app.server.sockets import Addresses, check, listening
-from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import SettingsError
 from runtime.engine import Engine
 
 HOST = "127.0.0.1"
 
 
+# The end of an error for requests that end because the server does
+ENDED = "The chat that answers here ends editor access or loads another model. Try again in a moment."
+
+
 class LentEngine:
     """The chat's engine for the server, which must not close it."""
 
-    def __init__(self, engine: SharedEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def __getattr__(self, name: str) -> object:
@@ -35,12 +39,13 @@ class LentEngine:
 class Serving:
     """A server that answers editors until it is stopped. Raises AddressError."""
 
-    def __init__(self, engine: SharedEngine, settings: ServerSettings) -> None:
+    def __init__(self, engine: Engine, settings: ServerSettings) -> None:
         check(settings.addresses, settings.api_key)
         self._open = ExitStack()
         sockets = self._open.enter_context(listening(settings.addresses))
         self.places = " and ".join(place(sock, settings.addresses.path) for sock in sockets)
-        self._server = EngineServer(lambda on_progress: cast("Engine", LentEngine(engine)), settings)
+        told = replace(settings, policy=replace(settings.policy, ended=ENDED))
+        self._server = EngineServer(lambda on_progress: cast("Engine", LentEngine(engine)), told)
         self._thread = Thread(target=self._server.run, args=(sockets,), name="server")
         self._thread.start()
 

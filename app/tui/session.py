@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from app.chats.authors import LOADS, Facts, signed
 from app.chats.branch import ChatBranch
-from app.chats.recent import RECENT, names_in
+from app.chats.recent import RECENT, names_in, with_latest
 from app.chats.store import Store
 from app.tui.chat_settings import ChatSettings
-from app.tui.shared_engine import SharedEngine
+from runtime.core.limits import Limits
 from runtime.engine import Engine, Options
 from runtime.models.registry import AS_TRAINED, Pair
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:  # a web server is slow to import, and most chats serve nobody
 
 OpenEngine = Callable[..., Engine]  # of a pair, options, a function for progress, and seeks: whether to search a draft
 
+# With editors: the chat and two of their chats run at the same time, and a completion
+EDITORS, SLOTS = Limits(max_running=3, max_waiting=16), 4
 LOG = 1000  # lines
-REMEMBERED = 8  # recently loaded models
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ class Session:
     api_key: str = ""  # required from editors
     allow_origins: tuple[str, ...] = ()  # apps and pages that need no key
     sized: dict[Pair, Pair] = field(default_factory=dict)  # pairs with a context chosen here -> before that
-    engine: SharedEngine | None = None  # of `pair`; None before any is open
+    engine: Engine | None = None  # of `pair`; None before any is open
     serving: Serving | None = None  # once there is an engine
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG))
 
@@ -74,8 +75,14 @@ class Session:
         return pair
 
     def options_for(self, pair: Pair) -> Options:
-        """Return the options to open a pair with."""
-        return replace(self.options, n_ctx=pair.context) if pair in self.sized else self.options
+        """Return the options to open a pair with, for several replies at the same time if editors are answered."""
+        options = replace(self.options, n_ctx=pair.context) if pair in self.sized else self.options
+        return replace(options, slots=SLOTS, limits=EDITORS) if self.serve is not None else options
+
+    @property
+    def has_room_for_editors(self) -> bool:
+        """Whether the open engine generates several replies at the same time."""
+        return self.engine is not None and self.engine.limits == EDITORS
 
     def is_loaded(self, pair: Pair) -> bool:
         """Return whether that pair answers now, with any length of context and any draft found for its file."""
@@ -87,10 +94,12 @@ class Session:
     def take(self, pair: Pair) -> None:
         """Record that this pair answers from now on, also for later starts."""
         self.pair = pair
-        name = self.model
-        self.store.set_preference(
-            RECENT, "\n".join([name, *(each for each in self.recent if each != name)][:REMEMBERED])
-        )
+        self.store.set_preference(RECENT, with_latest(self.model, self.recent))
+
+    def note_compared(self, pair: Pair) -> None:
+        """Record that this pair answered after the current one, with which the next start begins."""
+        other = with_latest(str(self.signature(pair)[LOADS]), self.recent)
+        self.store.set_preference(RECENT, with_latest(self.model, names_in(other)))
 
     def branch(self, chat: int | None = None) -> ChatBranch:
         """Return a chat, or a new one with the settings for new chats. Raises StoreError."""
@@ -99,6 +108,11 @@ class Session:
     def note(self, text: str) -> None:
         """Add a line to the log."""
         self.log.append(f"{time.strftime('%H:%M:%S')}  {text}")
+
+    def note_once(self, text: str) -> None:
+        """Add a line to the log unless the last line says the same."""
+        if not (self.log and self.log[-1].endswith(f"  {text}")):
+            self.note(text)
 
     def close_engine(self) -> None:
         """Free the models."""

@@ -10,6 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.models.listing import is_here
 from app.tui.chat_settings import ASK, DEFAULT, LEAVE_OUT, UNSET, WHEN_FULL, Values
 from app.tui.completion import Arguments, Suggestion, last_part, paths
 from app.tui.desktop.templates import names
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 POLICIES = {ASK: "offers to leave out the oldest turns", LEAVE_OUT: "leaves them out by itself"}
+DOWNLOADED = "↓"  # before the description of what is downloaded first
 ANYWHERE = ("/", "~", ".")  # beginnings of a file path
 
 
@@ -29,7 +31,7 @@ def arguments_in(session: Session, chosen: Callable[[], Values]) -> Arguments:
     """Return the completion functions by command name; `chosen` returns the settings of the chat on screen."""
     of: dict[str, Callable[[str], Iterable[Suggestion]]] = {
         "model": partial(models, session),
-        "compare": partial(models, session),
+        "compare": partial(models, session, is_second=True),
         "pull": fetchable,
         "set": partial(settings, session, chosen),
         "preset": partial(presets, session),
@@ -54,10 +56,18 @@ def pairs() -> tuple[Pair, ...]:
     return tuple(load_registry().values())
 
 
-def models(session: Session, typed: str) -> Iterator[Suggestion]:
-    """Yield pairs by name, recently used files by name, and GGUF files by path."""
-    yield from words((Suggestion(each.name, each.description) for each in pairs()), typed)
-    yield from words((Suggestion(Path(each).name, each) for each in session.recent if Path(each).is_absolute()), typed)
+def models(session: Session, typed: str, is_second: bool = False) -> Iterator[Suggestion]:
+    """Yield recently used files by name, pairs that are here and those to be downloaded by name, and GGUF files by
+    path; without the loaded one if a second model is wanted.
+    """
+    loaded = (session.model, session.pair.name) if is_second else ()
+    files = [each for each in session.recent if Path(each).is_absolute() and each not in loaded]
+    named = [each for each in pairs() if each.name not in loaded]
+    here = [each for each in named if is_here(each)]
+    away = [each for each in named if each not in here]
+    yield from words((Suggestion(Path(each).name, each) for each in files), typed)
+    yield from words((Suggestion(each.name, each.description) for each in here), typed)
+    yield from words((Suggestion(each.name, f"{DOWNLOADED} {each.description}") for each in away), typed)
     if typed.startswith(ANYWHERE) or "/" in typed:
         for path in paths(typed, ".gguf"):
             yield Suggestion(path, goes_on=path.endswith("/"), shown=last_part(path))
@@ -98,7 +108,7 @@ def presets(session: Session, typed: str) -> Iterator[Suggestion]:
 
 def prompts(typed: str) -> Iterator[Suggestion]:
     """Return the templates that can be a system prompt, `none` and `--default`."""
-    known = [Suggestion(f"@{name}", "a kept text") for name in names()]
+    known = [Suggestion(f"@{name}", "a saved text") for name in names()]
     return words(
         [*known, Suggestion("none", "no system prompt"), Suggestion(f"{DEFAULT} ", "for all new chats")], typed
     )
@@ -106,7 +116,7 @@ def prompts(typed: str) -> Iterator[Suggestion]:
 
 def templates(typed: str) -> Iterator[Suggestion]:
     """Return the names of the templates."""
-    return words((Suggestion(name, "a kept text") for name in names()), typed)
+    return words((Suggestion(name, "a saved text") for name in names()), typed)
 
 
 def files(typed: str) -> Iterator[Suggestion]:

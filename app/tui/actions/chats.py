@@ -47,7 +47,11 @@ def chats(screen: ChatScreen, argument: str) -> None:
     async def opened(chat: int | None) -> None:
         await screen.attempt(open_or_reload, screen, chat)
 
-    screen.app.push_screen(ChatList(screen.session.store, screen.branch.id), opened)
+    def leave() -> None:
+        screen.host.titles.cancel()
+        screen.call_later(screen.attempt, open_chat, screen, None)
+
+    screen.app.push_screen(ChatList(screen.session.store, screen.branch.id, leave), opened)
 
 
 async def open_or_reload(screen: ChatScreen, chat: int | None) -> None:
@@ -96,7 +100,7 @@ def export(screen: ChatScreen, argument: str) -> None:
     if argument.startswith("--") and not with_numbers:
         raise SettingsError(f"The only option is {NUMBERS}: /export {NUMBERS} chat.md")
     name = argument.removeprefix(NUMBERS * with_numbers).strip()
-    screen.notify(f"Written to {export_chat(chat, screen.branch.messages(), name, with_numbers)}", markup=False)
+    screen.notify(f"Written to {export_chat(chat, screen.branch.messages(), name, with_numbers)}")
 
 
 COMMANDS = {"new": new, "chats": chats, "rename": rename, "export": export}

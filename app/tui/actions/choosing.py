@@ -50,7 +50,7 @@ def preset(screen: ChatScreen, argument: str) -> None:
         save(screen, name.strip())
     elif word == REMOVE:
         Presets(screen.session.store).remove(name.strip())
-        screen.notify(f"The preset {name.strip()} is removed.", markup=False)
+        screen.notify(f"The preset {name.strip()} is removed.")
     elif argument:
         use(screen, argument)
     else:
@@ -62,7 +62,7 @@ def save(screen: ChatScreen, name: str) -> None:
     session, branch = screen.session, screen.branch
     kept = Preset(session.model, branch.system, {**session.settings.for_all, **branch.settings})
     Presets(session.store).save(name, kept)
-    screen.notify(f"Saved: {kept.told}. /preset {name} uses it.", markup=False)
+    screen.notify(f"Saved: {kept.told}. /preset {name} uses it.")
 
 
 def show_presets(screen: ChatScreen) -> None:
@@ -86,7 +86,7 @@ def use(screen: ChatScreen, name: str) -> None:
     screen.branch.set_settings(chosen.values)
     screen.branch.set_system(chosen.system)
     screen.show_title()
-    screen.notify(f"{name}: {chosen.told}", markup=False)
+    screen.notify(f"{name}: {chosen.told}")
     answer_with(screen, pair)
 
 

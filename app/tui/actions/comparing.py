@@ -5,53 +5,126 @@ Knows the chat's last question, and how to open a second model; draws nothing.
 
 from __future__ import annotations
 
+import asyncio
+import re
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from app.tui.actions.models import find_here, pick
+from app.chats.authors import LOADS, Facts, is_other
+from app.chats.store import StoredMessage
+from app.models.prospects import reading_seconds
+from app.tui.actions.models import checked_name, find_here, pick
 from app.tui.background.active_reply import ReplyRequest
 from app.tui.background.comparison import Contestant, Report, blank, opened_whole
-from app.tui.desktop.attach import attach, unattached
+from app.tui.background.reply_worker import talk_of
+from app.tui.desktop.attach import attach, unattached, without_attached
 from app.tui.dialogs.compare_screen import CompareScreen, KeptReply
+from app.tui.dialogs.confirm import ConfirmDialog
 from app.tui.numbers import measured
-from app.tui.shared_engine import SharedEngine
-from runtime.core.errors import SettingsError
-from runtime.engine import Message
+from app.tui.reading import Forecast, told_before
+from runtime.core.errors import RegistryError, SettingsError, SlipstreamError
+from runtime.engine import Engine, Message
 from runtime.models.registry import Pair
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
+NAMED = re.compile(r'(?:"([^"]*)"|(\S*))\s*(.*)', re.DOTALL)  # a model, with quotation marks or without, and a question
 
-def compare(screen: ChatScreen, argument: str) -> None:
-    """Compare with another model on the given question, or on the last one."""
-    name, _, question = argument.partition(" ")
+
+async def compare(screen: ChatScreen, argument: str) -> None:
+    """Compare with another model on the given question, or on the last one. Raises SettingsError."""
+    quoted, bare, question = NAMED.fullmatch(argument).groups("")  # type: ignore[union-attr]  # it matches every text
+    name = quoted or bare
+    other = rival(screen, name) if name else None
     if fault := unattached(question):
-        screen.notify(fault, severity="warning", markup=False)
+        screen.notify(fault, severity="warning")
     question = attach(question.strip())
     if screen.session.engine is None or screen.host.is_busy:
         raise SettingsError("A reply is being written or a model loaded. Compare after that; Esc stops it.")
     if not question and not screen.branch.messages():
         raise SettingsError("There is no question yet. Ask one first, or name it: /compare model question")
-    if name:
-        begin(screen, question, name)
+
+    async def take(name: str) -> None:
+        await begin(screen, question, rival(screen, name))
+
+    def checked(name: str) -> str:
+        rival(screen, name)
+        return name
+
+    if other is not None:
+        await begin(screen, question, other)
     else:
-        pick(screen, "Compare with", partial(begin, screen, question))
+        pick(screen, "Compare with", take, rival=checked)
 
 
-def begin(screen: ChatScreen, question: str, name: str) -> None:
-    """Show both replies as they are generated. Raises SettingsError and RegistryError."""
-    pair = find_here(screen, name)
+def rival(screen: ChatScreen, name: str) -> Pair:
+    """Return the model of that name. Raises SettingsError if there is none, it is not here, or it answers in this chat
+    anyway.
+    """
+    try:
+        checked_name(screen, name, is_second=True)
+        pair = find_here(screen, name)
+    except RegistryError as error:
+        raise SettingsError(f"{error} /compare alone lists the models.") from error
     if pair is None:
         raise SettingsError(f"{name} is not on this machine yet. /pull {name} fetches it.")
+    if screen.session.is_loaded(pair):
+        raise SettingsError(f"{pair.name} answers in this chat anyway. /compare alone lists other models.")
+    return pair
+
+
+async def begin(screen: ChatScreen, question: str, pair: Pair) -> None:
+    """Show both replies as they are generated; if that takes more than a moment of reading first, only after a yes.
+    Raises SettingsError.
+    """
     prompt = asked(screen, question)
-    contestants = [of_chat(screen, prompt), of_other(screen, pair, prompt)]
+    contestants = [of_chat(screen, question, prompt), of_other(screen, pair, prompt)]
+
+    async def answered(is_wanted: bool | None) -> None:
+        if is_wanted:
+            show(screen, question, pair, contestants)
+
+    engine, pairs = engine_of(screen), (screen.session.pair, pair)
+    if told := await asyncio.to_thread(forecast, engine, contestants[0], n_cached(screen), pairs):
+        screen.app.push_screen(ConfirmDialog(f"Compare with {pair.name}", told, "begins", "goes back"), answered)
+    else:
+        show(screen, question, pair, contestants)
+
+
+def show(screen: ChatScreen, question: str, pair: Pair, contestants: list[Contestant]) -> None:
+    """Show both replies as they are generated, and keep the chosen one."""
+    screen.session.note_compared(pair)
 
     async def kept(reply: KeptReply | None) -> None:
         if reply is not None:
             await screen.attempt(keep, screen, question, reply, pair if reply.model == pair.name else None)
 
-    screen.app.push_screen(CompareScreen(prompt[-1].content, contestants), kept)
+    screen.app.push_screen(
+        CompareScreen(without_attached(contestants[0].request.prompt[-1].content), contestants), kept
+    )
+
+
+def forecast(engine: Engine, own: Contestant, n_read: int, pairs: Sequence[Pair]) -> str:
+    """Return what both models, the chat's one first, have to read before they answer, where that takes more than a
+    moment; else "". The chat's one has read `n_read` tokens of it.
+    """
+    n_tokens = 0
+    with suppress(SlipstreamError):  # which its reply reports as well
+        n_tokens = len(engine.encode(talk_of(own.request.prompt)))
+    counts = 0 if own.has_answered else max(0, n_tokens - n_read), n_tokens
+    return told_before(
+        [Forecast(pair.name, n, reading_seconds(pair.target)) for pair, n in zip(pairs, counts, strict=True)]
+    )
+
+
+def n_cached(screen: ChatScreen) -> int:
+    """Return the number of tokens of this chat that its model has read or written already."""
+    stats = screen.host.numbers.reply
+    is_here = screen.host.answered in [each.id for each in screen.branch.messages()]
+    return stats.prompt_n + stats.predicted_n if is_here else 0
 
 
 def asked(screen: ChatScreen, question: str) -> list[Message]:
@@ -64,27 +137,42 @@ def asked(screen: ChatScreen, question: str) -> list[Message]:
     return prompt
 
 
-def of_chat(screen: ChatScreen, prompt: list[Message]) -> Contestant:
-    """Return the chat's open model as a contestant."""
-    engine, pair = screen.session.engine, screen.session.pair
-    assert engine is not None
-    return Contestant(pair.name, lambda report: engine, request(screen, pair, prompt, 0), is_borrowed=True)
+def of_chat(screen: ChatScreen, question: str, prompt: list[Message]) -> Contestant:
+    """Return the chat's open model as a contestant, with its reply to the last question if that is complete."""
+    engine, pair = engine_of(screen), screen.session.pair
+    last = screen.branch.messages()[-1:]
+    has_answered = bool(not question and last and is_complete(last[0], screen.session.signature()))
+    asked = request(screen, pair, prompt, last[0] if has_answered else blank(0))
+    return Contestant(pair.name, lambda report: engine, asked, is_borrowed=True, has_answered=has_answered)
+
+
+def engine_of(screen: ChatScreen) -> Engine:
+    """Return the chat's open model."""
+    assert screen.session.engine is not None
+    return screen.session.engine
+
+
+def is_complete(message: StoredMessage, signature: Facts) -> bool:
+    """Return whether the message is a whole reply by the signed model, with its numbers."""
+    facts = message.facts
+    is_own = LOADS in facts and not is_other(facts, signature)
+    return bool(message.role == "assistant" and is_own and message.content and facts.get("line") and "end" not in facts)
 
 
 def of_other(screen: ChatScreen, pair: Pair, prompt: list[Message]) -> Contestant:
     """Return another model as a contestant, opened only for this comparison."""
     session = screen.session
 
-    def opened(report: Report) -> SharedEngine:
-        return SharedEngine(session.open_engine(pair, session.options, report, seeks=False))
+    def opened(report: Report) -> Engine:
+        return session.open_engine(pair, session.options, report, seeks=False)
 
-    return Contestant(pair.name, partial(opened_whole, opened), request(screen, pair, prompt, 1))
+    return Contestant(pair.name, partial(opened_whole, opened), request(screen, pair, prompt, blank(1)))
 
 
-def request(screen: ChatScreen, pair: Pair, prompt: list[Message], side: int) -> ReplyRequest:
+def request(screen: ChatScreen, pair: Pair, prompt: list[Message], reply: StoredMessage) -> ReplyRequest:
     """Return the request to a model, with the settings of this chat. Raises SettingsError."""
     settings, chosen = screen.session.settings, screen.branch.settings
-    return ReplyRequest(blank(side), prompt, settings.sampling(pair, chosen), settings.max_tokens(pair, chosen))
+    return ReplyRequest(reply, prompt, settings.sampling(pair, chosen), settings.max_tokens(pair, chosen))
 
 
 async def keep(screen: ChatScreen, question: str, reply: KeptReply, other: Pair | None) -> None:

@@ -65,8 +65,8 @@ def accept(screen: ChatScreen, message: int, edit: Edit) -> None:
     store, done = screen.session.store, change_file(Path(edit.path), edit.before, edit.after)
     keep(store, [*kept(store), (message, edit.path, done)])
     set_accepted(screen, message, edit.path, is_accepted=True)
-    screen.notify(f"{edit.path} is written. /undo restores it.", markup=False)
-    screen.session.note(f"{done.path} was written as a reply has it")
+    screen.notify(f"{edit.path} is written. /undo restores it.")
+    screen.session.note(f"{done.path} is written with the changes of a reply")
 
 
 def undo(screen: ChatScreen, argument: str) -> None:
@@ -78,7 +78,8 @@ def undo(screen: ChatScreen, argument: str) -> None:
     take_back(done)
     keep(store, rest)
     set_accepted(screen, message, path, is_accepted=False)
-    screen.notify(f"{path} is as it was before the edit.", markup=False)
+    screen.notify(f"{path} is as it was before the changes.")
+    screen.session.note(f"{done.path} is as it was before the changes (/undo)")
 
 
 def set_accepted(screen: ChatScreen, message: int, path: str, *, is_accepted: bool) -> None:
@@ -95,8 +96,11 @@ def set_accepted(screen: ChatScreen, message: int, path: str, *, is_accepted: bo
 
 def kept(store: Store) -> list[tuple[int, str, FileChange]]:
     """Return the edits that can be undone, the latest last: (reply, file, change)."""
-    told = json.loads(store.preference(KEPT) or "[]")
-    return [(message, path, FileChange(**done)) for message, path, done in told]
+    try:
+        told = json.loads(store.preference(KEPT) or "[]")
+        return [(message, path, FileChange(**done)) for message, path, done in told]
+    except (ValueError, RecursionError, TypeError):  # a damaged disk has changed it
+        return []
 
 
 def keep(store: Store, edits: Sequence[tuple[int, str, FileChange]]) -> None:

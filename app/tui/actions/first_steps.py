@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.models.amounts import gigabytes, rate
+from app.models.library import file_size
 from app.models.listing import is_here
 from app.models.ollama import ollama_name
 from app.models.starting import BUNDLED
 from app.tui.pieces import clean
 from app.tui.widgets.offers import Offer
+from runtime.loading.plain_speed import measured
 from runtime.models.addresses import is_web
-from runtime.models.registry import Pair, load_registry
+from runtime.models.registry import Pair, load_registry, located
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
@@ -44,15 +47,16 @@ async def offer(screen: ChatScreen) -> None:
         if screen.branch.id is not None:  # they are slow to find, and the chat has begun
             return
         offers = await asyncio.to_thread(first_steps)
-    await screen.transcript.offer(offers)
+    screen.call_later(screen.transcript.offer, offers)  # in the screen's loop, where a question may be shown first
 
 
 def recent_offers(recent: Sequence[str], loaded: str) -> Sequence[Offer]:
     """Return the offers of the recent models that are here, besides the loaded one; none if there are no others."""
     registry = load_registry()
     others = [name for name in recent if name != loaded and can_load(name, registry)]
-    lines = [Offer(f"  {clean(title_of(name))}", f"/model {name}") for name in others[:MAX_RECENT]]
-    return [Offer("Used lately (Shift+Tab, Enter):"), *lines, ALL_MODELS] if lines else []
+    seconds = measured()
+    lines = [Offer(f"  {described(name, registry, seconds)}", f"/model {name}") for name in others[:MAX_RECENT]]
+    return [Offer("Other models that you have used (Shift+Tab, Enter):"), *lines, ALL_MODELS] if lines else []
 
 
 def can_load(name: str, registry: dict[str, Pair]) -> bool:
@@ -60,6 +64,17 @@ def can_load(name: str, registry: dict[str, Pair]) -> bool:
     if name in registry:
         return is_here(registry[name])
     return is_web(name) or os.path.isfile(name)  # noqa: PTH113 (never raises)
+
+
+def described(name: str, registry: dict[str, Pair], seconds: Mapping[Path, float]) -> str:
+    """Return a recent model's name with the size of its files and the speed that was measured here, if they are known.
+    `seconds` are those of a plain step, by file.
+    """
+    files = located(registry[name]).files if name in registry else [Path(name)]
+    size = sum(map(file_size, files))
+    step = seconds.get(files[0].absolute()) if files else None
+    told = [title_of(name), *[gigabytes(size)] * bool(size), *[f"{rate(1 / each)} tok/s" for each in [step] if each]]
+    return clean(", ".join(told))
 
 
 def title_of(name: str) -> str:
@@ -75,8 +90,8 @@ def first_steps() -> Sequence[Offer]:
     models = all_models()
     if any(each.is_here and each.name != BUNDLED for each in models):
         return []
-    to_talk_to = [each for each in models if each.size and not each.is_here]
-    to_talk_to = [each for each in to_talk_to if FOR_COMPLETION not in each.pair.description]
+    described_ones = [each for each in models if each.size and not each.is_here and each.pair.description]
+    to_talk_to = [each for each in described_ones if FOR_COMPLETION not in each.pair.description]
     picked = by_size({each.name: each.size for each in to_talk_to}, all_memory())
     described = {each.name: f"{each.name}, {each.size / 1e9:.1f} GB: {each.pair.description}" for each in to_talk_to}
     return [

@@ -9,7 +9,8 @@ import time
 from typing import TYPE_CHECKING
 
 from app.chats.branch import NO_ROOM
-from app.tui.actions import asking, choosing, first_steps, offering, views
+from app.models.prospects import reading_seconds
+from app.tui.actions import asking, choosing, first_steps, models, offering, views
 from app.tui.background import events
 from app.tui.numbers import sentence
 from runtime.core.backend import SERVERS
@@ -39,10 +40,11 @@ def show_loading(screen: ChatScreen, event: events.ModelLoading) -> None:
 async def use_model(screen: ChatScreen) -> None:
     """Show the new model as ready, and start the waiting question and the server for editors."""
     screen.status.end_progress()
+    screen.status.reading.expect(reading_seconds(screen.session.pair.target))
     screen.show_title()
     offering.look_again(screen)
     views.show_ready(screen)
-    screen.editors.start()
+    models.answer_editors(screen)
     say_what_lacks(screen)
     await go_on(screen)
     screen.run_worker(first_steps.offer(screen), group="first steps", exclusive=True)
@@ -66,8 +68,8 @@ async def show_failure(screen: ChatScreen, event: events.ModelFailed) -> None:
         show_none(screen, event.reason)
         return
     screen.show_numbers()
-    screen.notify(f"{event.reason} {screen.session.pair.name} still answers.", severity="error", markup=False)
-    screen.editors.start()
+    screen.notify(f"{event.reason} {screen.session.pair.name} still answers.", severity="error")
+    models.serve_again(screen)
     await go_on(screen)
 
 
@@ -110,9 +112,11 @@ async def settle_reply(screen: ChatScreen, event: events.ReplyEnded) -> None:
 
 
 async def go_on(screen: ChatScreen) -> None:
-    """Run the waiting action if the engine is free, then ask the next waiting question."""
+    """Run the waiting action if the engine is free, answer editors that wait for it, ask the next waiting question."""
     if screen.waiting is not None and not screen.host.is_busy:
         action, screen.waiting = screen.waiting, None
         await screen.attempt(action, screen)
+    if not screen.host.is_busy:
+        models.answer_editors(screen)
     if screen.waiting is None and not screen.host.is_busy:
         await screen.attempt(asking.ask_next, screen)

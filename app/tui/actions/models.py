@@ -12,12 +12,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from app.models import prospects
+from app.models.library import of_loaded
 from app.models.ollama import ollama_name
 from app.tui.background.downloads import Downloads
 from app.tui.dialogs.model_picker import ModelPicker
 from app.tui.pieces import clean
 from app.tui.presets import Preset
 from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.models.header import read_model_header
 from runtime.models.registry import Pair, find_pair, load_registry
 
 if TYPE_CHECKING:
@@ -30,9 +33,11 @@ def pick(
     take: Callable[[str], object],
     presets: Mapping[str, Preset] | None = None,
     fault: str = "",
+    rival: Callable[[str], str] | None = None,
 ) -> None:
     """List all models, and the presets if given; call `take` with the name of the picked one. `fault` says why no
-    model is loaded; the model that could not be is not listed first then.
+    model is loaded; the model that could not be is not listed first then. `rival` returns the name of a model that can
+    be open together with the loaded one, or raises SlipstreamError.
     """
 
     async def picked(name: str | None) -> None:
@@ -40,12 +45,22 @@ def pick(
             await screen.attempt(take, name)
 
     session, engine = screen.session, screen.session.engine
-    may_measure = not screen.host.is_busy and not (engine is not None and engine.facts.has_gpu)
     loaded = session.pair if engine is not None else None
     recent = [each for each in session.recent if engine is not None or each != session.model]
-    picker = ModelPicker(title, recent, loaded, may_measure, partial(checked_name, screen), presets or {})
+    check = rival or partial(checked_name, screen)
+    picker = ModelPicker(title, recent, loaded, estimates(screen), check, presets or {}, is_second=rival is not None)
     picker.remark = clean(fault)
     screen.app.push_screen(picker, picked)
+
+
+def estimates(screen: ChatScreen) -> list[Callable[[], prospects.Machine]]:
+    """Return what is known of this machine's speed: as remembered, then as measured if that disturbs nothing. Nothing
+    is estimated for a GPU.
+    """
+    engine = screen.session.engine
+    if engine is not None and engine.facts.has_gpu:
+        return []
+    return [prospects.remembered_machine] + [prospects.this_machine] * (not screen.host.is_busy)
 
 
 def load_by_name(screen: ChatScreen, name: str) -> None:
@@ -54,7 +69,7 @@ def load_by_name(screen: ChatScreen, name: str) -> None:
     if pair is None:
         fetch(screen, name, is_to_be_loaded=True)
     elif screen.session.is_loaded(pair) and screen.host.coming is None:
-        screen.notify(f"{pair.name} is loaded already.", markup=False)
+        screen.notify(f"{pair.name} is loaded already.")
     else:
         answer_with(screen, pair)
 
@@ -72,7 +87,7 @@ def load(screen: ChatScreen, pair: Pair) -> None:
     if screen.host.is_replying:
         screen.host.cancel()
         screen.waiting = partial(load, pair=pair)
-        screen.notify(f"The reply was stopped to load {pair.name}. /continue continues it.", markup=False)
+        screen.notify(f"The reply was stopped to load {pair.name}. /continue continues it.")
         return
     screen.host.load(pair)
     screen.status.show_sentence("")
@@ -86,7 +101,8 @@ def give_up(screen: ChatScreen) -> None:
     screen.host.give_up()
     screen.status.end_progress()
     screen.show_numbers()
-    screen.notify(f"{screen.session.pair.name} still answers.", markup=False)
+    screen.notify(f"{screen.session.pair.name} still answers.")
+    serve_again(screen)
 
 
 def pull(screen: ChatScreen, argument: str) -> None:
@@ -106,11 +122,11 @@ def take_download(screen: ChatScreen, event: Downloads.Ended) -> None:
     """Load the fetched model, or show how to. Raises RegistryError."""
     screen.session.note(event.reason or "a model was fetched")
     if event.reason:
-        screen.notify(event.reason, severity="warning", markup=False)
+        screen.notify(event.reason, severity="warning")
     elif event.is_to_be_loaded:
         load(screen, find_pair(event.name, load_registry()))
     else:
-        screen.notify(f"{event.name} is here. /model {event.loads} loads it.", markup=False)
+        screen.notify(f"{event.name} is here. /model {event.loads} loads it.")
 
 
 def serve(screen: ChatScreen, argument: str) -> None:
@@ -119,7 +135,35 @@ def serve(screen: ChatScreen, argument: str) -> None:
     if argument == "off" or (is_wanted and not argument):
         screen.editors.stop()
     else:
-        screen.editors.start_at(argument)
+        screen.editors.enable(argument)
+        answer_editors(screen)
+
+
+def answer_editors(screen: ChatScreen) -> None:
+    """Start the server for editors if it is enabled. A model that generates one reply at a time is loaded again first,
+    after the current reply, when this is called again.
+    """
+    session = screen.session
+    if session.serve is None or session.engine is None or session.has_room_for_editors:
+        screen.editors.start()
+    elif screen.host.is_replying:
+        screen.notify(
+            "Editor access begins after this reply: then the model is loaded again to answer several at once."
+        )
+    elif screen.host.coming is None:
+        load(screen, session.pair)
+
+
+def serve_again(screen: ChatScreen) -> None:
+    """Start the server for editors again, after another model could not be loaded, or was not. Without room for
+    editors it stays off.
+    """
+    session = screen.session
+    if session.serve is None or session.serving is not None or session.has_room_for_editors:
+        screen.editors.start()
+    else:
+        session.serve = None
+        screen.notify("Editor access is off, because the model was not loaded again for it.", severity="warning")
 
 
 def find_here(screen: ChatScreen, name: str) -> Pair | None:
@@ -141,10 +185,26 @@ def is_here(screen: ChatScreen, name: str) -> bool:
     return False
 
 
-def checked_name(screen: ChatScreen, name: str) -> str:
-    """Return the name if it can be loaded or fetched. Raises RegistryError."""
-    find_here(screen, name)
+def checked_name(screen: ChatScreen, name: str, is_second: bool = False) -> str:
+    """Return the name if it can be loaded or fetched. Raises RegistryError, and ModelError for a file that is none or
+    does not fit into memory, where the loaded model stays if this one `is_second`.
+    """
+    pair = find_here(screen, name)
+    if pair is not None and not pair.upstream:
+        try:
+            prospects.demands(pair.target)
+        except OSError:
+            read_model_header(pair.target)  # whose error is a sentence
+        check_memory(screen, pair, is_second)
     return name
+
+
+def check_memory(screen: ChatScreen, pair: Pair, is_second: bool) -> None:
+    """Raise NoMemoryError for a model that does not fit into memory. Unknown for a GPU, or before a model is open."""
+    session = screen.session
+    if session.engine is not None and not session.engine.facts.has_gpu and not session.is_loaded(pair):
+        held = 0 if is_second else prospects.prospect(of_loaded(session.pair)).needed
+        prospects.check_fits(pair, session.options, held)
 
 
 COMMANDS = {"pull": pull, "serve": serve}

@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.chats.authors import MODEL, is_other, loadable
-from app.chats.branch import NO_ROOM
+from app.chats.authors import MODEL, Facts, author_of, is_other, loadable
+from app.chats.branch import FULL_AT, NO_ROOM
 from app.models.starting import BUNDLED
 from app.tui.actions import models, views
 from app.tui.background.engine_host import STOPPED
@@ -53,19 +53,18 @@ def look_at_author(screen: ChatScreen) -> None:
 
 
 def look_again(screen: ChatScreen) -> None:
-    """Update the offer for a model that was just loaded."""
-    if screen.offered is not None and screen.offered.is_author:
-        look(screen)
+    """Update the offer after it was taken, or for a model that was just loaded."""
+    was_about_author = screen.offered is not None and screen.offered.is_author
+    look(screen)
+    if was_about_author:
         look_at_author(screen)
-    else:
-        views.show_numbers(screen)
 
 
 def of_author(screen: ChatScreen) -> Offered | None:
-    """Return the offer of the model that wrote the last reply; None if it is loaded, or not known."""
+    """Return the offer of the model that wrote most of the chat; None if it is loaded, or not known."""
     session, coming = screen.session, screen.host.coming
     answers = session.signature(coming) if coming or session.engine else None
-    facts = next((each.facts for each in reversed(screen.branch.messages()) if each.role == "assistant"), {})
+    facts = author_of(screen.branch.messages())
     if not is_other(facts, answers):
         return None
     wrote, name = clean(str(facts[MODEL])), loadable(facts, session.recent)
@@ -80,19 +79,15 @@ def offered(screen: ChatScreen) -> Offered | None:
     """Return the offer for the last reply on screen."""
     messages = screen.branch.messages()
     last, key = messages[-1:], shown(screen.session.keymap.get(ID, KEY))
-    if last and last[0].facts.get(NO_ROOM):
-        return Offered(
-            f"The context is full: the model cannot read all of this chat. {key} leaves the oldest turns out from now "
-            "on (they stay on screen), Ctrl+N begins another chat.",
-            "room",
-        )
+    if last and FULL_AT in last[0].facts:
+        return when_full(screen, last[0].facts, key)
     if last and last[0].facts.get("end") == STOPPED:
         keymap = screen.session.keymap
         more, other = (shown(keymap.get(f"chat.{name}", KEYS[name])) for name in ("continue", "regenerate"))
         return Offered(f"The reply was stopped. {more} continues it, {other} begins another one.", "continue")
     if edits := last_edits(messages):
         paths = " and ".join(clean(each.path) for each in edits)
-        return Offered(f"The reply edits {paths}. {key} shows the changes; the file is written if you say so.", "diff")
+        return Offered(f"The reply changes {paths}. {key} shows how, before anything is written.", "diff")
     if len(messages) > 1 and messages[-1].facts.get("model") == BUNDLED and is_foreign(messages[-2].content):
         return Offered(
             f"{BUNDLED} knows only Python's standard library, and this question names no module of it: "
@@ -100,6 +95,19 @@ def offered(screen: ChatScreen) -> Offered | None:
             "model",
         )
     return None
+
+
+def when_full(screen: ChatScreen, facts: Facts, key: str) -> Offered | None:
+    """Return the offer for a reply that had no more room in the context."""
+    engine, full_at = screen.session.engine, facts[FULL_AT]
+    if engine is not None and engine.facts.n_ctx > full_at:
+        return Offered(f"The context is longer now. {key} continues the reply.", "continue")
+    may_grow = engine is not None and engine.facts.n_ctx < engine.facts.n_ctx_train
+    longer = "/context loads the model with a longer one" if may_grow else "Ctrl+N begins another chat"
+    full = f"The context of {full_at:,} tokens is full."
+    if NO_ROOM in facts:
+        return Offered(f"{full} {key} continues without the oldest turns, which stay on screen. {longer}.", "room")
+    return Offered(f"{full} {key} or {longer}." if may_grow else f"{full} {longer}.", "context" if may_grow else "")
 
 
 def is_foreign(question: str) -> bool:

@@ -5,6 +5,7 @@ Knows the settings of all chats and of this chat; generates no replies.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,26 +13,47 @@ from app.tui.actions import context
 from app.tui.chat_settings import DEFAULT, SETTING_NAMES, UNSET, Source
 from app.tui.desktop.templates import read_template
 from app.tui.dialogs.basic import TextDialog
-from app.tui.dialogs.settings_list import SettingRow, SettingsList
+from app.tui.dialogs.confirm import ConfirmDialog
+from app.tui.dialogs.settings_list import ABOUT, SettingRow, SettingsList
 from app.tui.pieces import clean
+from runtime.core.errors import SettingsError
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
 NONE = "none"
 SYSTEM, CONTEXT = "system prompt", "context"  # rows besides the settings of replies
+ABOUT_SYSTEM = "Instructions that the model reads before this chat, such as a role or a language."
 
 
-def set_option(screen: ChatScreen, argument: str) -> None:
-    """Change a sampling setting or the length, of this chat or of all."""
+def set_option(screen: ChatScreen, argument: str, after: Callable[[bool], object] = lambda is_set: None) -> None:
+    """Change a sampling setting or the length, of this chat or of all; an unusual value only after a yes. `after` is
+    called with whether it was changed.
+    """
     if not argument:
         show(screen, "")
         return
+
+    async def answered(is_meant: bool | None) -> None:
+        if is_meant:
+            await screen.attempt(keep_option, screen, argument)
+        after(bool(is_meant))
+
+    change = screen.session.settings.checked(argument, screen.session.pair, screen.branch.settings)
+    if change.doubt:
+        screen.app.push_screen(ConfirmDialog("Is that meant?", change.doubt, "sets it", "leaves it as it is"), answered)
+    else:
+        keep_option(screen, argument)
+        after(True)
+
+
+def keep_option(screen: ChatScreen, argument: str) -> None:
+    """Change a setting, and show that."""
     session, branch = screen.session, screen.branch
     changed, sentence = session.settings.change(argument, session.pair, branch.settings)
     branch.set_settings(changed)
     screen.show_title()
-    screen.notify(sentence, markup=False)
+    screen.notify(sentence)
 
 
 def show(screen: ChatScreen, argument: str) -> None:
@@ -50,39 +72,70 @@ def show_at(screen: ChatScreen, at: str = "") -> None:
     screen.app.push_screen(SettingsList(title, rows(screen), at), picked)
 
 
-def change(screen: ChatScreen, name: str) -> None:
-    """Ask for another value of a setting, and list all again with it. Raises SettingsError."""
+def change(screen: ChatScreen, name: str, text: str = "") -> None:
+    """Ask for another value of a setting, beginning with the present one or a text, and list all again with it."""
     if name == CONTEXT:
-        context.context(screen, "")
+        change_context(screen)
         return
+    settings, pair, here = screen.session.settings, screen.session.pair, screen.branch.settings
+
+    def check(text: str) -> None:
+        if name != SYSTEM:
+            settings.checked(f"{name} {text}", pair, here)
 
     async def written(text: str | None) -> None:
-        if text is not None:
+        if text is None:
+            show_at(screen, name)
+        else:
             await screen.attempt(set_value, screen, name, text)
-        show_at(screen, name)
 
-    value = next(row.value for row in rows(screen) if row.name == name)
-    hint = f"\n{NONE} removes it" if name == SYSTEM else f"\n{UNSET} restores it"
-    screen.app.push_screen(TextDialog(name, "" if value == NONE else value, hint), written)
+    row = next(row for row in rows(screen) if row.name == name)
+    present = "" if name == SYSTEM and row.value == NONE else row.value
+    dialog = TextDialog(name, text or present, hint(screen, name), row.about, check, is_selected=name != SYSTEM)
+    screen.app.push_screen(dialog, written)
+
+
+def change_context(screen: ChatScreen) -> None:
+    """Ask for another length of context; without one, list all again. Raises SettingsError."""
+    back = partial(show_at, screen, CONTEXT)
+    try:
+        context.ask(screen, back=back)
+    except SettingsError:
+        back()
+        raise
+
+
+def hint(screen: ChatScreen, name: str) -> str:
+    """Return the word that restores a setting, for its dialog."""
+    if name == SYSTEM:
+        return f"\n{NONE} removes it"
+    value, source = screen.session.settings.source(name, screen.session.pair, {})
+    return f"\n{UNSET} restores {NONE if value is None else value} ({source})"
 
 
 def set_value(screen: ChatScreen, name: str, text: str) -> None:
-    """Change a setting or the system prompt of this chat. Raises SettingsError."""
+    """Change a setting or the system prompt of this chat and list all again; a value that is not meant after all is
+    asked for again. Raises SettingsError.
+    """
     if name == SYSTEM:
         set_here(screen, "" if text == NONE else text)
+        show_at(screen, name)
     else:
-        set_option(screen, f"{name} {text}")
+        again = partial(change, screen, name, text)
+        set_option(screen, f"{name} {text}", lambda is_set: show_at(screen, name) if is_set else again())
 
 
 def rows(screen: ChatScreen) -> list[SettingRow]:
     """Return the settings of this chat: the system prompt, the context, then sampling and length."""
     settings, pair, branch = screen.session.settings, screen.session.pair, screen.branch
     whose = Source.ALL_CHATS if branch.system == settings.system else Source.THIS_CHAT
-    found = [SettingRow(SYSTEM, branch.system or NONE, whose if branch.system else "")]
-    found.append(SettingRow(CONTEXT, *context.shown(screen)))
+    found = [SettingRow(SYSTEM, branch.system or NONE, whose if branch.system else "", about=ABOUT_SYSTEM)]
+    found.append(SettingRow(CONTEXT, *context.shown(screen), about=context.ABOUT))
     for name in SETTING_NAMES:
         value, source = settings.source(name, pair, branch.settings)
-        found.append(SettingRow(name, NONE if value is None else str(value), source, source == Source.USUAL))
+        found.append(
+            SettingRow(name, NONE if value is None else str(value), source, source == Source.USUAL, ABOUT[name])
+        )
     return found
 
 
@@ -94,7 +147,7 @@ def system(screen: ChatScreen, argument: str) -> None:
     elif argument:
         set_here(screen, text_of(argument))
     else:
-        dialog = TextDialog("System prompt", screen.branch.system, " · /system none removes it")
+        dialog = TextDialog("System prompt", screen.branch.system, "\n/system none removes it", ABOUT_SYSTEM)
         screen.app.push_screen(dialog, partial(set_here, screen))
 
 
@@ -110,7 +163,7 @@ def set_here(screen: ChatScreen, text: str | None) -> None:
     if text is not None:
         screen.branch.set_system(text)
         screen.show_title()
-        screen.notify("The system prompt applies from now on." if text else "This chat has no system prompt.")
+        screen.notify("The next reply follows this system prompt." if text else "This chat has no system prompt.")
 
 
 def set_for_all(screen: ChatScreen, text: str) -> None:

@@ -12,11 +12,11 @@ from app.tui.commands import COMMANDS as TABLE
 from app.tui.dialogs.basic import PageDialog
 from app.tui.dialogs.help_page import help_page
 from app.tui.dialogs.why_screen import WhyScreen
-from app.tui.dialogs.why_text import sections
-from app.tui.numbers import by_pass, sentence, speed, stats_of, usage
+from app.tui.dialogs.why_text import read_ahead, sections
+from app.tui.numbers import rate, sentence, speed, stats_of, usage
 from app.tui.pieces import clean
-from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import SettingsError
+from runtime.engine import Engine
 from runtime.engine.stats import Stats
 
 if TYPE_CHECKING:
@@ -37,17 +37,23 @@ def show_numbers(screen: ChatScreen) -> None:
         show_ready(screen)
 
 
-def numbers_around(screen: ChatScreen, stats: Stats, engine: SharedEngine) -> list[str]:
-    """Return the numbers that stand neither below the reply, which has them once it is complete, nor above graphs."""
+def numbers_around(screen: ChatScreen, stats: Stats, engine: Engine) -> list[str]:
+    """Return the numbers that do not stand below the reply, which has its speed once it is complete."""
     is_below = not (screen.host.is_replying or screen.has_class("-short"))
-    has_graphs = screen.has_class("-panel") and not screen.has_class("-short") and not screen.panel.lack
     is_tight = engine.status.memory_level != "OK" and not engine.status.given_up
     return [
-        *([] if is_below else speed(stats)),
-        *([f"memory {engine.status.memory_level}"] if is_tight else []),
+        *([rate(stats)] if screen.host.is_replying else [] if is_below else speed(stats)),
+        *(["memory is short"] if is_tight else []),
         *usage(stats, engine.facts.n_ctx),
-        *([] if has_graphs else by_pass(stats)),
     ]
+
+
+def place_messages(screen: ChatScreen) -> None:
+    """Let messages end on the row of the status line, wherever the layout has put it."""
+    below = screen.size.height - screen.status.region.y - 1
+    for rack in screen.query("ToastRack"):  # there is none without notifications
+        if rack.styles.margin.bottom != below:
+            rack.styles.margin = (0, 0, below, 0)
 
 
 def show_ready(screen: ChatScreen) -> None:
@@ -86,8 +92,10 @@ def why(screen: ChatScreen, argument: str) -> None:
     if explanation is None:
         raise SettingsError("Nothing is measured yet. Wait until the model is loaded.")
     signature = screen.session.signature()
+    engine = screen.session.engine
     tables = sections(explanation, screen.transcript.passes(signature), screen.transcript.reasons(signature))
-    screen.app.push_screen(WhyScreen(whose(screen), explanation, shown_numbers(screen), tables, screen.session.engine))
+    tables += read_ahead(engine)
+    screen.app.push_screen(WhyScreen(whose(screen), explanation, shown_numbers(screen), tables, engine))
 
 
 def whose(screen: ChatScreen) -> str:

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from textual.events import Key, Paste
+
+from app.tui.command_search import parse
 from app.tui.desktop.editor import write_in_editor
 from app.tui.desktop.templates import TEMPLATE, keep_template, names, read_template
 from app.tui.dialogs.basic import PickDialog, narrowing
+from runtime.core.errors import SettingsError
 
 if TYPE_CHECKING:
     from app.tui.chat_screen import ChatScreen
 
 EXCERPT = 200  # characters of a text in a list
+NONE_YET = "There is no template yet. /template review Review this code: saves a text, which /template review inserts."
 
 
 def template(screen: ChatScreen, argument: str) -> None:
@@ -22,13 +27,15 @@ def template(screen: ChatScreen, argument: str) -> None:
     if not (named := TEMPLATE.fullmatch(argument)):
         pick_template(screen)
     elif named[2]:
-        screen.notify(keep_template(named[1], named[2].strip()), markup=False)
+        screen.notify(keep_template(named[1], named[2].strip()))
     else:
         begin_with(screen, named[1])
 
 
 def pick_template(screen: ChatScreen) -> None:
     """List the templates and put the picked one into the prompt."""
+    if not names():
+        raise SettingsError(NONE_YET)
     lines = [(f"{name}: {excerpt(read_template(name))}", name) for name in names()]
 
     async def picked(name: str | None) -> None:
@@ -44,17 +51,37 @@ def begin_with(screen: ChatScreen, name: str) -> None:
 
 
 def history(screen: ChatScreen, argument: str) -> None:
-    """Search the texts sent before, and put the picked one into the prompt."""
+    """Search the questions asked before, without commands, and put the picked one into the prompt."""
+    asked = [text for text in reversed(screen.prompt.past) if not is_command(text)]
 
     def find(typed: str) -> list[tuple[str, str]]:
-        texts = [text for text in reversed(screen.prompt.past) if typed.lower() in text.lower()]
-        return [(excerpt(text), text) for text in texts]
+        return [(excerpt(text), text) for text in asked if typed.lower() in text.lower()]
 
     def begin(text: str | None) -> None:
         if text is not None:
             screen.prompt.begin(text)
 
     screen.app.push_screen(PickDialog("Your earlier questions", find), begin)
+
+
+def is_command(text: str) -> bool:
+    """Return whether a text sent before was a command, or was meant to be one."""
+    try:
+        return not text.startswith(" ") and parse(text) is not None
+    except SettingsError:
+        return True
+
+
+def take(screen: ChatScreen, event: Key | Paste) -> None:
+    """Put a letter or a paste into the prompt that nothing else has taken."""
+    if isinstance(event, Paste):
+        screen.prompt.post_message(Paste(event.text))
+    elif event.is_printable and event.character and event.key not in screen.active_bindings:
+        screen.prompt.insert(event.character)
+    else:
+        return
+    event.stop()
+    screen.prompt.focus()
 
 
 def editor(screen: ChatScreen, argument: str) -> None:

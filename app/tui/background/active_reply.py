@@ -12,8 +12,7 @@ from threading import Event, Lock
 
 from app.chats.store import StoredMessage
 from app.tui.pieces import Piece, clean, pieces_of
-from app.tui.shared_engine import SharedEngine
-from runtime.engine import Chunk, Message, Sampling
+from runtime.engine import Chunk, Engine, Message, Sampling
 from runtime.speculative.control.explain import Explanation, Pass
 
 EXPLAIN = 0.5  # seconds between two explanations of the controller
@@ -43,15 +42,13 @@ class ReplyNews:
 class ReplyBuffer:
     """Text on its way between threads, gathered so that a fast model never starves the keyboard."""
 
-    def __init__(self, engine: SharedEngine) -> None:
-        self._engine = engine
-        self._n_passes, self._explained = 0, 0.0
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._explained = engine, 0.0
         self._batch, self._lock = ReplyNews(), Lock()
 
     def add(self, chunk: Chunk) -> bool:
         """Add a chunk. Returns whether the buffer was empty."""
-        passes, explanation = self._engine.passes(self._n_passes), None
-        self._n_passes += len(passes)
+        passes, explanation = [chunk.made] if chunk.made is not None else [], None
         if time.monotonic() - self._explained >= EXPLAIN:
             self._explained, explanation = time.monotonic(), self._engine.explain()
         pieces = pieces_of_chunk(chunk, passes[-1].drafter if passes else "")
@@ -82,7 +79,7 @@ def pieces_of_chunk(chunk: Chunk, drafter: str) -> list[Piece]:
 class ActiveReply:
     """One reply from its request to its end. It begins with the text already in the message."""
 
-    def __init__(self, engine: SharedEngine, request: ReplyRequest) -> None:
+    def __init__(self, engine: Engine, request: ReplyRequest) -> None:
         self.engine, self.request = engine, request
         self.message_id = request.message.id
         self.buffer = ReplyBuffer(engine)

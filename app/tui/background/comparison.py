@@ -14,8 +14,8 @@ from app.chats.store import StoredMessage
 from app.tui.background.active_reply import ActiveReply, ReplyRequest
 from app.tui.background.events import Post
 from app.tui.background.reply_worker import make_reply
-from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import NoMemoryError, SlipstreamError
+from runtime.engine import Engine
 
 Report = Callable[[str, float], bool]
 
@@ -25,9 +25,10 @@ class Contestant:
     """A model of the comparison: its name, a function that opens it, and the request."""
 
     name: str
-    open: Callable[[Report], SharedEngine]
+    open: Callable[[Report], Engine]
     request: ReplyRequest
     is_borrowed: bool = False  # whether it is the chat's engine, which stays open
+    has_answered: bool = False  # whether the message of the request is its reply already
 
 
 class ReplyBegan(Message):
@@ -66,7 +67,7 @@ def blank(side: int) -> StoredMessage:
 def compare(contestants: Sequence[Contestant], is_unwanted: Callable[[], bool], post: Post) -> None:
     """Run the contestants one after the other, until the comparison is cancelled."""
     for side, contestant in enumerate(contestants):
-        if not is_unwanted():
+        if not (is_unwanted() or contestant.has_answered):
             answer(side, contestant, is_unwanted, post)
 
 
@@ -95,7 +96,7 @@ def answer(side: int, contestant: Contestant, is_unwanted: Callable[[], bool], p
                 engine.close()
 
 
-def opened_whole(opened: Callable[[Report], SharedEngine], report: Report) -> SharedEngine:
+def opened_whole(opened: Callable[[Report], Engine], report: Report) -> Engine:
     """Return an engine for a comparison. Raises NoMemoryError if memory forces reduced options."""
     engine = opened(report)
     if engine.facts.is_short:

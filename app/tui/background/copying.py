@@ -19,13 +19,13 @@ def copy_text(screen: Screen[Any], text: str, what: str) -> None:
         screen.app.copy_to_clipboard(text)
         screen.run_worker(tell_copied(screen, text, what), group="copying")
     else:
-        screen.notify(f"There is no {what}.", markup=False)
+        screen.notify(f"There is no {what}.")
 
 
 async def tell_copied(screen: Screen[Any], text: str, what: str) -> None:
     """Copy to the desktop, whose programs may be slow, and show whether the text is in a clipboard."""
     fault = "" if await asyncio.to_thread(copy_to_desktop, text) else await asyncio.to_thread(obstacle)
     if fault:
-        screen.notify(f"The {what} is not in the clipboard: {fault}", severity="warning", markup=False)
+        screen.notify(f"The {what} is not in the clipboard: {fault}", severity="warning")
     else:
-        screen.notify(f"Copied the {what}.", markup=False)
+        screen.notify(f"Copied the {what}.")

@@ -109,7 +109,7 @@ def download(names: Sequence[str], is_unwanted: Callable[[], bool], post: Post) 
         for name, files in plans.items():
             hub.pull(name, files, partial(show, "Fetching"), partial(show, "Checking"))
     except DownloadPaused:
-        post(DownloadFinished("Paused. The same command resumes it."))
+        post(DownloadFinished("Paused. Enter in the list of models (Ctrl+L) or the same command resumes it."))
     except SlipstreamError as error:
         post(DownloadFinished(str(error)))
     else:

@@ -38,28 +38,32 @@ class EditorAccess(Widget):
         self.set_interval(COUNT, self.count)
 
     def start(self) -> None:
-        """Answer editors if that is enabled and there is an engine."""
+        """Answer editors if that is enabled and there is an engine, unless they are answered already."""
+        if self.session.serving is not None:
+            return
         try:
             self.session.start_serving()
         except SlipstreamError as error:
-            self.notify(str(error), severity="error", markup=False)
+            self.notify(str(error), severity="error")
         if self.session.serving is not None:
             self.session.note(f"answering at {self.session.serving.places}")
-            self.notify(f"Editor access is on at {self.session.serving.places}", markup=False)
+            self.notify(f"Editor access is on at {self.session.serving.places}")
         self.count()
 
-    def start_at(self, argument: str) -> None:
-        """Answer editors at a port or a socket from now on, also with other pairs. Raises SettingsError."""
+    def enable(self, argument: str) -> None:
+        """Answer editors at a port or a socket once `start` is called, also with other pairs. Raises SettingsError and
+        AddressError.
+        """
         if self.session.serving is not None:
             raise SettingsError("Editor access is on already. /serve off ends it.")
         from app.server.command import ServerSettings  # slow to import, and seldom needed
+        from app.server.sockets import listening
         from app.tui.serving import addresses_of
 
-        self.session.serve = ServerSettings(
-            addresses_of(argument), self.session.api_key, allow_origins=self.session.allow_origins
-        )
-        if self.session.engine is not None:
-            self.start()
+        addresses = addresses_of(argument)
+        with listening(addresses):  # before a model is loaded for it
+            pass
+        self.session.serve = ServerSettings(addresses, self.session.api_key, allow_origins=self.session.allow_origins)
 
     def stop(self) -> None:
         """Stop answering editors, and notify once the socket is closed."""

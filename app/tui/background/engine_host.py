@@ -6,6 +6,7 @@ three states: busy with opening a pair or without any, replying, or idle.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from threading import Event
 from typing import Any
@@ -14,7 +15,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from app.chats.branch import CONTINUE_HINT, INTERRUPTED, NO_ROOM, TOO_LONG
+from app.chats.branch import CONTINUE_HINT, FULL_AT, INTERRUPTED, NO_ROOM, TOO_LONG
 from app.tui.background.active_reply import ActiveReply, ReplyRequest
 from app.tui.background.events import (
     MemoryChanged,
@@ -55,7 +56,7 @@ class EngineHost(Widget):
     def __init__(self, session: Session, gap: TypingGap) -> None:
         super().__init__()
         self.session, self.numbers, self.titles = session, ChatNumbers(), Titles(session)
-        self._gap = gap  # in which new text is shown
+        self._gap, self.answered = gap, 0  # in which new text is shown; the message of the last reply
         self.reply: ActiveReply | None = None
         self.coming: Pair | None = None  # replaces the session's pair once it is open
         self._pace, self._given_up = Pace(), ""  # what the engine had disabled at the last look
@@ -112,20 +113,20 @@ class EngineHost(Widget):
         self.coming = None
 
     @on(ModelReady)
-    def _take_engine(self, event: ModelReady) -> None:
+    async def _take_engine(self, event: ModelReady) -> None:
         if self._left.is_set() or event.pair is not self.coming:
             event.stop()
             self.run_worker(event.engine.close, thread=True, group="engine")
             return
         old, self.session.engine, self.coming = self.session.engine, event.engine, None
-        if old is not None:
-            self.run_worker(old.close, thread=True, group="engine")
         self.session.take(event.pair)
         self.numbers.reply, self.numbers.explanation = Stats(), event.engine.explain()
-        facts = f"{event.seconds:.1f} s, {event.engine.facts.n_ctx} tokens of context"
-        self.session.note(f"loaded {self.session.pair.name} in {facts}")
-        if event.engine.facts.fit:
-            self.session.note(event.engine.facts.fit)
+        loaded = f"loaded {event.pair.name} in {event.seconds:.1f} s, {event.engine.facts.n_ctx:,} tokens of context"
+        for told in filter(None, (loaded, event.engine.facts.left_out)):
+            self.session.note(told)
+        await asyncio.to_thread(self.session.stop_serving)  # editors' replies end with an error
+        if old is not None:
+            self.run_worker(old.close, thread=True, group="engine")
 
     @on(ModelFailed)
     def _note_failure(self, event: ModelFailed) -> None:
@@ -149,7 +150,7 @@ class EngineHost(Widget):
         assert self.reply is None
         self.titles.cancel()
         self.reply = ActiveReply(self.session.engine, request)
-        self.numbers.reply, self._pace = Stats(), Pace()
+        self.numbers.reply, self._pace, self.answered = Stats(), Pace(), request.message.id
         work = partial(make_reply, self.reply, self.post_message)
         self.call_after_refresh(self.run_worker, work, thread=True, group="engine")  # drawing slows down passes
 
@@ -202,14 +203,14 @@ class EngineHost(Widget):
         if end.pop("end", "") and reply.has_only_begun:  # no new text, so the old numbers stay
             facts = end | reply.request.message.facts
         self._write(reply, facts)
-        self.session.note(remark or f"reply: {told}")
+        read = f"{stats.prompt_n - stats.cached_n:,} tokens read in {stats.prompt_seconds:.1f} s"
+        self.session.note(remark or f"reply: {', '.join([read] * bool(stats.prompt_seconds) + [told])}")
         self.post_message(ReplyEnded(reply.message_id, reply.pieces, facts, remark, has_failed))
 
     def save(self) -> None:
         """Write the reply so far to the store."""
         if self.reply is not None and not self.reply.is_saved:
-            marks = marks_of(self.reply.pieces)
-            begun = {**self.session.signature(), "marks": marks, "end": INTERRUPTED}
+            begun = {**self.session.signature(), "marks": marks_of(self.reply.pieces), "end": INTERRUPTED}
             self._write(self.reply, begun)  # in case the chat crashes now
 
     def _write(self, reply: ActiveReply, facts: dict[str, Any]) -> None:
@@ -230,11 +231,9 @@ def end_of(last: Chunk | None, reply: ActiveReply) -> dict[str, Any]:
 
 def out_of_room(reply: ActiveReply) -> dict[str, Any]:
     """Return the facts of a reply for which the context has no more room."""
-    n_questions = sum(each.role == "user" for each in reply.request.prompt)
-    may_leave_out = n_questions > 1 and not reply.request.leaves_out
-    return {"end": "cut off: the context is full" if reply.pieces else "no room: the context is full"} | (
-        {NO_ROOM: True} if may_leave_out else {}
-    )
+    may_leave_out = sum(each.role == "user" for each in reply.request.prompt) > 1 and not reply.request.leaves_out
+    end = "cut off: the context is full" if reply.pieces else "no room: the context is full"
+    return {"end": end, FULL_AT: reply.engine.facts.n_ctx} | ({NO_ROOM: True} if may_leave_out else {})
 
 
 def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, Any], str]:
@@ -246,12 +245,13 @@ def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, An
     letters = [len(each.content) for each in reply.request.prompt]
     if NO_ROOM in facts and letters[-1] / sum(letters) * n_prompt < n_ctx:  # the question alone fits into the context
         return facts, f"The context is full: the chat has {n_prompt} tokens or more, and it has room for {n_ctx}."
+    more = ", /context makes room for it" if n_ctx < reply.engine.facts.n_ctx_train else ""
     if reply.pieces:
         return {"end": facts["end"]}, (
             f"The reply cannot continue: with its question it has {n_prompt} tokens, the context {n_ctx}. Ask "
-            "something else."
+            f"something else{more}."
         )
     return {"end": "left out: the question is too long", TOO_LONG: True}, (
         f"The question is too long: the prompt has {n_prompt} tokens or more, and the context holds {n_ctx}. /edit "
-        "shortens it; what you ask next leaves it out."
+        f"shortens it{more}; your next question leaves it out."
     )

@@ -12,9 +12,8 @@ from textual.message import Message
 
 from app.tui.background.active_reply import ActiveReply
 from app.tui.pieces import Piece
-from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import SlipstreamError
-from runtime.engine import Chunk
+from runtime.engine import Chunk, Engine
 from runtime.models.registry import Pair
 from runtime.speculative.control.explain import Explanation
 
@@ -36,7 +35,7 @@ class ModelLoading(Message):
 class ModelReady(Message):
     """A pair is open."""
 
-    def __init__(self, pair: Pair, engine: SharedEngine, seconds: float) -> None:
+    def __init__(self, pair: Pair, engine: Engine, seconds: float) -> None:
         super().__init__()
         self.pair, self.engine, self.seconds = pair, engine, seconds
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from app.tui.background.active_reply import ActiveReply
@@ -20,11 +21,14 @@ from app.tui.background.events import (
     TextGathered,
 )
 from app.tui.session import Session
-from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import NoMemoryError, SlipstreamError
-from runtime.engine import PLAIN_STOPS, Chunk, Message, Talk
+from runtime.engine import PLAIN_STOPS, Chunk, Engine, Message, Talk
 from runtime.engine.engine import Ask
+from runtime.engine.stats import Stats
+from runtime.loading.plain_speed import reading_memo, record
 from runtime.models.registry import Pair
+
+TELLING = 100  # tokens of a prompt, from which on its reading tells a speed
 
 
 def open_pair(session: Session, pair: Pair, is_unwanted: Callable[[], bool], post: Post) -> None:
@@ -32,8 +36,8 @@ def open_pair(session: Session, pair: Pair, is_unwanted: Callable[[], bool], pos
     one is closed first, and opened again if the other one still fails.
     """
 
-    def opened(wanted: Pair) -> SharedEngine:
-        return SharedEngine(session.open_engine(wanted, session.options_for(wanted), report))
+    def opened(wanted: Pair) -> Engine:
+        return session.open_engine(wanted, session.options_for(wanted), report)
 
     def report(part: str, share: float) -> bool:
         post(ModelLoading(part, share))
@@ -55,11 +59,10 @@ def open_pair(session: Session, pair: Pair, is_unwanted: Callable[[], bool], pos
     except KeyboardInterrupt:  # raised by the loader after `report` returned False
         return
     else:
-        session.stop_serving()
         post(ModelReady(pair, engine, time.perf_counter() - began))
 
 
-def open_second(session: Session, opened: Callable[[], SharedEngine]) -> SharedEngine | None:
+def open_second(session: Session, opened: Callable[[], Engine]) -> Engine | None:
     """Return a second engine with the current one open; None if memory does not suffice for both."""
     try:
         engine = opened()
@@ -81,8 +84,18 @@ def make_reply(reply: ActiveReply, post: Post) -> None:
             if reply.buffer.add(last):
                 post(TextGathered())
         post(ReplyFinished(reply, last, explanation=reply.engine.explain()))
+        if last is not None and last.stats is not None:
+            note_reading(reply.engine, last.stats)
     except SlipstreamError as failure:
         post(ReplyFinished(reply, None, failure))
+
+
+def note_reading(engine: Engine, stats: Stats) -> None:
+    """Record how fast the model read a prompt, for estimates, if it was long enough to tell."""
+    n_read = stats.prompt_n - stats.cached_n
+    if n_read >= TELLING and stats.prompt_seconds > 0 and not engine.facts.upstream:
+        with suppress(OSError):
+            record(engine.pair.target, stats.prompt_seconds / n_read, reading_memo())
 
 
 def chunks_of(reply: ActiveReply, post: Post) -> Iterator[Chunk]:
@@ -101,6 +114,7 @@ def chunks_of(reply: ActiveReply, post: Post) -> Iterator[Chunk]:
         () if engine.facts.template else PLAIN_STOPS,
         when_full="drop-oldest" if request.leaves_out else "stop",
         prediction=request.expected,
+        is_admitted=True,  # the person goes before editors, and is never refused
         is_traced=True,
     )
     return engine.answer(ask, reply.is_cancelled, on_prefill)

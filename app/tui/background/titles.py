@@ -14,9 +14,8 @@ from textual.widget import Widget
 from app.chats.branch import ChatBranch
 from app.chats.titles import request_for, title_from, title_of
 from app.tui.session import Session
-from app.tui.shared_engine import SharedEngine
 from runtime.core.errors import SlipstreamError
-from runtime.engine import Sampling
+from runtime.engine import Engine, Sampling
 
 QUIET = 4.0  # seconds after a reply before a title is generated
 TITLE_TOKENS = 24  # maximal tokens of a title
@@ -54,8 +53,8 @@ class Titles(Widget):
         messages = branch.messages()
         if branch.id is None or len(messages) != 2 or not messages[1].content:
             return
-        if branch.title == title_of(messages[0].content):
-            self._request = request = TitleRequest(branch.id, branch.title, messages[0].content)
+        if branch.typed and branch.title == title_of(branch.typed):
+            self._request = request = TitleRequest(branch.id, branch.title, branch.typed)
             self.set_timer(QUIET, partial(self._begin, request))
 
     def cancel(self) -> None:
@@ -71,7 +70,7 @@ class Titles(Widget):
         if request is self._request and engine is not None:
             self.run_worker(partial(self._find, engine, request), thread=True, group="engine")
 
-    def _find(self, engine: SharedEngine, request: TitleRequest) -> None:
+    def _find(self, engine: Engine, request: TitleRequest) -> None:
         """Generate the title. Runs in the thread."""
         ask, is_unwanted = request_for(request.question), lambda: request is not self._request
         try:

@@ -1,4 +1,4 @@
-"""`@file` in a question: appends the file's text to the question, and extracts it again.
+"""`@file` in a question: puts the file's text before the question, and extracts it again.
 
 Knows files and text; knows no widgets.
 """
@@ -8,10 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from mimetypes import guess_type
 from pathlib import Path
+
+from runtime.core.outside import NotTextError, text_of
 
 MAX_FILE = 1 << 20  # of a file
 NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+WORD = re.compile(r"[\w-]{1,64}")  # a name without an extension or a folder
 EXTENSION = re.compile(r"\.[A-Za-z]\w{0,9}\Z")
 CODE = re.compile(  # code blocks, and decorators, which also begin with an @
     r"^(`{3,}|~{3,})[^`\n]*\n.*?^\1$|^[ \t]*@[\w.]+\n(?=\s*(?:@|def |class |async ))", re.DOTALL | re.MULTILINE
@@ -19,11 +23,14 @@ CODE = re.compile(  # code blocks, and decorators, which also begin with an @
 
 
 def attach(text: str) -> str:
-    """Return the text, followed by every file named in it. Names of anything else are left unchanged."""
+    """Return the text after every file named in it. Names of anything else are left unchanged.
+
+    Files come first, so that they can be read while the rest of the question is typed.
+    """
     found = ((path, *read(path)) for path in map(path_of, names_in(text)))
     blocks = [f"{path}:\n{fenced(str(path), inside)}" for path, inside, fault in found if not fault]
     added = [each for each in dict.fromkeys(blocks) if each not in text]  # an edited question already contains some
-    return "\n\n".join([text.rstrip(), *added]) if added else text
+    return "\n\n".join([*added, text.rstrip()]) if added else text
 
 
 def names_in(text: str) -> Iterator[str]:
@@ -55,12 +62,20 @@ def unattached(text: str) -> str:
     return f"{told}, so {'it is' if len(faults) == 1 else 'they are'} not attached."
 
 
+def unnamed(text: str) -> str:
+    """Return a sentence about words after an `@` that could be files and are none, such as people; "" without any."""
+    names = dict.fromkeys(name for name in names_in(CODE.sub("", text)) if WORD.fullmatch(name))
+    if lost := [name for name in names if not Path(name).exists()]:
+        return f"No file is called {' or '.join(lost)}, so only the text is sent."
+    return ""
+
+
 def may_be_file(name: str, path: Path) -> bool:
-    """Return whether a name after an `@` is meant as a file's: there is one, or it looks like a path and not like code,
-    an address or a handle.
+    """Return whether a name after an `@` is meant as a file's: there is such a file or folder, or it looks like a path
+    and not like code, an address or a handle.
     """
     with suppress(OSError):
-        if path.is_file():
+        if name and path.exists():
             return True
     looks_so = "/" in name or "\\" in name or EXTENSION.search(name)
     return bool(looks_so) and not re.search(r"[(){}<>=*|]|://|@", name)
@@ -84,7 +99,7 @@ def without_attached(question: str) -> str:
     for place in attachments_in(question):
         parts.append(question[end : place.start()].rstrip("\n"))
         end = place.end()
-    return "".join([*parts, question[end:]])
+    return "".join([*parts, question[end:]]).lstrip("\n")
 
 
 def read(path: Path) -> tuple[str, str]:
@@ -98,9 +113,10 @@ def read(path: Path) -> tuple[str, str]:
             return "", "is a folder" if path.is_dir() else "is no file"
         if path.stat().st_size > MAX_FILE:
             return "", f"is larger than {MAX_FILE >> 20} MiB"
-        return path.read_text(encoding="utf-8-sig").rstrip("\n"), ""
-    except UnicodeDecodeError:
-        return "", "is not UTF-8 text"
+        return text_of(path.read_bytes()).rstrip("\n"), ""
+    except NotTextError:
+        kind, _ = guess_type(path)
+        return "", "is a picture" if kind and kind.startswith("image/") else "is not UTF-8 text"
     except OSError as error:
         return "", f"cannot be read ({error.strerror})"
 

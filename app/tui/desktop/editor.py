@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from textual.app import App, SuspendNotSupported
 
+from app.terminal import ENDING, handling
 from runtime.core.errors import SettingsError
+from runtime.core.outside import NotTextError, text_of
+
+POLL = 0.05  # seconds between two looks at whether the editor has ended
 
 
 def write_in_editor(app: App[None], text: str) -> str:
@@ -21,11 +29,36 @@ def write_in_editor(app: App[None], text: str) -> str:
         path.write_text(text, encoding="utf8")
         try:
             with app.suspend():
-                subprocess.run([*shlex.split(command), str(path)], check=False)
+                edit([*shlex.split(command), str(path)])
         except (OSError, ValueError) as error:
             raise SettingsError(
                 f"The editor '{command}' cannot be run ({error}). Set EDITOR to one that can."
             ) from error
         except SuspendNotSupported as error:
             raise SettingsError("This terminal cannot run an editor. Write here; Ctrl+J starts a line.") from error
-        return path.read_text(encoding="utf8", errors="replace").rstrip("\n")
+        return edited(path)
+
+
+def edited(path: Path) -> str:
+    """Return the text that the editor saved. Raises SettingsError naming a copy of one in another encoding."""
+    try:
+        return text_of(path.read_bytes()).rstrip("\n")
+    except NotTextError as error:
+        kept = path.replace(Path(tempfile.mkdtemp()) / path.name)
+        raise SettingsError(f"What the editor saved cannot be read ({error}). It is kept in {kept}.") from error
+
+
+def edit(command: Sequence[str]) -> None:
+    """Run the editor until it ends. A signal that ends the chat ends the editor first, but Ctrl+C is the editor's."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    with subprocess.Popen(command) as process:
+
+        def pass_on(number: int, frame: FrameType | None) -> None:
+            if number != signal.SIGINT:
+                process.send_signal(number)
+                if callable(handle := before[number]):
+                    handle(number, frame)
+
+        with handling(pass_on):
+            while process.poll() is None:  # a call that blocks would miss a signal that another thread receives
+                time.sleep(POLL)

@@ -11,6 +11,7 @@ from pathlib import Path
 from platformdirs import user_config_path
 
 from runtime.core.errors import SettingsError
+from runtime.core.outside import NotTextError, text_of
 from runtime.models.strict_toml import nearest
 
 NAME = re.compile(r"[\w-]{1,64}")
@@ -35,13 +36,13 @@ def read_template(name: str) -> str:
             f"There is no template '{name[:64]}'. {nearest(name, known) if known else 'Save one: /template name text'}"
         )
     try:
-        return (folder() / f"{name}.md").read_text(encoding="utf8").strip()
+        return text_of((folder() / f"{name}.md").read_bytes()).strip()
     except OSError as error:
         raise SettingsError(
             f"{folder() / name}.md cannot be read ({error.strerror}). Make it readable, or remove it."
         ) from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{folder() / name}.md is not UTF-8 text. Convert it, or remove it.") from error
+    except NotTextError as error:
+        raise SettingsError(f"{folder() / name}.md cannot be read ({error}).") from error
 
 
 def keep_template(name: str, text: str) -> str:

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 
+from runtime.core import outside
 from runtime.core.errors import SettingsError
+from runtime.core.outside import MARK, NotTextError, encoding_of, exact_text
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
-MARK = "\ufeff"  # byte order mark at the beginning of some files
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +58,20 @@ def take_back(done: FileChange) -> None:
 
 
 def text_in(path: Path) -> str:
-    """Return the exact text of the file. Raises SettingsError."""
+    """Return the exact text of the file, with its byte-order mark if it has one. Raises SettingsError."""
     try:
-        return path.read_bytes().decode("utf8")
+        return exact_text(path.read_bytes())
     except FileNotFoundError as error:
         raise SettingsError(f"{path} is not there any more, so it is not changed.") from error
     except OSError as error:
         raise SettingsError(f"{path} cannot be read ({error.strerror}), so it is not changed.") from error
-    except UnicodeDecodeError as error:
+    except NotTextError as error:
         raise SettingsError(f"{path} is no UTF-8 text any more, so it is not changed.") from error
 
 
 def plain(text: str) -> str:
     """Return the text with LF line ends, none at the end, and without a byte order mark."""
-    return text.removeprefix(MARK).replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
+    return outside.plain(text).rstrip("\n")
 
 
 def with_line_ends(original: str, after: str) -> str:
@@ -92,14 +93,14 @@ def with_line_ends(original: str, after: str) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace the file by a complete copy with its permissions. Raises SettingsError."""
+    """Replace the file by a complete copy with its encoding and permissions. Raises SettingsError."""
     copy: Path | None = None
     try:
         if not path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(path, os.W_OK):
             raise SettingsError(f"{path} may only be read, so it is not changed. Make it writable first.")
         with tempfile.NamedTemporaryFile(prefix=f".{path.name[:64]}.", dir=path.parent, delete=False) as file:
             copy = Path(file.name)
-            file.write(text.encode("utf8"))
+            file.write(text.encode(encoding_of(path.read_bytes())))
             file.flush()
             os.fsync(file.fileno())
         as_it_is(path, copy)

@@ -18,6 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
+from app.tui.pieces import clean
 from app.tui.widgets.prompt import PromptBox
 from runtime.core.errors import SlipstreamError
 
@@ -30,6 +31,19 @@ Find = Callable[
 def narrowing(options: Sequence[tuple[str, T]]) -> Find[T]:
     """Return a search for the options whose line contains the typed text."""
     return lambda typed: [(line, value) for line, value in options if typed.lower() in line.lower()]
+
+
+class Fault(Label):
+    """A sentence on what is wrong in a dialog; no line while nothing is."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text, classes="remark", markup=False)
+        self.display = bool(text)
+
+    def show(self, text: str) -> None:
+        """Show this sentence, or none for ""."""
+        self.update(clean(text))
+        self.display = bool(text)
 
 
 class PickDialog(ModalScreen[T | None], Generic[T]):
@@ -59,9 +73,8 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
     def compose(self) -> ComposeResult:
         """Yield a line to type in, and the list."""
         with Vertical(classes="dialog") as dialog:
-            dialog.border_title = self.heading
-            if self.remark:
-                yield Label(self.remark, classes="remark", markup=False)
+            dialog.border_title = Content(self.heading)
+            yield Fault(self.remark)
             yield Input(placeholder=self.placeholder)
             yield OptionList(markup=False)
             yield Label(id="told", classes="hint", markup=False)
@@ -78,7 +91,9 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
         options = self.query_one(OptionList)
         options.clear_options()
         for line, value in self.found:
-            options.add_option(Option(line if isinstance(line, Content) else Content(line), disabled=value is None))
+            options.add_option(
+                Option(line if isinstance(line, Content) else Content(clean(line)), disabled=value is None)
+            )
         options.highlighted = next((i for i, (_, value) in enumerate(self.found) if value is not None), None)
         self._tell()  # as a list without a highlighted option posts no event
 
@@ -119,7 +134,7 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
             chosen = self.typed(text) if picked is None and text and self.typed is not None else picked
             self.dismiss(None) if chosen is None else self.choose(chosen)
         except SlipstreamError as error:
-            self.notify(str(error), severity="error", markup=False)
+            self.query_one(Fault).show(str(error))
 
     def choose(self, value: T) -> None:
         """Return the picked value."""
@@ -127,30 +142,52 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
 
 
 class TextDialog(ModalScreen[str | None]):
-    """A text to write or change. Returns it, or None."""
+    """A text to write or change. Returns it, or None. A text that `check` refuses stays, with the reason."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Back")]
 
-    def __init__(self, title: str, text: str = "", hint: str = "") -> None:
+    def __init__(
+        self,
+        title: str,
+        text: str = "",
+        hint: str = "",
+        about: str = "",
+        check: Callable[[str], object] = lambda text: None,
+        is_selected: bool = False,
+    ) -> None:
         super().__init__()
-        self.heading, self.text, self.hint = title, text, hint
+        self.heading, self.text, self.hint, self.about = title, text, hint, about
+        self.check, self.is_selected = check, is_selected  # whether the first letter replaces the text
 
     def compose(self) -> ComposeResult:
         """Yield the text box."""
         with Vertical(classes="dialog small") as dialog:
-            dialog.border_title = self.heading
+            dialog.border_title = Content(self.heading)
             yield PromptBox()
+            yield Fault()
+            if self.about:
+                yield Label(self.about, classes="about", markup=False)
             yield Label(f"Enter accepts · Ctrl+J new line · Esc goes back{self.hint}", classes="hint", markup=False)
 
     def on_mount(self) -> None:
         """Put the current text into the box."""
-        self.query_one(PromptBox).begin(self.text)
+        box = self.query_one(PromptBox)
+        box.begin(self.text)
+        if self.is_selected:
+            box.select_all()
 
     @on(PromptBox.Sent)
     def finish(self, event: PromptBox.Sent) -> None:
-        """Return the written text."""
+        """Return the written text, or show why it is refused."""
         event.stop()
-        self.dismiss(event.text.strip())
+        if not (text := event.text.strip()):
+            return
+        try:
+            self.check(text)
+        except SlipstreamError as error:
+            self.query_one(Fault).show(str(error))
+        else:
+            self.dismiss(text)
 
 
 class PageDialog(ModalScreen[None]):
@@ -165,5 +202,5 @@ class PageDialog(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Yield the page, with a scrollbar if it is long."""
         with VerticalScroll(classes="dialog") as dialog:
-            dialog.border_title, dialog.border_subtitle = self.heading, "Esc goes back"
-            yield Static(Content(self.text) if isinstance(self.text, str) else self.text)
+            dialog.border_title, dialog.border_subtitle = Content(self.heading), "Esc goes back"
+            yield Static(self.text, markup=False)

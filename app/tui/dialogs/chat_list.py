@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import ClassVar
 
@@ -25,9 +25,10 @@ class ChatList(PickDialog[int]):
         Binding("ctrl+d", "delete", "Delete", priority=True),
     ]
 
-    def __init__(self, store: Store, current: int | None) -> None:
+    def __init__(self, store: Store, current: int | None, leave: Callable[[], object]) -> None:
         super().__init__("Chats", self._find, "\nCtrl+E renames · Ctrl+X exports · Ctrl+D twice deletes")
         self.store, self.current = store, current
+        self._leave = leave  # called when the current chat is about to be deleted
         self._doomed: int | None = None  # the chat that a second Ctrl+D deletes
 
     def _find(self, query: str) -> Sequence[tuple[str, int]]:
@@ -56,18 +57,19 @@ class ChatList(PickDialog[int]):
     def action_delete(self) -> None:
         """Delete the chat at the second request in a row."""
         chat = self.picked()
-        if chat is None or chat == self.current:
-            self.notify(
-                "The chat that is open cannot be deleted. Open another one first."
-                if chat is not None
-                else "There is nothing to delete."
-            )
+        if chat is None:
+            self.notify("There is nothing to delete.")
         elif chat == self._doomed:
+            if chat == self.current:
+                self.current = None
+                self._leave()
             self.store.delete(chat)
             self.refill()
+            self.notify("The chat is deleted.")
         else:
             self._doomed = chat
-            self.notify(f"Press Ctrl+D again to delete “{self.store.chat(chat).title}” for good.")
+            then = " A new chat begins." * (chat == self.current)
+            self.notify(f"Press Ctrl+D again to delete “{self.store.chat(chat).title}” for good.{then}")
         self.query_one(Input).focus()
 
 

@@ -5,8 +5,9 @@ Knows its contestants; knows no chat.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 from typing import Any, ClassVar
@@ -32,13 +33,15 @@ from app.tui.background.comparison import (
 )
 from app.tui.background.copying import copy_text
 from app.tui.background.events import PromptRead, ReplyFinished
-from app.tui.numbers import ChatNumbers, fitted, kept, line, speed, summary
+from app.tui.numbers import ChatNumbers, fitted, kept, line, rate, speed, stats_of, usage
 from app.tui.pieces import Piece, clean, marks_of
+from app.tui.reading import ReadingEstimate
 from app.tui.widgets.message_view import MessageView
 from runtime.engine.stats import Stats
 
 LOOKS = 0.1  # seconds between two updates of the replies
 ALIKE = 1.05  # ratio of speeds, up to which two models count as equally fast
+MARKS = "marks"  # fact of a reply: the drafter of each character
 KEYS = "1 or 2 keeps that reply in the chat · Esc leaves"
 
 
@@ -61,20 +64,23 @@ class Side(Vertical):
 
     def __init__(self, contestant: Contestant, at: int) -> None:
         super().__init__(classes="side")
-        self.contestant, self.numbers = contestant, ChatNumbers()
-        self.view = MessageView(blank(at), (1, 1))
-        self.is_done = self._is_followed = False
+        self.contestant, self.numbers, self.reading = contestant, ChatNumbers(), ReadingEstimate()
+        given = contestant.request.message
+        self.view = MessageView(replace(given, id=blank(at).id, facts={MARKS: given.facts.get(MARKS, [])}), (1, 1))
+        self.is_done, self._is_followed = contestant.has_answered, False
+        if self.is_done:
+            self.numbers.reply = stats_of(given.facts)
 
     def compose(self) -> ComposeResult:
         """Yield the name, the state, and the reply, which scrolls."""
-        yield Static(Content.styled(clean(self.contestant.name), "bold"))
-        yield Static(Content("waits"), classes="state")
+        yield Static(Content.styled(clean(self.contestant.name), "bold"), markup=False)
+        yield Static(" · ".join(speed(self.numbers.reply)) if self.is_done else "waits", classes="state", markup=False)
         with VerticalScroll(can_focus=False):
             yield self.view
 
     def say(self, state: str) -> None:
         """Show the state."""
-        self.query_one(".state", Static).update(Content(state))
+        self.query_one(".state", Static).update(state)
 
     def say_numbers(self, numbers: list[str]) -> None:
         """Show as many numbers as fit on a line, so that both replies begin on the same one."""
@@ -87,7 +93,9 @@ class Side(Vertical):
         if batch.pieces:
             await self.view.append(batch.pieces)
             self.call_after_refresh(self._follow)
-            self.say_numbers(summary(self.numbers.reply, reply.engine.facts.n_ctx)[:3])
+            self.say_numbers([rate(self.numbers.reply), *usage(self.numbers.reply, reply.engine.facts.n_ctx)[:1]])
+        elif not self.view.text:
+            self.say(self.reading.text(time.monotonic()))
 
     def _follow(self) -> None:
         """Stay at the end of a reply longer than the screen; an anchor would put a short one at the bottom."""
@@ -136,10 +144,10 @@ class CompareScreen(Screen[KeptReply | None]):
 
     def compose(self) -> ComposeResult:
         """Yield the question, the sides, the outcome."""
-        yield Static(Content(clean(" ".join(self._question.split()))), id="question")
+        yield Static(clean(" ".join(self._question.split())), id="question", markup=False)
         with Horizontal(id="sides"):
             yield from self._sides
-        yield Static(Content(KEYS), id="outcome")
+        yield Static(KEYS, id="outcome", markup=False)
 
     def on_mount(self) -> None:
         """Start the comparison."""
@@ -167,15 +175,15 @@ class CompareScreen(Screen[KeptReply | None]):
     def follow(self, event: ReplyBegan) -> None:
         """Show this reply from now on."""
         self._now = self._sides[event.side], event.reply
-        self._now[0].say("reads the prompt")
+        self._now[0].reading.begin(time.monotonic())
         if self._unwanted.is_set():
             event.reply.cancel()
 
     @on(PromptRead)
     def show_reading(self, event: PromptRead) -> None:
-        """Show how much of the prompt is read."""
+        """Record how much of the prompt is read, which is shown from time to time."""
         if self._now is not None:
-            self._now[0].say(f"reads the prompt, {event.done / max(1, event.total):.0%}")
+            self._now[0].reading.report(event.done, event.total, time.monotonic())
 
     async def _look(self) -> None:
         if self._now is not None:
@@ -189,7 +197,7 @@ class CompareScreen(Screen[KeptReply | None]):
         if self._now is not None:
             (side, _), self._now = self._now, None
             await side.end(event.reply, event.last.stats if event.last is not None else None, str(event.error or ""))
-        self.query_one("#outcome", Static).update(Content(" · ".join(filter(None, [outcome(self._sides), KEYS]))))
+        self.query_one("#outcome", Static).update(" · ".join(filter(None, [outcome(self._sides), KEYS])))
 
     @on(MessageView.Requested)
     def copy(self, event: MessageView.Requested) -> None:
@@ -200,8 +208,10 @@ class CompareScreen(Screen[KeptReply | None]):
             copy_text(self, event.view.code(), "code block")
 
     def action_keep(self, at: int) -> None:
-        """Return a reply if it is complete."""
-        if self._sides[at].is_done:
+        """Return a reply if it is complete; one that is in the chat already stays there alone."""
+        if self._contestants[at].has_answered:
+            self.dismiss(None)
+        elif self._sides[at].is_done:
             self.dismiss(self._sides[at].kept())
         else:
             self.notify("There is no reply to keep yet.")

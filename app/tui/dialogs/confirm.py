@@ -7,6 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Label
 
@@ -30,7 +31,7 @@ class ConfirmDialog(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """Yield the question and the keys."""
         with Vertical(classes="dialog small") as dialog:
-            dialog.border_title = self.heading
+            dialog.border_title = Content(self.heading)
             yield Label(self.question, classes="question", markup=False)
             yield Label(self.hint, classes="hint", markup=False)
 

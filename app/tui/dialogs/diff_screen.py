@@ -35,12 +35,12 @@ class DiffScreen(ModalScreen[bool]):
         """Yield the lines, which scroll, then the keys."""
         edit, (n_new, n_gone) = self._edit, self._edit.counts
         with Vertical(classes="dialog") as dialog:
-            dialog.border_title = f"{clean(edit.path)}: +{n_new} -{n_gone} lines"
+            dialog.border_title = Content(f"{clean(edit.path)}: +{n_new} -{n_gone} lines")
             with ScrollableContainer(id="difference"):
-                yield Static(colored(edit.diff))
+                yield Static(colored(edit.diff), markup=False)
             if edit.leaves_out:
-                yield Label(LEAVES_OUT, id="warning")
-            yield Label(HINT, classes="hint")
+                yield Label(LEAVES_OUT, id="warning", markup=False)
+            yield Label(HINT, classes="hint", markup=False)
 
     def on_mount(self) -> None:
         """Focus the lines, so that keys scroll them."""

@@ -9,35 +9,39 @@ from rich.table import Table
 from rich.text import Text
 
 from app.tui.commands import Command
+from app.tui.desktop.keymap import default_path
 
-WRITING = """
-While writing
-  Enter        send
-  Ctrl+J       new line (Shift+Enter too, where the terminal can)
-  Up, Down     your earlier questions
-  /  @         list commands, or files; Up and Down choose, Tab completes
-  F9           take what the line above the prompt offers
-  Esc          close that list; take back what waits to be sent; stop the reply
-  Ctrl+_       undo (Ctrl+/ too); Ctrl+Y redoes
-  PgUp, PgDn   scroll
-  Home, End    while nothing is written: the first and the last message (Ctrl+Home, Ctrl+End: always)
-  Ctrl+P       command palette
-  Ctrl+Z       back to the shell for a while; fg returns
-  Ctrl+C       twice: leave
+WRITING = {
+    "Enter": "send; in a new chat, without a text: open the last chat",
+    "Ctrl+J": "new line (Shift+Enter too, where the terminal can)",
+    "Up, Down": "your earlier questions",
+    "/  @": "list commands, or files; Up and Down choose, Tab completes",
+    "F9": "take what the line above the prompt offers",
+    "Esc": "close that list; take back what waits to be sent; stop the reply",
+    "Ctrl+_": "undo (Ctrl+/ too); Ctrl+Y redoes",
+    "PgUp, PgDn": "scroll",
+    "Home, End": "while nothing is written: the first and the last message (Ctrl+Home, Ctrl+End: always)",
+    "Ctrl+P": "command palette",
+    "Ctrl+Z": "back to the shell for a while; fg returns",
+    "Ctrl+C": "clear what is written (Up brings it back); while nothing is written, twice: leave",
+    "Ctrl+D": "while nothing is written: leave",
+}
+MESSAGE = {
+    "c  b": "copy it, or its last code block",
+    "d": "what it changes in a file that you named with @",
+    "e  r": "say the question differently; another reply",
+    "x": "delete the question with its reply, once you confirm it",
+    "Left, Right": "other versions of it; with Shift: its wide code to the left and right",
+    "Enter": "unfold a long question, or what was thought",
+    "Esc": "back to writing; so does any other letter, which is written",
+}
+FILES = """
+@file in a question attaches the text of the file, @"a file" one with a space in its name. A reply that has the file \
+edited comes faster, and its changes can be seen and written to the file. A long paste becomes a chip and is sent whole.
 
-On a message (Shift+Tab goes there, or a click)
-  c  b         copy it, or its last code block
-  d            what it changes in a file that you named with @
-  e  r         say the question differently; another reply
-  x            delete the question with its reply, after a question back
-  Left, Right  other versions of it; with Shift: its wide code to the left and right
-  Enter        unfold a long question, or what was thought
-  Esc          back to writing
-
-@file in a question attaches the text of the file, @"a file" one with a space in its name. A reply
-that has the file edited comes faster, and its changes can be seen and written to the file.
-A long paste becomes a chip and is sent whole.
-Keys can be changed in the keymap file.
+Keys are changed in {path}, for example:
+  [keys]
+  "chat.theme" = "ctrl+t"
 """
 
 
@@ -46,10 +50,19 @@ def help_page(commands: Sequence[Command], keymap: Mapping[str, str]) -> Group:
     table = Table.grid(padding=(0, 2, 0, 0))
     for each in commands:
         argument = Text(f" {each.argument}", "dim") if each.argument else ""
-        table.add_row(
-            shown(keymap.get(f"chat.{each.name}", each.key)), f"/{each.name}", Text.assemble(each.help, argument)
-        )
-    return Group(table, Text(WRITING))
+        key = shown(keymap.get(f"chat.{each.name}", each.key))
+        table.add_row(Text(key), Text(f"/{each.name}"), Text.assemble(each.help, argument))
+    writing = section("While writing", WRITING)
+    message = section("On a message (Shift+Tab goes there, or a click)", MESSAGE)
+    return Group(table, *writing, *message, Text(FILES.format(path=default_path())))
+
+
+def section(heading: str, keys: Mapping[str, str]) -> tuple[Text, Table]:
+    """Return a heading, and a row for each key with what it does."""
+    table = Table.grid(padding=(0, 2, 0, 2))
+    for key, does in keys.items():
+        table.add_row(Text(key, no_wrap=True), Text(does))
+    return Text(f"\n{heading}"), table
 
 
 def shown(key: str) -> str:

@@ -6,6 +6,7 @@ Knows names, files and prospects; loads and fetches nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from textual import on
@@ -16,17 +17,28 @@ from textual.widgets import Input
 
 from app.models.amounts import gigabytes, rate
 from app.models.library import Model, all_models, of_loaded
-from app.models.prospects import FITS_ALONE, TOO_LARGE, Machine, Prospect, free_memory, prospect, this_machine
+from app.models.prospects import (
+    FITS_ALONE,
+    TOO_LARGE,
+    Machine,
+    Prospect,
+    free_memory,
+    prospect,
+)
 from app.tui.completion import common, last_part, paths
 from app.tui.dialogs.basic import PickDialog
 from app.tui.pieces import clean
 from app.tui.presets import PICKED, Preset
 from runtime.models.registry import Pair
 
-HINT = " · Tab completes a path\n↓ is downloaded first. ~ is an estimate without drafting."
+HINT = (
+    " · Tab completes a path\n"
+    "↓ is downloaded first. ~ is an estimate without drafting. draft: a small draft model guesses ahead. In names, 4B "
+    "is 4 billion weights, Q4_K_M about 4 bits for each, it or instruct: for chats."
+)
 PLACEHOLDER = "Type to search, or the path of a GGUF file, or hf:owner/repo"
 NOTHING = "No model has this name. A file's path or hf:owner/repo works, too."
-NAME, SIZE, FIT, SPEED = 26, 9, 10, 13  # columns
+NAME, SIZE, FIT, SPEED = 26, 9, 10, 12  # columns
 ANYWHERE = ("/", "~", "./", "../")  # beginnings of a path
 SHORT = {FITS_ALONE: "no draft"}
 Line = tuple[str | Content, str | None]
@@ -56,13 +68,14 @@ class ModelPicker(PickDialog[str]):
         title: str,
         recent: Sequence[str],
         loaded: Pair | None,
-        may_measure: bool,
+        estimates: Sequence[Callable[[], Machine]],
         typed: Callable[[str], str],
         presets: Mapping[str, Preset],
+        is_second: bool = False,
     ) -> None:
         super().__init__(title, self._find, HINT, typed, PLACEHOLDER)
-        self._presets = presets
-        self._recent, self._loaded, self._may_measure = recent, loaded, may_measure
+        self._presets, self._is_second = presets, is_second  # whether the loaded model stays, and is not listed
+        self._recent, self._loaded, self._estimates = recent, loaded, estimates
         self._looked = self.Looked()
 
     def on_mount(self) -> None:
@@ -73,11 +86,11 @@ class ModelPicker(PickDialog[str]):
     def _look(self) -> None:
         models = all_models(self._recent)
         self.post_message(self.Looked(models))
-        held = prospect(of_loaded(self._loaded)).needed if self._loaded is not None else 0
+        held = prospect(of_loaded(self._loaded)).needed if self._loaded is not None and not self._is_second else 0
         prospects, free = list(map(prospect, models)), free_memory() + held
         self.post_message(self.Looked(models, prospects, free))
-        if self._may_measure:
-            self.post_message(self.Looked(models, prospects, free, this_machine()))
+        for estimate in self._estimates:
+            self.post_message(self.Looked(models, prospects, free, estimate()))
 
     @on(Looked)
     def _show(self, event: Looked) -> None:
@@ -90,12 +103,12 @@ class ModelPicker(PickDialog[str]):
             return [(clean(last_part(path)), path) for path in paths(typed, ".gguf")]
         if not self._looked.models:
             return [("Looking for models ...", None)]
-        fit = [each for each in self._looked.models if is_meant(each, typed)]
+        fit = [each for each in self._looked.models if is_meant(each, typed) and self._is_offered(each)]
         lately = [each for name in self._recent for each in fit if each.is_among([name])]
         here = [each for each in fit if each.is_here and each not in lately]
         missing = sorted((each for each in fit if not each.is_here), key=self._order)
         lines = [
-            *section("Used lately", map(self._row, lately)),
+            *section("Used recently", map(self._row, lately)),
             *section("Presets", preset_rows(self._presets, typed)),
         ]
         for heading, models in {"On this machine": here, "To fetch": missing}.items():
@@ -105,8 +118,8 @@ class ModelPicker(PickDialog[str]):
     def _row(self, model: Model) -> Line:
         return self._line(model), model.name
 
-    def _order(self, model: Model) -> tuple[bool, int]:
-        return self._fit(model) == TOO_LARGE, model.size or 2**63
+    def _order(self, model: Model) -> tuple[bool, bool, int]:
+        return not model.fetched, self._fit(model) == TOO_LARGE, model.size or 2**63
 
     def _fit(self, model: Model) -> str:
         known = self._looked.prospects.get(model.name)
@@ -123,6 +136,8 @@ class ModelPicker(PickDialog[str]):
         return Content.styled(text, "dim") if fit == TOO_LARGE else Content(text)
 
     def _speed(self, model: Model) -> str:
+        if model.fetched:
+            return f"{model.fetched} fetched"
         known = self._looked.prospects.get(model.name)
         if known is None or self._fit(model) == TOO_LARGE:
             return ""
@@ -131,18 +146,26 @@ class ModelPicker(PickDialog[str]):
         estimate = known.per_second(self._looked.machine)
         return f"~ {rate(estimate)} tok/s" if estimate else ""
 
+    def _is_offered(self, model: Model) -> bool:
+        return not (self._is_second and self._is_loaded(model))
+
     def _is_loaded(self, model: Model) -> bool:
-        return self._loaded is not None and model.is_here and model.pair.target == self._loaded.target
+        return self._loaded is not None and model.is_here and place_of(model.pair) == place_of(self._loaded)
 
     def told_of(self, value: str) -> str:
-        """Return a model's refusal, or else its description, or else its kind and name; then its license."""
+        """Return the fetched share of a model, its refusal, description or else kind and name, and its license."""
         model = next((each for each in self._looked.models if each.name == value), None)
         if model is None:
             return ""
         known = self._looked.prospects.get(value, Prospect())
         licence = f" · {model.pair.licence}" if model.pair.licence else ""
         told = known.refusal or model.pair.description or " · ".join(filter(None, [known.kind, model.name]))
-        return clean(told + licence)
+        return clean(self._begun(model) + told + licence)
+
+    def _begun(self, model: Model) -> str:
+        """Return a line about an unfinished download; "" if there is none."""
+        then = "" if self._is_second else " Enter fetches the rest and loads it."
+        return f"{model.fetched} of {gigabytes(model.size)} is here.{then}\n" if model.fetched else ""
 
     def action_complete(self) -> None:
         """Complete a path up to the longest common prefix."""
@@ -151,12 +174,17 @@ class ModelPicker(PickDialog[str]):
             box.value, box.cursor_position = same, len(same)
 
     def choose(self, value: str) -> None:
-        """Enter a folder, or return a model."""
+        """Enter a folder, or return a preset or a model. Raises SlipstreamError for a model that cannot be loaded."""
         if value.endswith("/"):
             box = self.query_one(Input)
             box.value, box.cursor_position = value, len(value)
         else:
-            super().choose(value)
+            super().choose(value if value.startswith(PICKED) or self.typed is None else self.typed(value))
+
+
+def place_of(pair: Pair) -> tuple[Path, str, str]:
+    """Return what tells a model from others: its file, or its server and its name there."""
+    return pair.target.absolute(), pair.upstream, pair.upstream_model
 
 
 def section(heading: str, lines: Iterable[Line]) -> list[Line]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from app.models.search_process import is_searched
 from app.tui.numbers import guess_seconds
 from app.tui.pieces import clean
-from app.tui.shared_engine import SharedEngine
 from runtime.drafters.registry import Needs, find
+from runtime.engine import Engine
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import DrafterFacts, Explanation
 from runtime.tools.paired import last_verdict, remembered
@@ -37,7 +37,7 @@ class SearchState:
         return clean(self.verdict)
 
 
-def state_of(engine: SharedEngine | None) -> SearchState:
+def state_of(engine: Engine | None) -> SearchState:
     """Return the state of the search for the loaded model."""
     if engine is None or not engine.pair.target or engine.facts.upstream:
         return SearchState()
@@ -45,7 +45,7 @@ def state_of(engine: SharedEngine | None) -> SearchState:
     return SearchState(is_searched(target), remembered(target), last_verdict(target))
 
 
-def about_draft(stats: Stats, explanation: Explanation, engine: SharedEngine | None, search: SearchState) -> str:
+def about_draft(stats: Stats, explanation: Explanation, engine: Engine | None, search: SearchState) -> str:
     """Return a sentence on the draft model: its cost, or why it is left out, or the search for one; "" if there is
     nothing to report.
     """
@@ -58,7 +58,7 @@ def about_draft(stats: Stats, explanation: Explanation, engine: SharedEngine | N
     return f"{name} guesses here. {cost(stats, explanation, drafting)}"
 
 
-def lack_of(engine: SharedEngine) -> str:
+def lack_of(engine: Engine) -> str:
     """Return why a part of the pair is missing now; "" if none is."""
     return str(engine.status.given_up or engine.facts.left_out)
 

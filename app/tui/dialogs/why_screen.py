@@ -10,13 +10,12 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from app.tui.dialogs.why_summary import picture, three_sentences
 from app.tui.dialogs.why_text import Section
-from app.tui.shared_engine import SharedEngine
+from runtime.engine import Engine
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Explanation
 
@@ -32,7 +31,7 @@ class WhyScreen(Screen[None]):
     ]
 
     def __init__(
-        self, whose: str, explanation: Explanation, stats: Stats, tables: list[Section], engine: SharedEngine | None
+        self, whose: str, explanation: Explanation, stats: Stats, tables: list[Section], engine: Engine | None
     ) -> None:
         super().__init__()
         self.whose = whose
@@ -41,20 +40,20 @@ class WhyScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Yield both pages; one of them is visible."""
-        yield Static(Content(self.whose), id="whose")
+        yield Static(self.whose, id="whose", markup=False)
         with VerticalScroll(id="summary"):
             for question, answer in self.sentences:
-                yield Static(Content(question), classes="title")
-                yield Static(Content(answer), classes="text")
-            yield Static(self.picture, id="picture")
+                yield Static(question, classes="title", markup=False)
+                yield Static(answer, classes="text", markup=False)
+            yield Static(self.picture, id="picture", markup=False)
         with VerticalScroll(id="why"):
             for column in (self.sections[:HALF], self.sections[HALF:]):
                 with Vertical(classes="column"):
                     for section in column:
-                        yield Static(Content(section.title), classes="title")
-                        yield Static(Content(section.text), classes="text")
+                        yield Static(section.title, classes="title", markup=False)
+                        yield Static(section.text, classes="text", markup=False)
                         if section.table:
-                            yield Static(Content(section.table), classes="table")
+                            yield Static(section.table, classes="table", markup=False)
         yield Footer()
 
     def on_mount(self) -> None:

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from app.tui.dialogs.why_draft import SearchState, about_draft, lack_of, state_of
-from app.tui.numbers import DISTURBED, LEAST, acceptance, is_elsewhere, sources, times
-from app.tui.shared_engine import SharedEngine
+from app.tui.numbers import ALIKE, DISTURBED, LEAST, acceptance, is_elsewhere, sources, times
+from runtime.engine import Engine
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Explanation
 
 BAR = 32  # characters of the longest bar
-ALIKE = 0.05  # deviation of a ratio from 1, up to which two speeds count as the same
 SEVERAL = 4  # tokens of the pass whose cost is shown
 OFTEN = 0.6  # acceptance rate, from which on other drafts would not help much
 
@@ -43,16 +42,19 @@ def no_comparison(stats: Stats) -> str:
             "would not be fair."
         )
     if stats.predicted_n < LEAST:
-        return f"Too early to say: the last reply had {stats.predicted_n} tokens, and it takes {LEAST} to compare."
+        return f"Too early to say: the last reply was shorter than the {LEAST} tokens that a comparison takes."
+    if stats.plain_per_second:
+        speed = f"{stats.predicted_per_second:.0f} tokens a second"
+        return f"There was little to guess from, so the last reply came as fast as the model writes alone: {speed}."
     return "Hard to say: how fast the model is alone was not measured."
 
 
-def is_upstream(stats: Stats, engine: SharedEngine | None) -> bool:
+def is_upstream(stats: Stats, engine: Engine | None) -> bool:
     """Return whether another server decides about drafts: for that reply, or for coming ones if there is none yet."""
     return is_elsewhere(stats) or bool(not stats.steps and engine is not None and engine.facts.upstream)
 
 
-def because(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> str:
+def because(stats: Stats, explanation: Explanation, engine: Engine | None) -> str:
     """Return a sentence on the reason."""
     if is_upstream(stats, engine):
         return f"{explanation.why_plain}."
@@ -64,23 +66,23 @@ def because(stats: Stats, explanation: Explanation, engine: SharedEngine | None)
     if not stats.draft_n:
         return f"The model wrote every token by itself{reason}."
     if (right := acceptance(stats)) is None:
-        guessed = "1 token" if stats.draft_n == 1 else f"{stats.draft_n} tokens"
-        return f"Hardly anything was guessed, {guessed} for a reply of {stats.predicted_n}{reason}."
-    text = f"{right:.0%} of the guesses by {sources(stats).most_common(1)[0][0]} were right"
+        verb = "was" if stats.draft_n == 1 else "were"
+        return f"Only {stats.draft_n} of the reply's {stats.predicted_n} tokens {verb} guessed{reason}."
+    text = f"{right:.0%} of the guesses from {sources(stats).most_common(1)[0][0]} were right"
     if 2 * stats.drafters["none"] > stats.n_passes:
         return f"{text}, but most passes had no guess{reason}."
     n = round(stats.tokens_per_target_pass, 1)
     return f"{text}, and each pass brought {f'{n} tokens instead of 1' if n > 1 else 'hardly more than 1 token'}."
 
 
-def why_so_few(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> str:
+def why_so_few(stats: Stats, explanation: Explanation, engine: Engine | None) -> str:
     """Return the reason for passes without guesses; "" if the sentence about the draft model has it."""
     reason = stats.reason.text if stats.reason is not None else explanation.why_plain
     is_told = engine is not None and engine.pair.draft is not None and reason in lack_of(engine)
     return "" if is_told else reason
 
 
-def faster_still(stats: Stats, explanation: Explanation, engine: SharedEngine | None, search: SearchState) -> str:
+def faster_still(stats: Stats, explanation: Explanation, engine: Engine | None, search: SearchState) -> str:
     """Return a sentence on what would help, the surest first."""
     if is_upstream(stats, engine):
         return "The other server decides that."
@@ -135,7 +137,7 @@ def bars(rows: Sequence[tuple[str, float]], unit: str) -> Content:
     return Content.assemble(*lines)
 
 
-def three_sentences(stats: Stats, explanation: Explanation, engine: SharedEngine | None) -> list[tuple[str, str]]:
+def three_sentences(stats: Stats, explanation: Explanation, engine: Engine | None) -> list[tuple[str, str]]:
     """Return the questions and their answers, also about a draft model if there is one or a search for one."""
     search = state_of(engine)
     draft = about_draft(stats, explanation, engine, search)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.tui.numbers import FEWEST, acceptance
+from runtime.engine import Engine
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import DrafterFacts, Explanation, Pass
 
@@ -185,3 +186,12 @@ def state(drafter: DrafterFacts) -> str:
     if drafter.is_model_free:
         return f"costs nothing, brought nothing recently; {seen}"
     return f"parked, tried again in {max(0, drafter.n_wait - drafter.n_waited)} passes; {seen}"
+
+
+def read_ahead(engine: Engine | None) -> list[Section]:
+    """Return how much was read before it was asked for, and how much of that was needed; nothing if nothing was."""
+    n_read, n_used = engine.status.ahead if engine else (0, 0)
+    if not n_read:
+        return []
+    told = f"{n_read:,} tokens were read while you typed or between requests, and {n_used:,} of them were needed."
+    return [Section("Read ahead", told)]

@@ -11,7 +11,7 @@ class BelowLine(Static):
     """A line that is only visible while it has text."""
 
     def __init__(self) -> None:
-        super().__init__(id="below")
+        super().__init__(id="below", markup=False)
         self._text = ""
 
     def say(self, text: str) -> None:

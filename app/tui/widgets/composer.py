@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.content import Content
 from textual.widgets import OptionList, Static, TextArea
 
 from app.tui.completion import Completion
-from app.tui.desktop.attach import unattached
+from app.tui.desktop.attach import unattached, without_attached
 from app.tui.pieces import clean
 from app.tui.widgets.prompt import PromptBox
 from app.tui.widgets.queue import MessageQueue
@@ -30,10 +29,12 @@ class Composer(Vertical):
 
     def __init__(self, past: Sequence[str], complete: Callable[[str], Completion]) -> None:
         super().__init__()
-        self.queue, self.suggestions, self.lacking = MessageQueue(), SuggestionList(), Static(id="lacking")
+        self.queue, self.suggestions = MessageQueue(), SuggestionList()
+        self.lacking = Static(id="lacking", markup=False)
         self._told = ""  # the shown sentence about files that cannot be attached
         self._reported = ""  # the text that Enter has not sent because of them
-        self.prompt = PromptBox(past, complete, lambda: bool(self.queue.texts), id="prompt")
+        asked = [*dict.fromkeys(map(without_attached, past))]
+        self.prompt = PromptBox(asked, complete, lambda: bool(self.queue.texts), id="prompt")
 
     def compose(self) -> ComposeResult:
         """Yield the parts; only the box is always visible."""
@@ -75,7 +76,7 @@ class Composer(Vertical):
         told += SEND * (is_reported and bool(told))
         if told != self._told:
             self._told, self.lacking.display = told, bool(told)
-            self.lacking.update(Content(told))
+            self.lacking.update(told)
 
     @on(PromptBox.Sent)
     def _hold_back(self, event: PromptBox.Sent) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from textual import on
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.geometry import Offset
 from textual.message import Message
 from textual.widget import Widget
@@ -225,4 +226,4 @@ class MessageScroll(VerticalScroll, can_focus=False):
 
 def more_button(hidden: int, which: str) -> Button:
     """Return a button for messages that are not mounted yet."""
-    return Button(f"Show {min(hidden, SHOWN)} of {hidden} {which} messages", id=which, compact=True)
+    return Button(Content(f"Show {min(hidden, SHOWN)} of {hidden} {which} messages"), id=which, compact=True)

@@ -24,7 +24,7 @@ from app.tui.pieces import Piece, clean, pieces_of, text_of
 from app.tui.private_textual import growing
 from app.tui.widgets.folding import folded
 from app.tui.widgets.reply_markdown import ReplyMarkdown
-from runtime.drafters.registry import find
+from runtime.drafters.registry import described, find
 
 ENDED = {"line", "end"}  # facts of an ended reply, which are removed if it continues
 OTHER = "accent"  # color of text by an unknown drafter
@@ -62,7 +62,7 @@ class MessageView(Vertical, can_focus=True):
         self.message_id, self.role, self.text = message.id, message.role, message.content
         self.pieces = pieces_of(message)
         self.facts: dict[str, Any] = message.facts
-        self._version = "" if version[1] == 1 else f"version {version[0]} of {version[1]} (← →)"
+        self._version = "" if version[1] == 1 else f"version {version[0]} of {version[1]} (Shift+Tab, then ← →)"
         self._folded, self._label = True, clean(label)
         self._thinking: Collapsible | None = None
 
@@ -73,12 +73,12 @@ class MessageView(Vertical, can_focus=True):
     def compose(self) -> ComposeResult:
         """Yield the parts; their visibility depends on the message."""
         if self.role == "user":
-            yield Static(self._question(), classes="question")
+            yield Static(self._question(), classes="question", markup=False)
         else:
             if self._label:
                 yield Label(self._label, classes="model", markup=False)
             yield ReplyMarkdown()
-            yield Static(classes="tokens")
+            yield Static(classes="tokens", markup=False)
         yield Label(classes="foot", markup=False)
 
     async def on_mount(self) -> None:
@@ -149,18 +149,18 @@ class MessageView(Vertical, can_focus=True):
         """Show the reasoning; its part is only mounted if there is any, as widgets are slow."""
         title = f"Thinking, {len(thought.split())} words"
         if thought and self._thinking is None:
-            self._thinking = Collapsible(Static(classes="thought"), title=title, classes="thinking")
+            self._thinking = Collapsible(Static(classes="thought", markup=False), title="Thinking", classes="thinking")
             await self.mount(self._thinking, before=self.query_one(ReplyMarkdown))
         if self._thinking is not None:
             self._thinking.display = bool(thought)
             self._thinking.title = title
-            self._thinking.query_one(".thought", Static).update(Content(thought))
+            self._thinking.query_one(".thought", Static).update(thought)
 
     def show_tokens(self) -> None:
         """Redraw the reply token by token, in the colors of the drafters."""
         names = list(dict.fromkeys(piece.drafter for piece in self.pieces if piece.drafter))
-        parts: list[Content | tuple[str, str]] = [(f"■ {name} ", color(name)) for name in names]
-        parts += [("□ the target itself\n", "dim")] if self.pieces else []
+        parts: list[Content | tuple[str, str]] = [(f"■ {described(name)} ", color(name)) for name in names]
+        parts += [("□ the model itself\n", "dim")] if self.pieces else []
         parts += [
             (piece.text, f"{color(piece.drafter)} underline") if piece.drafter else Content(piece.text)
             for piece in self.pieces

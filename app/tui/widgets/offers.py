@@ -50,14 +50,16 @@ def option(offer: Offer) -> Option:
 
 
 class Welcome(Vertical):
-    """The content of an empty chat: how to begin, and the offers."""
+    """The content of an empty chat: the last chat, how to begin, and the offers."""
 
-    def __init__(self, words: str, offers: Sequence[Offer]) -> None:
+    def __init__(self, words: str, offers: Sequence[Offer], latest: str = "") -> None:
         super().__init__()
-        self._words, self._offers = words, offers
+        self._words, self._offers, self._latest = words, offers, latest
 
     def compose(self) -> ComposeResult:
-        """Yield the words, then the offers if there are any."""
-        yield Static(Content(self._words), id="welcome")
+        """Yield the title of the last chat, the words, then the offers, as far as there are any."""
+        if self._latest:
+            yield OfferList([Offer(f"Continue: {self._latest} (Enter)", "/continue")])
+        yield Static(self._words, id="welcome", markup=False)
         if self._offers:
             yield OfferList(self._offers)

@@ -30,9 +30,9 @@ class SidePanel(Vertical):
         """Yield a title and a graph each."""
         for name in GRAPHS:
             with Vertical(classes="graph"):
-                yield Static(id=f"{name}-title", classes="title")
+                yield Static(id=f"{name}-title", classes="title", markup=False)
                 yield Sparkline(id=f"{name}-graph")
-        yield Static(id="who")
+        yield Static(id="who", markup=False)
 
     _stats = Stats()
 
@@ -60,15 +60,15 @@ class SidePanel(Vertical):
         """
         stats = self._stats
         shown = [] if self.lack else stats.steps[-SHOWN:]
-        tokens, guesses = by_pass(stats) or ("tokens/pass", "guesses/pass")
+        tokens, guesses = by_pass(stats) or ("Written at once", "Guessed ahead")
         self._graph("guesses", guesses, [each.n_drafted for each in shown])
-        self._graph("right", "guesses right", rolling([each for each in shown if each.n_drafted]))
+        self._graph("right", "Guessed right", rolling([each for each in shown if each.n_drafted]))
         # The bottom of the graph is the one token that every pass yields
         self._graph("tokens", tokens, [max(0, each.n_tokens - 1) for each in shown])
         show_in(self.query_one("#who", Static), Content("\n".join(shares(stats))))
 
     def _graph(self, name: str, title: str, data: Sequence[float]) -> None:
-        self.query_one(f"#{name}-title", Static).update(Content(title), layout=False)
+        self.query_one(f"#{name}-title", Static).update(title, layout=False)
         before = [0.0] * max(1, POINTS - len(data))  # a graph begins at zero and is filled from the right
         self.query_one(f"#{name}-graph", Sparkline).data = [*before, *data] if data else []
 
@@ -81,6 +81,6 @@ def rolling(drafted: Sequence[Pass]) -> list[float]:
 
 def shares(stats: Stats) -> list[str]:
     """Return the share of passes by drafter, and the share without drafts."""
-    lines = [f"{n / stats.n_passes:4.0%} by {name}" for name, n in sources(stats).most_common()]
+    lines = [f"{n / stats.n_passes:4.0%} {name}" for name, n in sources(stats).most_common()]
     plain = stats.drafters["none"]
-    return ["guesses, by pass:", *lines, f"{plain / stats.n_passes:4.0%} none"] if stats.steps else []
+    return ["Where guesses came from:", *lines, f"{plain / stats.n_passes:4.0%} without a guess"] if stats.steps else []

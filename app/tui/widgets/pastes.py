@@ -20,6 +20,7 @@ class Pastes:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
+        self._short: list[str] = []  # pastes of a few lines, which are no chips
 
     def fold(self, text: str) -> str:
         """Return the chip that stands for a text."""
@@ -36,6 +37,17 @@ class Pastes:
             return self._texts[number - 1] if number <= len(self._texts) else chip[0]
 
         return CHIP.sub(pasted, text)
+
+    def note(self, text: str) -> None:
+        """Record a short paste. One line counts as typed."""
+        if "\n" in text.strip():
+            self._short.append(text)
+
+    def typed(self, text: str) -> str:
+        """Return the part of a text that was not pasted."""
+        for each in self._short:
+            text = text.replace(each, "")
+        return CHIP.sub("", text)
 
 
 def as_text(text: str) -> str:

@@ -10,7 +10,6 @@ from functools import partial
 from typing import ClassVar
 
 from textual import events, on
-from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
@@ -33,23 +32,20 @@ class PromptBox(PieceArea):
     """
 
     ACTIONS: ClassVar[dict[str, str]] = {
-        "enter": "send", "shift+enter": "newline", "alt+enter": "newline", "ctrl+j": "newline", "tab": "complete"
+        "enter": "send", "shift+enter": "newline", "alt+enter": "newline", "ctrl+j": "newline", "tab": "complete",
     }  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = [  # Ctrl+Z suspends, as in any program of a terminal
         Binding("ctrl+underscore,ctrl+slash,alt+z", "undo", "Undo", show=False)
     ]
 
     class Sent(Message):
-        """Enter was pressed on some text. `replaces` is the message that it replaces."""
+        """Enter was pressed, maybe without any text. `typed` is the part that was not pasted, `replaces` the message
+        that it replaces.
+        """
 
-        def __init__(self, box: PromptBox, text: str, replaces: int | None) -> None:
+        def __init__(self, text: str, typed: str, replaces: int | None = None) -> None:
             super().__init__()
-            self.box, self.text, self.replaces = box, text, replaces
-
-        @property
-        def control(self) -> PromptBox:
-            """The box of the text."""
-            return self.box
+            self.text, self.typed, self.replaces = text, typed, replaces
 
     class Suggested(Message):
         """The suggestions, or the chosen one of them, have changed; there may be none."""
@@ -115,8 +111,8 @@ class PromptBox(PieceArea):
             if not completion.is_command or (chosen.goes_on and not is_typed):
                 return
         text = self.unfolded()
-        if text.strip():
-            self.post_message(self.Sent(self, text, self._replaces))
+        if text.strip() or not text:
+            self.post_message(self.Sent(text, self._pastes.typed(self.text), self._replaces))
 
     def unfolded(self) -> str:
         """Return the text with every chip replaced by its pasted text."""
@@ -170,23 +166,19 @@ class PromptBox(PieceArea):
             text = self._pastes.fold(text)
         else:
             text = as_text(text)
+            self._pastes.note(text)
         event.prevent_default()
         event.stop()
         self.replace(text, *self.selection)
 
-    def action_cursor_line_start(self, select: bool = False) -> None:
-        """Move to the beginning of the line. In an empty box, the chat handles the key."""
-        self._leave_to_chat()
-        super().action_cursor_line_start(select)
-
-    def action_cursor_line_end(self, select: bool = False) -> None:
-        """Move to the end of the line. In an empty box, the chat handles the key."""
-        self._leave_to_chat()
-        super().action_cursor_line_end(select)
-
-    def _leave_to_chat(self) -> None:
-        if not self.text:
-            raise SkipAction
+    def action_copy(self) -> None:
+        """Copy what is selected, here or on the screen. Without that, remove the text, which Up brings back."""
+        if self.selected_text or not self.text or self.screen.get_selected_text():
+            super().action_copy()
+        else:
+            self.remember()
+            self.end_rewriting()
+            self.begin()
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Choose the previous suggestion, recall a waiting message, or move to the line above or, from the first line,
@@ -237,7 +229,7 @@ class PromptBox(PieceArea):
     def _show(self, completion: Completion) -> None:
         self._read, self._seen = self.text, self.get_text_range((0, 0), self.cursor_location)
         self._completion = completion
-        self._choice = 0 if completion.is_command and completion.suggestions else -1
+        self._choice = 0 if completion.is_named else -1  # letters alone must not run what they begin
         self._tell()
 
     def _tell(self) -> None:

@@ -18,7 +18,7 @@ class MessageQueue(Static):
     """Shows the waiting messages, the next one first; hidden while there are none."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(markup=False)
         self.texts: list[str] = []
         self.display = False
 

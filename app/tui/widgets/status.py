@@ -6,14 +6,17 @@ Shows given words and shares; knows neither engine nor chat.
 
 from __future__ import annotations
 
+import time
+
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.content import Content
 from textual.widgets import Label, ProgressBar, Static
 
 from app.tui.numbers import fitted
+from app.tui.reading import ReadingEstimate
 
 MARGIN = 2
+TICK = 0.5  # seconds between two estimates of how far a prompt is read
 
 
 class StatusLine(Vertical):
@@ -23,6 +26,7 @@ class StatusLine(Vertical):
         super().__init__()
         self._numbers: list[str] = []
         self._sentence = self._requests = ""
+        self.reading = ReadingEstimate()
 
     def compose(self) -> ComposeResult:
         """Yield a progress bar for loading, one for downloads, the numbers, and a sentence."""
@@ -32,8 +36,12 @@ class StatusLine(Vertical):
         with Horizontal(id="fetching"):
             yield Label(id="file", markup=False)
             yield ProgressBar(total=1.0)
-        yield Static(id="numbers")
-        yield Static(id="sentence")
+        yield Static(id="numbers", markup=False)
+        yield Static(id="sentence", markup=False)
+
+    def on_mount(self) -> None:
+        """Prepare the timer of the estimate."""
+        self._ticks = self.set_interval(TICK, self._show_reading, pause=True)
 
     def show_progress(self, what: str, share: float | None = None) -> None:
         """Show an activity in place of the numbers, with its finished share if that is known."""
@@ -44,8 +52,24 @@ class StatusLine(Vertical):
         if share is not None:
             bar.update(progress=share)
 
+    def begin_reading(self) -> None:
+        """Show that a prompt is read, from now on."""
+        self.reading.begin(time.monotonic())
+        self._ticks.resume()
+        self._show_reading()
+
+    def show_reading(self, n_read: int, total: int) -> None:
+        """Show how many of the prompt's tokens are read. A total of 0 is not known."""
+        self.reading.report(n_read, total, time.monotonic())
+        self._show_reading()
+
+    def _show_reading(self) -> None:
+        now = time.monotonic()
+        self.show_progress(self.reading.text(now), self.reading.share(now))
+
     def end_progress(self) -> None:
         """Show the numbers again."""
+        self._ticks.pause()
         self.remove_class("-busy")
 
     def show_download(self, what: str, share: float) -> None:
@@ -63,7 +87,7 @@ class StatusLine(Vertical):
         self._numbers = numbers
         requests = [self._requests] if self._requests else []
         line = fitted([*numbers[:2], *requests, *numbers[2:]], self.size.width - MARGIN)
-        self.query_one("#numbers", Static).update(Content(line), layout=False)
+        self.query_one("#numbers", Static).update(line, layout=False)
 
     def show_requests(self, summary: str) -> None:
         """Show the number of requests from editors, among the numbers."""
@@ -77,7 +101,7 @@ class StatusLine(Vertical):
         if sentence == self._sentence:
             return
         self._sentence = sentence
-        label.update(Content(sentence))
+        label.update(sentence)
         label.display = bool(sentence)
 
     def on_resize(self) -> None:

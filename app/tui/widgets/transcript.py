@@ -13,7 +13,7 @@ from app.chats.authors import Facts, is_other, label_of
 from app.chats.branch import CONTINUE_HINT, ChatBranch
 from app.chats.store import StoredMessage
 from app.tui.numbers import reasons_of, stats_of
-from app.tui.pieces import Piece, text_of
+from app.tui.pieces import Piece, clean, text_of
 from app.tui.widgets.message_scroll import MessageScroll
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.offers import Offer, Welcome
@@ -140,7 +140,9 @@ class Transcript(MessageScroll, can_focus=False):
 
     def _nothing(self) -> Welcome:
         """Return the content of an empty chat."""
-        return Welcome(WELCOME, self._offers)
+        branch = self._branch
+        latest = [] if branch.id is not None else branch.store.chats(most=1)
+        return Welcome(WELCOME, self._offers, "".join(clean(each.title) for each in latest))
 
     def _view(self, message: StoredMessage) -> MessageView:
         """Return the view of a message; the offer to continue is only on the last one."""

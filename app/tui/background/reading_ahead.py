@@ -1,0 +1,115 @@
+"""The next prompt is read while the person types it, as far as it can no longer change.
+
+Knows the session, and receives functions that return what is known of the next prompt; sends no question.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from textual.message import Message as Event
+from textual.widget import Widget
+
+from app.tui.session import Session
+from runtime.engine import Chunk, Engine
+from runtime.engine.engine import Ask
+
+LOOK = 0.25  # seconds between two looks at what is typed
+PAUSE = 0.5  # seconds without a change after which it is read
+AGAIN = 10.0  # seconds after which it is tried again, if something else came between
+
+
+class NextPrompt(NamedTuple):
+    """What is known of the next prompt. Texts of the same conversation have the same `conversation`."""
+
+    conversation: tuple[object, ...]
+    text: str  # complete words of the question
+
+    def continues(self, other: NextPrompt) -> bool:
+        """Return whether reading this one goes on where the other ends."""
+        return self.conversation == other.conversation and self.text.startswith(other.text)
+
+
+class ReadingAhead(Widget):
+    """Lets the engine read the next prompt ahead while it has nothing else to do; a question ends that at once.
+
+    A longer text waits until the shorter one has been read, because a pass that is stopped is lost.
+    """
+
+    DEFAULT_CSS = "ReadingAhead { display: none; }"
+
+    class HasEnded(Event):
+        """Reading a prompt has ended, with this finish reason; "": it was refused, or failed."""
+
+        def __init__(self, read: NextPrompt, finish_reason: str) -> None:
+            super().__init__()
+            self.read, self.finish_reason = read, finish_reason
+
+    def __init__(self, session: Session, known: Callable[[], NextPrompt | None], request: Callable[[str], Ask]) -> None:
+        """`known` returns the next prompt, or None if nothing is to be read now; `request` what to ask for reading the
+        prompt of a question that begins with a text.
+        """
+        super().__init__()
+        self._session, self._known, self._request = session, known, request
+        self._seen: NextPrompt | None = None
+        self._ready_at = 0.0  # when that is to be read (time.monotonic)
+        self._begun: tuple[Engine, NextPrompt] | None = None  # begun last, with its engine
+        self._is_reading = False
+
+    def on_mount(self) -> None:
+        """Look at what is typed from time to time."""
+        self._timer = self.set_interval(LOOK, self.look)
+
+    def look(self) -> None:
+        """Begin to read what is known of the next prompt, once it has not changed for a moment."""
+        try:
+            self._look()
+        except Exception as error:  # it is not worth ending the chat, which tells it where it matters
+            self._timer.stop()
+            self._session.note(f"nothing is read ahead any more: {error}")
+
+    def _look(self) -> None:
+        known, engine, now = self._known(), self._session.engine, time.monotonic()
+        if known != self._seen:
+            self._seen, self._ready_at = known, now + PAUSE
+        elif known and engine and now >= self._ready_at and not self._is_waiting(engine, known):
+            self._begun, self._is_reading = (engine, known), True
+            self.run_worker(partial(self._begin, engine, self._request(known.text), known), thread=True, group="ahead")
+
+    def _is_waiting(self, engine: Engine, known: NextPrompt) -> bool:
+        """Return whether a prompt has been read, or its beginning is being read."""
+        if self._begun is None or self._begun[0] is not engine:
+            return False
+        return known == self._begun[1] or (self._is_reading and known.continues(self._begun[1]))
+
+    def _begin(self, engine: Engine, ask: Ask, known: NextPrompt) -> None:
+        """Begin reading. Runs in a thread, because the engine may be busy; another engine may be open by now."""
+
+        def sink(output: Chunk | Exception) -> None:
+            reason = "" if isinstance(output, Exception) else output.finish_reason
+            if reason is not None:
+                self.post_message(self.HasEnded(known, reason))
+
+        try:
+            engine.add(ask, sink)
+        except Exception as refusal:
+            sink(refusal)
+
+    def on_reading_ahead_has_ended(self, event: HasEnded) -> None:
+        """Let the next text be read; the same one again after a while if another request came between."""
+        event.stop()
+        if self._begun is not None and self._begun[1] is event.read:
+            self._is_reading = False
+            if event.finish_reason == "cancelled":
+                self._begun, self._ready_at = None, time.monotonic() + AGAIN
+
+
+def complete_words(text: str) -> str:
+    """Return a text without its last word, which may still change, and without white space around it."""
+    if text[-1:].isspace():
+        return text.strip()
+    *_, last = text.rsplit(None, 1) or [""]
+    return text[: len(text) - len(last)].strip()
