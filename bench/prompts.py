@@ -96,7 +96,9 @@ class Server:
             "stream": True, "stream_options": {"include_usage": True},
         }  # fmt: skip
         text, times, usage = "", [time.perf_counter()], dict[str, Any]()
-        with httpx2.stream("POST", f"{self._url}/v1/chat/completions", json=body, timeout=900) as reply:
+        with httpx2.stream(
+            "POST", f"{self._url}/v1/chat/completions", json=body, timeout=900, trust_env=False
+        ) as reply:
             for line in reply.iter_lines():
                 event = json.loads(line[6:]) if line.startswith("data: {") else {}
                 usage = event.get("usage") or usage

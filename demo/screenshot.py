@@ -1,5 +1,4 @@
-"""Exports a picture of the chat for the README: the bundled pair answers two questions in the real app, without a
-terminal.
+"""Exports a picture of the chat for the README: the bundled pair answers questions in the real app, without a terminal.
 
 python -m demo.screenshot docs/chat.svg
 """
@@ -25,11 +24,11 @@ from runtime.models.registry import load_registry
 
 SIZE = (110, 30)
 PATIENCE = 120.0  # seconds for a reply on a busy machine
-QUESTIONS = ("What does os.path.join do?", "What is collections.deque?", "What does json.dumps do?")
+QUESTIONS = ("What does random.shuffle do?", "What is collections.deque?", "What does os.path.join do?")
 
 
 async def picture(path: Path) -> None:
-    """Asks, shows the tokens' colours and the graphs, and writes the picture."""
+    """Asks, shows the graphs, and writes the picture."""
     with tempfile.TemporaryDirectory() as folder:
         settings = ChatSettings(Store(Path(folder) / "chats.db"))
         session = Session(load_registry()["demo"], Options(), settings, LoadedEngine)
@@ -43,7 +42,7 @@ async def picture(path: Path) -> None:
                 await pilot.press("enter")
                 await pilot.pause(0.2)
                 await idle(screen, pilot)
-            await pilot.press("ctrl+t", "ctrl+b")
+            await pilot.press("ctrl+b")
             await pilot.pause(0.5)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(app.export_screenshot(title="slipstream"), encoding="utf8")

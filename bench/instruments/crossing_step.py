@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, Pipe
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from runtime.core.drafter import NO_DRAFTER
 from runtime.engine.output import Chunk, Output
 from runtime.engine.status import Status
 from runtime.process.host import Host
-from runtime.process.messages import Call, as_output, receive, receive_all, send
+from runtime.process.messages import Call, receive, receive_all, send
 from runtime.speculative.control.explain import Pass
 
 REPLY = 1  # number of the reply
@@ -41,7 +42,7 @@ class Reading:
     def cancel(self, number: int) -> None:
         """Do nothing: no reply is cancelled."""
 
-    def close(self) -> None:
+    def close(self, on_progress: Callable[[], object]) -> None:
         """Do nothing: there are no models."""
 
     def begin(self, n_steps: int, number: int) -> None:
@@ -86,6 +87,6 @@ def microseconds_per_crossing(n_read: int, n_steps: int) -> float:
 def read(commands: Connection) -> Chunk:
     """Return the last chunk of the reply."""
     while True:
-        for output in map(as_output, receive_all(commands)):
-            if output and isinstance(output.came, Chunk) and output.came.finish_reason:
+        for output in receive_all(commands):
+            if isinstance(output, Output) and isinstance(output.came, Chunk) and output.came.finish_reason:
                 return output.came

@@ -128,7 +128,8 @@ def copied(
     decoder.target.backend = target = KnownText(len(prompt), text[len(prompt) :], len(ids))
     decoder.controller.passes.time = timed_as(target, machine, np.random.default_rng(seed))  # type: ignore[method-assign,assignment]
     state, sampler, n = DraftingState(256, widths=Widths.PREFER_EXACT), Sampler(Sampling(temperature=0)), len(prompt)
-    decoder.begin(state, text[:n], [ids[token] for token in expected if token in ids])
+    while not decoder.begin(state, text[:n], [ids[token] for token in expected if token in ids]):
+        pass
     steps = []
     while n < len(text):
         steps.append(one_step(decoder, text[:n], sampler, n - len(prompt), len(text) - n, state))

@@ -20,7 +20,7 @@ from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 
-MARKS = 20, 60, 200  # tokens
+MARKS = 1, 20, 60, 200  # tokens
 WHOLE = 0  # the mark of the whole reply
 
 

@@ -42,7 +42,8 @@ def serving(pair: str, more: list[str]) -> Iterator[str]:
 def wait_until_loaded(url: str, server: subprocess.Popen[str]) -> None:
     """Wait until the server is loaded. Raises SystemExit if it ends or takes too long."""
     end = time.monotonic() + LOADING
-    with httpx2.Client() as client:  # only one, as creating clients keeps a core busy while the server times its passes
+    # Only one, as creating clients keeps a core busy while the server times its passes
+    with httpx2.Client(trust_env=False) as client:
         while server.poll() is None and time.monotonic() < end:
             with suppress(httpx2.HTTPError):
                 if client.get(f"{url}/health").status_code == 200:
