@@ -12,7 +12,7 @@ LEAN := .venv/llama.cmake
 .PHONY: demo test test-slow test-all test-real test-pair test-vulkan check fmt prove clean
 
 demo: .venv/run
-	$(BIN)/slipstream run "$(QUESTION)" --stats
+	$(BIN)/slipstream run -m demo "$(QUESTION)" --stats
 
 test: check
 	$(PYTEST)

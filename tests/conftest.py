@@ -7,15 +7,20 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
+from app.tui.session import EDITORS, SLOTS
 from bench.instruments.clock import Clock
 from bench.instruments.shapes import TINY, write_random
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
+from runtime.process import spawning
+from runtime.process.client import EngineProcess
 from tests.support.quick import LIST, listed, mark_slow
+from tests.support.serving import close_shared
 
 OpenEngine = Callable[..., LoadedEngine]
 
@@ -31,6 +36,19 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     for kind in ("CACHE", "DATA", "CONFIG", "STATE"):
         os.environ[f"XDG_{kind}_HOME"] = str(tmp_path_factory.mktemp(kind.lower()))
     os.environ["SLIPSTREAM_NO_SEARCH"] = "1"
+
+
+@pytest.fixture(autouse=True)
+def _own_data(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test finds the chats, the models used last or the replies of another."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "data" / uuid4().hex))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_processes(_own_cache: None) -> Iterator[None]:
+    """Engines in other processes end with the tests."""
+    yield
+    close_shared()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -58,6 +76,31 @@ def open_demo() -> Iterator[OpenEngine]:
 
 
 @pytest.fixture(scope="session")
+def demo_process() -> Iterator[EngineProcess]:
+    """The bundled pair in a process of its own, as people have it: for several replies at the same time, on one thread,
+    as tests run beside each other.
+    """
+    engine = EngineProcess(load_registry()["demo"], Options(threads=1, slots=SLOTS, limits=EDITORS))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def said() -> list[str]:
+    """What an engine in another process told the person."""
+    return []
+
+
+@pytest.fixture
+def unlucky(said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineProcess]:
+    """An engine in another process that does as prompts tell it: tests.support.mishaps."""
+    monkeypatch.setattr(spawning, "HOST", "tests.support.mishaps")
+    found = EngineProcess(load_registry()["demo"], Options(threads=1), say=said.append)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model of the demo's architecture with another vocabulary."""
     return write_random(tmp_path_factory.mktemp("models") / "tiny.gguf", TINY)
@@ -66,7 +109,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def models_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """`slipstream run` opens its models in this process, a second sooner than in one of their own."""
-    monkeypatch.setattr("app.models.seeking.opener", lambda draft, trace: LoadedEngine)
+    monkeypatch.setattr("app.models.seeking.opener", lambda *_, **__: LoadedEngine)
 
 
 @pytest.fixture

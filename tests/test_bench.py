@@ -127,7 +127,7 @@ def test_the_files_are_written_although_nobody_reads_the_table(monkeypatch: pyte
     assert json.loads((tmp_path / "replies.json").read_text())["compared"] == 40
 
 
-def test_ctrl_c_prints_what_was_measured_and_exits_with_130() -> None:
+def test_ctrl_c_prints_what_was_measured() -> None:
     args = [sys.executable, "-m", "app.cli", "bench", *SHORT, "--runs", "100000", "--drafters", "none"]
     process = subprocess.Popen(
         args,
@@ -141,7 +141,8 @@ def test_ctrl_c_prints_what_was_measured_and_exits_with_130() -> None:
     assert "Ctrl+C" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) in ((130, ""), (130, "slipstream: interrupted before anything was measured\n"))
+    assert process.returncode == -signal.SIGINT
+    assert err in ("", "slipstream: interrupted before anything was measured\n")
     assert json.loads(out.splitlines()[-1])["is_interrupted"] is True
 
 

@@ -225,7 +225,7 @@ def without(pair: Pair, options: Options | None = None) -> str:
 def test_a_head_of_another_kind_than_was_asked_for_is_told(target_file: Path, tmp_path: Path) -> None:
     file = write_head(tmp_path / "head.gguf", head_for(target_file))
     found = without(Pair("any", target_file, file), Options(512, ("dflash",), threads=1))
-    assert found == "head.gguf is not a head for the dflash drafter"
+    assert found == "head.gguf is not a DFlash head"
 
 
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.5, 0.999])

@@ -54,3 +54,18 @@ def test_what_comes_after_two_dashes_is_the_prompt() -> None:
 @pytest.mark.parametrize("command", ["serve", "bench"])
 def test_the_model_may_be_an_option_of_every_command(command: str) -> None:
     assert "no file /no/such.gguf" in failing(command, "-m", "/no/such.gguf")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("run", "--max-tokens", "many", QUESTION), "'many' is no whole number."),
+        (("run", "--temperature", "hot", QUESTION), "'hot' is no number."),
+        (("run", "--max-tokens", "0", QUESTION), "0 is too small: it must be at least 1."),
+        (("serve", "--port", "99999"), "99999 is too large: it may be at most 65535."),
+        (("serve", "--reasoning", "maybe"), "'maybe' is not one of 'auto', 'off'."),
+        (("worker", "--port", "x"), "'x' is no whole number."),
+    ],
+)
+def test_a_value_is_refused_in_plain_words(args: tuple[str, ...], words: str) -> None:
+    assert words in " ".join(failing(*args, code=2).replace("│", " ").split())

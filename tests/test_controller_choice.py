@@ -99,7 +99,22 @@ def test_the_reason_for_being_off_is_kept() -> None:
 
 def test_a_drafter_that_never_spoke_is_not_blamed() -> None:
     controller = Controller(costs_of(*PASSES), {"grammar": LOOKUP, "ngram": LOOKUP}, max_k=8)
-    assert controller.reason().text == "the drafters grammar, ngram found nothing to propose"
+    assert controller.reason().text == "no guess came from the required format or earlier text of this chat"
+
+
+@pytest.mark.parametrize(
+    ("seen", "gain", "sentence"),
+    [
+        (3, -1.0, "too few guesses from earlier text of this chat are known yet to judge them"),
+        (300, 1.0, "guesses from earlier text of this chat help, but few were sure enough to be checked"),
+        (300, -1.0, "of the guesses from earlier text of this chat were right, at best"),
+    ],
+)
+def test_a_reason_names_the_source_of_guesses_in_plain_words(seen: int, gain: float, sentence: str) -> None:
+    controller = Controller(costs_of(*PASSES), {"ngram": LOOKUP}, max_k=8)
+    state = controller.states["ngram"]
+    state.acceptance.n_seen, state.expected_gain = seen, gain
+    assert sentence in controller.reason().text
 
 
 def test_who_is_parked_rests_until_the_next_probe_or_until_one_can_be_paid() -> None:

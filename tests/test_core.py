@@ -12,7 +12,7 @@ from runtime.core.limits import Limits
 from runtime.engine import Chunk, Message, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.threaded import ignore
+from runtime.engine.output import ignore
 from runtime.models.registry import load_registry
 
 GREEDY = Sampling(temperature=0.0)

@@ -112,7 +112,7 @@ def test_tight_memory_frees_the_draft_model_and_lookup_goes_on() -> None:
     why = bench.loop.why_plain()
     assert why.code == "memory"
     assert (
-        "the model drafter was unloaded, because this machine had 1,000 MiB of memory left, where 1,280 MiB should "
+        "the draft model was unloaded, because this machine had 1,000 MiB of memory left, where 1,280 MiB should "
         "stay free" in why.text
     )
     assert bench.is_plain_text()
@@ -137,7 +137,7 @@ def test_critical_memory_leaves_plain_decode_and_empty_drafters() -> None:
     lookup = bench.loop.lineup.drafters[0]
     assert {bench.step(CRITICAL) for _ in range(9)} == {"none"}
     assert (bench.loop.lineup.drafters, bench.loop.controller.states, bench.opened[0].closed) == ([], {}, True)
-    assert "no drafter is used, because this machine had 300 MiB" in bench.loop.why_plain().text
+    assert "nothing is guessed ahead, because this machine had 300 MiB" in bench.loop.why_plain().text
     for _ in range(9):
         bench.step(TIGHT)
     assert [drafter.name for drafter in bench.loop.lineup.drafters] == ["ngram"]

@@ -112,7 +112,7 @@ def test_memory_is_looked_after_between_replies_too(demo: LoadedEngine) -> None:
     machine.free = FREE[CRITICAL]
     tend(demo, machine)
     assert (demo.status.memory_level, demo.decoder.lineup.drafters) == ("CRITICAL", [])
-    assert demo.status.given_up.startswith("no drafter is used, because this machine had 300 MiB")
+    assert demo.status.given_up.startswith("nothing is guessed ahead, because this machine had 300 MiB")
     machine.free = FREE[OK]
     wait_for(lambda: "model" in names(demo), meanwhile=lambda: tend(demo, machine))
     assert (demo.status.memory_level, demo.status.given_up) == ("OK", "")

@@ -214,4 +214,4 @@ def test_the_picture_of_the_readme_can_be_made_anew(tmp_path: Path) -> None:
     asyncio.run(picture(tmp_path / "chat.svg"))
     drawn = (tmp_path / "chat.svg").read_text(encoding="utf8").replace("&#160;", " ")
     assert "What is collections.deque?" in drawn
-    assert "guesses/pass" in drawn
+    assert "Guessed ahead" in drawn

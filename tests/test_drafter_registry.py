@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from app.bench.plan import choose_drafters
-from app.tui.numbers import source
 from app.tui.widgets.message_view import color
 from runtime.drafters import registry
 from runtime.models.registry import load_registry
@@ -58,7 +57,7 @@ def test_a_new_drafter_is_had_by_name_and_seen_in_the_statistics() -> None:
 
 @pytest.mark.usefixtures("toy")
 def test_people_are_told_of_a_new_drafter_by_what_it_registers() -> None:
-    assert (source("toy"), color("toy+ngram")) == ("a stutter", "$text-warning")
+    assert (registry.described("toy"), color("toy+ngram")) == ("a stutter", "$text-warning")
     assert "lookahead, toy; or none." in slipstream("run", "--help", env=WIDE).stdout
     done = slipstream("run", "hi", "--drafters", "toyy", env=WIDE)
     assert done.returncode == 2
@@ -73,8 +72,13 @@ def test_a_registry_of_pairs_may_name_a_new_drafter(tmp_path: Path) -> None:
     assert choose_drafters(pair, None) == ("toy",)
 
 
+def test_every_drafter_is_described_in_plain_words() -> None:
+    names = registry.known_names()
+    assert [name for name in names if registry.described(name) == name] == []
+
+
 def test_what_is_not_registered_goes_by_its_name() -> None:
-    assert (source("elsewhere"), color("elsewhere")) == ("elsewhere", "$text-accent")
+    assert (registry.described("elsewhere"), color("elsewhere")) == ("elsewhere", "$text-accent")
 
 
 def test_people_are_told_of_the_usual_ones_first_and_the_loop_of_the_cheapest() -> None:

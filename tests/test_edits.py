@@ -166,7 +166,7 @@ def test_a_file_that_is_otherwise_than_it_was_is_left_alone(tmp_path: Path) -> N
     refused(path, "not there any more")
     path.write_text("other\n")
     refused(path, "has changed since")
-    path.write_bytes(b"\xff\xfe")
+    path.write_bytes(b"\xff\xe9")
     refused(path, "no UTF-8")
     refused(tmp_path, "cannot be read")
     path.write_text("a\n")

@@ -1,11 +1,11 @@
-"""What an engine promises those who ask it for replies, held against the real one and the scripted one that stands in
-for it; with drafts and without.
+"""What an engine promises those who ask it for replies, held against the one in another process, as people have it, the
+one in this process, and the scripted one that stands in for both; with drafts and without.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -13,11 +13,12 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError
 from runtime.engine import Chunk, Engine, Ids, Message, Options, Sampling, Talk
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.scheduler import PIECE
+from runtime.engine.prompt_order import PIECE
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.scripted import ScriptedEngine
+from tests.support.serving import shared_process
 
 SAID = "Join two or more pathname components as needed, and leave out what comes before an absolute one."
 QUESTION = [Message("user", "What does os.path.join do?")]
@@ -25,21 +26,13 @@ GREEDY = Sampling(temperature=0)
 AnyEngine = Engine | ScriptedEngine
 
 
-@pytest.fixture(scope="module")
-def elsewhere() -> Iterator[EngineProcess]:
-    """One whose models are in another process."""
-    engine = EngineProcess(load_registry()["demo"], Options(drafters=("model",), fixed_k=3))
-    yield engine
-    engine.close()
-
-
-@pytest.fixture(params=["real", "real, plain", "real, elsewhere", "scripted", "scripted, plain"])
-def engine(request: pytest.FixtureRequest, open_demo: OpenEngine, elsewhere: EngineProcess) -> AnyEngine:
+@pytest.fixture(params=["real", "real, plain", "real, here", "scripted", "scripted, plain"])
+def engine(request: pytest.FixtureRequest, open_demo: OpenEngine) -> AnyEngine:
     """One that drafts, or one that does not."""
     engines: dict[str, Callable[[], AnyEngine]] = {
-        "real": lambda: open_demo(drafters=("model",), fixed_k=3),
-        "real, plain": lambda: open_demo(drafters=()),
-        "real, elsewhere": lambda: elsewhere,
+        "real": lambda: shared_process(drafters=("model",), fixed_k=3),
+        "real, plain": lambda: shared_process(drafters=()),
+        "real, here": lambda: open_demo(drafters=("model",), fixed_k=3),
         "scripted": lambda: ScriptedEngine(SAID),
         "scripted, plain": lambda: ScriptedEngine(SAID, drafter=""),
     }
@@ -139,7 +132,7 @@ def test_one_pass_reads_a_prompt_and_says_the_first_token(open_demo: OpenEngine,
     assert last.stats.prompt_seconds > 0 < last.stats.decode_seconds
 
 
-@pytest.mark.parametrize("engine", ["real", "real, plain", "real, elsewhere"], indirect=True)
+@pytest.mark.parametrize("engine", ["real", "real, plain", "real, here"], indirect=True)
 def test_a_prompt_may_be_read_alone(engine: AnyEngine) -> None:
     *_, last = engine.reply(QUESTION, GREEDY, 0)
     assert (last.text, last.finish_reason, last.stats and last.stats.predicted_n) == ("", "length", 0)
@@ -167,7 +160,7 @@ def test_reading_a_prompt_is_reported_up_to_its_last_token_but_one(engine: AnyEn
     assert seen[-1] == (total, total)
 
 
-@pytest.mark.parametrize("engine", ["real", "real, elsewhere"], indirect=True)
+@pytest.mark.parametrize("engine", ["real", "real, here"], indirect=True)
 def test_what_was_read_of_a_prompt_before_it_was_cancelled_is_not_read_again(engine: AnyEngine) -> None:
     long, seen = [Message("user", "What does os.path.join do? " * 80)], list[tuple[int, int]]()
 

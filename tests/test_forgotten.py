@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.chats.store import Store, default_path
+from app.chats.database import default_path
+from app.chats.store import Store
 from app.models import consent
 from bench.instruments.heads import head_for, write_head
 from runtime.engine import Options

@@ -147,7 +147,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     monkeypatch.chdir(Path(__file__).parents[1])
 
     def said(*args: str, engine: Any = None) -> str:
-        monkeypatch.setattr(seeking, "opener", lambda draft, trace: engine or LoadedEngine)
+        monkeypatch.setattr(seeking, "opener", lambda *_, **__: engine or LoadedEngine)
         with pytest.raises(SystemExit) as ended:
             command.main(args)
         out, err = capsys.readouterr()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from itertools import count
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from runtime.core.drafter import Budget, Pick
 from runtime.core.errors import SettingsError
 from runtime.drafters.grammar import GrammarDrafter
 from runtime.engine import Engine, Grammar, Message, Sampling
-from runtime.sampling.grammar import GrammarMask, compile_grammar
+from runtime.sampling.grammar import GrammarMask, compile_grammar, reason_of
 from tests.conftest import OpenEngine
 from tests.support.quick import others_slow
 
@@ -166,11 +167,23 @@ class Fragile:
 def test_a_grammar_that_breaks_on_a_guess_goes_on_being_enforced() -> None:
     mask = GrammarMask(Fragile(), 32)  # type: ignore[arg-type]  # a stand-in
     mask.begin(np.array([1, 2], dtype=np.int32))
-    with pytest.raises(SettingsError, match="failed in the middle of the reply: too complex"):
+    with pytest.raises(SettingsError, match="cannot be followed: too complex"):
         mask.allowed((3, 9))
     assert np.flatnonzero(mask.allowed((3,))).tolist() == [3]
     mask.begin(np.array([1, 2, 3], dtype=np.int32))
     assert np.flatnonzero(mask.allowed(())).tolist() == [3]
+
+
+def test_a_grammar_whose_masks_take_long_ends_its_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count(step=0.3)
+    monkeypatch.setattr("time.thread_time", lambda: next(clock))
+    mask = GrammarMask(Fragile(), 32)  # type: ignore[arg-type]  # a stand-in
+    for n in range(1, 7):
+        mask.begin(np.arange(n, dtype=np.int32))
+        mask.allowed(())
+    mask.begin(np.arange(7, dtype=np.int32))
+    with pytest.raises(SettingsError, match="takes too long to follow"):
+        mask.allowed(())
 
 
 def test_a_bias_against_all_that_the_grammar_allows_is_said(open_demo: OpenEngine) -> None:
@@ -179,6 +192,23 @@ def test_a_bias_against_all_that_the_grammar_allows_is_said(open_demo: OpenEngin
         with pytest.raises(SettingsError, match="logit_bias forbids what the grammar demands"):
             list(open_demo(**options).reply("Q", never_ends, 200, grammar=Grammar("regex", "yes")))
         assert open_demo(**options).decoder.lineup.failed is None
+
+
+def test_what_the_library_says_becomes_a_clause() -> None:
+    assert reason_of("at 7(5): initial lexer configuration (grammar) too big (limit: 1).") == "it is too large"
+    assert reason_of("Parser Error: NoExtensionBias") == "no text follows it"
+    assert reason_of("1(8): unknown name: nothing.\n1 | start") == "1(8): unknown name: nothing"
+
+
+def test_a_schema_that_nests_too_deeply_is_refused_in_a_sentence(open_demo: OpenEngine) -> None:
+    schema = '{"not": ' * 300 + "{}" + "}" * 300
+    for text in (
+        schema,
+        '{"items": ' * 5000 + "{}" + "}" * 5000,
+        '{"type": "array", "items": ' * 400 + "{}" + "}" * 400,
+    ):
+        with pytest.raises(SettingsError, match=r"^The json_schema [a-z].*\.$"):
+            open_demo().reply("Q", Sampling(0), grammar=Grammar("json_schema", text))
 
 
 def test_nothing_is_forced_without_a_grammar() -> None:

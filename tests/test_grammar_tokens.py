@@ -18,7 +18,7 @@ from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from runtime.sampling.control_tokens import ControlTokens, ranges
-from runtime.sampling.gbnf import gbnf_as_lark
+from runtime.sampling.gbnf_lark import gbnf_as_lark
 from runtime.sampling.grammar import compile_grammar
 from runtime.sampling.lark import LarkGrammar
 from runtime.sampling.thoughts import CHARACTER
@@ -95,19 +95,6 @@ def test_the_rules_of_a_grammar_have_control_tokens_besides_their_text(text: str
 )
 def test_a_grammar_takes_the_control_tokens_that_it_names(text: str, expected: set[int]) -> None:
     assert LarkGrammar(text, CONTROL).tokens == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        ('root ::= "a<call>b"', 'start: "a" ("<call>" | token_5) "b"'),
-        ('root ::= mark\nmark ::= "[x]" # "[x]"', 'mark: "[x]" | token_7'),
-        ("root ::= <own> <[3]>+", "start: token_40 token_3+"),
-        ("root ::= !<own>* [<own>]", "start: other_than_token_40* /[<own>]/"),
-    ],
-)
-def test_llama_cpps_notation_has_tokens(text: str, rule: str) -> None:
-    assert rule in " ".join(gbnf_as_lark(text, CONTROL).split())
 
 
 def test_a_token_that_the_vocabulary_lacks_is_refused(vocab: Vocab) -> None:

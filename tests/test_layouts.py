@@ -16,10 +16,11 @@ from bench.instruments.facts import facts
 from bench.instruments.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
 from runtime.backends import library, repacking
 from runtime.backends.model import LlamaModel
+from runtime.core.children import Child
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.threaded import ignore
+from runtime.engine.output import ignore
 from runtime.loading import layout
 from runtime.loading.exactness import Exactness
 from runtime.loading.layout import LayoutTrial
@@ -28,6 +29,7 @@ from runtime.models.registry import Pair
 from runtime.process.client import EngineProcess
 from runtime.speculative.step import Widths
 from runtime.tools.layouts import WIDTH, compare
+from tests.test_seeking import child
 
 FREE = LayoutTrial(1, 13, 13, 0.98, 0.96)
 
@@ -156,14 +158,16 @@ def test_the_search_begins_for_a_layout_that_was_not_tried(
 ) -> None:
     begun, said = list[Path](), list[str]()
 
-    def start(target: Path) -> subprocess.Popen[bytes]:
+    def start(target: Path) -> Child:
         begun.append(target)
-        return subprocess.Popen([sys.executable, "-c", ""])
+        return child("")
 
     monkeypatch.delenv(draft_search.OPT_OUT)
     monkeypatch.setattr(draft_search, "start", start)
-    search = draft_search.Search(k_quants, said.append, wants_draft=False)
-    search.is_open = True
+    search = draft_search.Search(k_quants, said.append, wants_draft=False, tries_layout=True)
+    search.begin()
+    assert not begun  # no reply had a seed
+    layout.note_seed(k_quants)
     search.begin()
     search.stop()
     assert said == [
@@ -177,12 +181,7 @@ def test_the_search_begins_for_a_layout_that_was_not_tried(
 def test_a_trial_is_made_once_a_reply_has_a_seed(k_quants: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = list[Path]()
     monkeypatch.delenv(draft_search.OPT_OUT)
-
-    def start(target: Path) -> subprocess.Popen[bytes]:
-        begun.append(target)
-        return subprocess.Popen([sys.executable, "-c", ""])
-
-    monkeypatch.setattr(draft_search, "start", start)
+    monkeypatch.setattr(draft_search, "start", lambda target: begun.append(target) or child(""))
     monkeypatch.setattr(EngineProcess, "__init__", lambda self, pair, *how: setattr(self, "pair", pair))
     monkeypatch.setattr(EngineProcess, "add", lambda self, ask, sink: 1)
     could_be = facts(could_be_exact=True, exactness=Exactness(1, WIDTH, 0.1))
@@ -209,6 +208,7 @@ if sys.argv[2] == "by name":
     library.has_amx = lambda: True
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
+from runtime.core.children import Child
 backend = LlamaBackend(LlamaModel(Path(sys.argv[1])), 256)
 backend.set_threads(1, 1)
 print(backend.forward(np.arange(4, 60, dtype=np.int32)).tobytes().hex())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.models import library, ollama
+from app.models import library, ollama, prospects
 from app.models.library import Model, all_models
 from app.models.prospects import FITS, FITS_ALONE, TOO_LARGE, Machine, Prospect, demands, layer_seconds, prospect
 from app.tui.actions.first_steps import by_size
@@ -17,7 +17,9 @@ from runtime.loading.profile_cache import ProfileCache
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.hub.cache import CachedFile
+from runtime.models.hub.unfinished import Unfinished
 from runtime.models.registry import Pair, load_registry
+from runtime.tools import machine
 
 DEMO = load_registry()["demo"]
 
@@ -31,6 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(ollama, "SYSTEM_WIDE", tmp_path / "no ollama")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(library, "cached", list)
+    monkeypatch.setattr(library, "unfinished", list)
     return tmp_path
 
 
@@ -66,10 +69,38 @@ def test_a_file_is_listed_once_by_the_name_that_the_hub_has_for_it(home: Path, m
     assert others == ["hf:owner/repo:blob.gguf"]
 
 
+def test_an_unfinished_download_is_a_share_of_its_pair_or_a_model_of_its_own(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = load_registry()["qwen2.5-7b"]
+    loose = Unfinished("hf:owner/repo:folder/a.gguf", 1, 4)
+    monkeypatch.setattr(library, "unfinished", lambda: [Unfinished(pair.target.as_posix(), pair.size // 4, 9), loose])
+    found = {each.name: (each.title, each.fetched, each.is_here) for each in all_models() if each.n_here}
+    assert found == {"qwen2.5-7b": ("qwen2.5-7b", "25%", False), loose.name: ("a.gguf", "25%", False)}
+
+
 def test_what_was_used_lately_is_found_wherever_it_is_and_left_out_once_it_is_gone(home: Path) -> None:
     elsewhere = place(home / "other/f.gguf")
     assert "f.gguf" in files(all_models([str(elsewhere), str(home / "gone.gguf")]))
     assert "gone.gguf" not in files(all_models([str(home / "gone.gguf")]))
+
+
+def test_other_models_in_the_folder_of_one_that_was_used_are_found(home: Path) -> None:
+    elsewhere = place(home / "other/f.gguf")
+    place(home / "other/g.gguf")
+    place(home / "other/deeper/h.gguf")
+    assert list(files(all_models([str(elsewhere), "demo"]))) == ["f.gguf", "g.gguf"]
+
+
+def test_a_measured_bandwidth_is_remembered_and_fades_slowly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(prospects, "bandwidth_memo", lambda: ProfileCache("bandwidth", tmp_path))
+    assert prospects.remembered_machine() == Machine()
+    for measured, remembered in ((50e9, 50e9), (10e9, 45e9), (48e9, 48e9)):
+        monkeypatch.setattr(machine, "memory_bandwidth", lambda measured=measured: measured)
+        prospects.bandwidth.cache_clear()
+        assert prospects.this_machine().bandwidth == remembered
+        assert prospects.remembered_machine().bandwidth == remembered
+    prospects.bandwidth.cache_clear()
 
 
 def test_folders_that_cannot_be_read_are_passed_over(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,3 +199,13 @@ def test_a_slow_disk_is_not_waited_for(home: Path, monkeypatch: pytest.MonkeyPat
     clock = itertools.count(step=1.5)
     monkeypatch.setattr(library.time, "monotonic", lambda: next(clock))
     assert files(all_models()) == {"a.gguf": 4}
+
+
+def test_a_server_that_was_used_lately_is_listed_and_nothing_is_known_of_its_model(home: Path) -> None:
+    place(home / "a.gguf")
+    names = ["http://127.0.0.1:8012", "https://far.example/v1#big"]
+    servers = [each for each in all_models([*names, str(home / "a.gguf")]) if each.pair.upstream]
+    assert [each.name for each in servers] == names
+    assert {prospect(each) for each in servers} == {Prospect()}
+    assert [servers[0].is_among([name]) for name in (*names, str(home))] == [True, False, False]
+    assert prospect(library.of_loaded(servers[0].pair)) == Prospect()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from runtime.engine import Message, Sampling
+from runtime.engine import Grammar, Message, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk, Output
+from runtime.engine.status import Status
 from runtime.process.replies import NEAR, LiveReplies, LiveReply
 
 ASK = Ask([Message("user", "What is a list?")], Sampling(temperature=0))
@@ -18,7 +20,7 @@ ASK = Ask([Message("user", "What is a list?")], Sampling(temperature=0))
 class Silent:
     """Stands for a process that begins and ends nothing."""
 
-    is_alive, silent_since = True, 0.0
+    is_alive, is_asked, silent_since, status = True, False, 0.0, Status()
 
     def __init__(self) -> None:
         self.got = list[int]()  # numbers of replies
@@ -84,6 +86,29 @@ def test_what_waits_for_another_or_was_ended_is_not_overdue(now: list[float]) ->
     assert replies.overdue(Silent(), 15.0, 5.0) is None  # type: ignore[arg-type]
 
 
+def test_what_is_prepared_for_too_long_is_overdue_beside_others(now: list[float]) -> None:
+    process: Any = Silent()
+    replies = submitted(process, 1, 2, 3)
+    replies.take(Output(1, Chunk("a", (5,))))
+    now[0] = 20.0
+    process.status = Status(preparing=(3,))
+    late = replies.overdue(process, 15.0, 5.0)
+    assert late is not None
+    assert late.number == 3
+
+
+def test_a_loss_while_grammars_are_compiled_is_theirs() -> None:
+    process: Any = Silent()
+    replies = submitted(process, 1, 2)
+    replies.add(LiveReply(3, replace(ASK, grammar=Grammar("json_object")), lambda output: None))
+    replies.submit(process)
+    replies.take(Output(1, Chunk("a", (5,))))
+    process.status = Status(preparing=(2, 3))
+    (guilty,) = replies.lost(process)
+    assert guilty.number == 3
+    assert guilty.is_compiling
+
+
 def test_what_was_lost_together_is_submitted_one_by_one() -> None:
     lost, process = Silent(), Silent()
     replies = submitted(lost, 1, 2, 3)
@@ -123,3 +148,18 @@ def test_what_is_cancelled_is_given_up_where_no_process_has_it_or_it_takes_long(
     assert [each.number for each in replies.unheeded(Silent(), 0.3)] == [2]  # type: ignore[arg-type]
     now[0] = 0.4
     assert [each.number for each in replies.unheeded(process, 0.3)] == [2]
+
+
+def test_what_is_read_ahead_is_cancelled_when_another_reply_comes() -> None:
+    process, cancelled = Silent(), list[int]()
+    process.cancel = cancelled.append  # type: ignore[method-assign]
+    ahead = LiveReply(1, replace(ASK, is_ahead=True), lambda output: None)
+    replies = LiveReplies(lambda: None)
+    replies.add(ahead)
+    given: Any = process
+    replies.submit(given)
+    replies.add(LiveReply(2, ASK, lambda output: None))
+    assert cancelled == [1]
+    assert not ahead.is_wanted
+    replies.add(LiveReply(3, ASK, lambda output: None))
+    assert cancelled == [1]

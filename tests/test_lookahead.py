@@ -208,7 +208,7 @@ def test_it_is_left_out_with_a_reason_where_passes_cost_too_much(monkeypatch: py
 def test_beside_layerskip_it_is_left_out_with_a_reason() -> None:
     engine = LoadedEngine(load_registry()["demo"], Options(drafters=("layerskip", "lookahead"), threads=1, fixed_k=3))
     assert {drafter.name for drafter in engine.decoder.lineup.drafters} == {"layerskip"}
-    assert "lookahead drafter is left out, because its trees leave the cache out of order" in str(
+    assert "the model's own look ahead is left out, because its trees leave the cache out of order" in str(
         engine.decoder.lineup.failed
     )
     engine.close()

@@ -53,6 +53,20 @@ def test_a_minute_later_nothing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert losses.options == Options()
 
 
+def test_what_was_disabled_comes_back_after_a_while_and_later_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    losses, waits = Losses(Options()), list[float]()
+    for _ in range(3):
+        losses.note(LOST, object(), "x.gguf")
+        began = now
+        while not losses.is_past:
+            now += 1
+        waits.append(now - began)
+        losses.restored()
+    assert waits == [module.MEMORY * n + 1 for n in (1, 2, 4)]
+
+
 def test_a_gpu_is_left_alone_before_drafts_are() -> None:
     lost = ProcessLostError("it was ended by SIGABRT")
     lost.has_gpu = True

@@ -82,7 +82,7 @@ def test_f2_knows_the_search_for_a_draft_model(engine: Any) -> None:
     advice = "`slipstream models pair`"
     assert advice in answers(engine)
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    search_process.note(process, target)
+    search_process.note(process.pid, target)
     assert "are being tried as draft models in the background" in answers(engine)
     assert advice not in answers(engine)
     process.communicate(b"\n")

@@ -149,7 +149,7 @@ def test_what_ended_processes_left_is_swept_after_an_hour(tmp_path: Path) -> Non
     store = opened(tmp_path)
     assert put(store, state(TEXT[:1000]))
     (kept,) = store.place.glob("*.state")
-    left = [store.place / "1-1.part", store.place / "99.state"]
+    left = [store.place / "slipstream-1-1-1.part", store.place / "slipstream-99.state"]
     for path in left:
         path.write_bytes(b"x")
     opened(tmp_path)

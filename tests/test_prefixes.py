@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import zlib
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -118,3 +120,20 @@ def test_a_damaged_state_is_read_as_if_it_were_not_there(demo: Pair) -> None:
     with closing(LoadedEngine(demo, HOW)) as engine:
         text, stats = asked(engine, PROMPT, SAMPLINGS[0])
     assert (text, stats.cached_n) == (expected, 0)
+
+
+def test_a_state_with_a_right_checksum_and_a_wrong_inside_is_removed(demo: Pair) -> None:
+    with closing(LoadedEngine(demo, HOW)) as engine:
+        expected = asked(engine, MORE, SAMPLINGS[0])[0]
+    prefix_store.forget()
+    with closing(LoadedEngine(demo, HOW)) as engine:
+        asked(engine, PROMPT, SAMPLINGS[0])
+    (path,) = stored()
+    path.write_bytes(b"x" * path.stat().st_size)
+    (index,) = prefix_store.folder().glob("*.sqlite")
+    with closing(sqlite3.connect(index)) as db:
+        db.execute("UPDATE states SET crc = ?", (zlib.crc32(path.read_bytes()),))
+        db.commit()
+    with closing(LoadedEngine(demo, HOW)) as engine:
+        assert asked(engine, MORE, SAMPLINGS[0])[0] == expected
+        assert stored() == []

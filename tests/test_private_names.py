@@ -48,6 +48,7 @@ def test_private_names_of_libraries_are_imported_in_their_files_alone() -> None:
     assert {(file, module) for file, module, _ in found} == {
         (PRIVATE["textual"], "textual.widgets._markdown"),
         (PRIVATE["huggingface_hub"], "huggingface_hub.utils"),
+        (PRIVATE["huggingface_hub"], "huggingface_hub.utils._http"),
     }
 
 

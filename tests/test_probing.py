@@ -4,10 +4,10 @@ without, and it is not tried again.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +15,7 @@ from bench.instruments.architectures.mtp import write_drafting
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.heads import PROMPT, HeadShape, block_head_for, head_for, write_head
 from bench.instruments.shapes import TINY, write_random
+from runtime.core.children import Child
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading import probing
@@ -30,12 +31,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The processes that were started to try something."""
     found: list[list[str]] = []
 
-    class Noted(subprocess.Popen[str]):
-        def __init__(self, command: list[str], **more: object) -> None:
-            found.extend([command] * (probing.__name__ in command))
-            super().__init__(command, **more)  # type: ignore[call-overload]
+    class Noted(Child):
+        def __init__(self, module: str, *args: object, **more: Any) -> None:
+            found.append([module, *map(str, args)])
+            super().__init__(module, *args, **more)
 
-    monkeypatch.setattr(probing.subprocess, "Popen", Noted)
+    monkeypatch.setattr(probing, "Child", Noted)
     return found
 
 

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
 from random import Random
 from threading import Event, Thread
@@ -21,13 +20,13 @@ import psutil
 import pytest
 
 from bench.instruments.concurrent_replies import Concurrent
-from runtime.core.errors import ContextError, ModelError, SettingsError, TemplateError
+from runtime.core.errors import ContextError, SettingsError, TemplateError
 from runtime.engine import Chunk, Grammar, Message, Options, Sampling
 from runtime.models.registry import load_registry
-from runtime.process import client, model_process, spawning
+from runtime.process import client, texts
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
-from tests.support.mishaps import PIECE, UNLOADABLE
+from tests.support.mishaps import PIECE
 from tests.support.quick import others_slow
 
 DEMO = load_registry()["demo"]
@@ -38,22 +37,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV)
 
 
 @pytest.fixture
-def said() -> list[str]:
-    """What the engine told the person."""
-    return []
-
-
-@pytest.fixture
 def engine(said: list[str]) -> Iterator[EngineProcess]:
-    found = EngineProcess(DEMO, Options(threads=1), say=said.append)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def unlucky(said: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineProcess]:
-    """One that does as prompts tell it: tests.support.mishaps."""
-    monkeypatch.setattr(spawning, "HOST", "tests.support.mishaps")
     found = EngineProcess(DEMO, Options(threads=1), say=said.append)
     yield found
     found.close()
@@ -169,18 +153,6 @@ def test_a_reply_is_not_blamed_for_what_happens_beside_it(open_demo: OpenEngine)
     engine.close()
 
 
-def test_what_keeps_being_lost_ends_with_a_sentence(unlucky: EngineProcess) -> None:
-    with pytest.raises(ModelError, match=r"target\.gguf cannot be run.*SIGABRT; its last message: .*ASSERT\(luck\)"):
-        list(unlucky.reply("[abort] What is a list?", GREEDY, 20))
-    assert text_of(list(unlucky.reply(QUESTION, GREEDY, 20))).startswith("Join")
-
-
-def test_a_drafter_that_is_the_cause_is_left_out(unlucky: EngineProcess, open_demo: OpenEngine) -> None:
-    prompt = "[abort with drafts] What is a list?"
-    said = text_of(list(unlucky.reply(prompt, GREEDY, 20)))
-    assert said == text_of(list(open_demo(threads=1, drafters=()).reply(prompt, GREEDY, 20)))
-
-
 def test_who_cancels_does_not_wait_for_what_hangs(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "LAST", 0.5)
     n_asked = count()
@@ -197,14 +169,14 @@ def test_what_nobody_wants_any_more_is_not_begun(engine: EngineProcess, monkeypa
 
 
 def test_text_that_takes_too_long_is_given_up(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_process, "TEXT", 0.3)
+    monkeypatch.setattr(texts, "SECONDS", 0.3)
     with pytest.raises(TemplateError, match="was stopped"):
         unlucky.tokenize("[slow text]")
     assert unlucky.tokenize("quick")
 
 
 def test_what_takes_too_long_to_begin_is_given_up(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "TEXT", 1.0)
+    monkeypatch.setattr(client, "BEGIN", 1.0)
     with pytest.raises(SettingsError, match=r"took more than 1 s, so it was stopped"):
         unlucky.reply("[slow beginning] What is a list?", GREEDY, 20)
     assert text_of(list(unlucky.reply(QUESTION, GREEDY, 20))).startswith("Join")
@@ -213,7 +185,7 @@ def test_what_takes_too_long_to_begin_is_given_up(unlucky: EngineProcess, monkey
 def test_who_comes_while_others_read_a_long_piece_waits(
     unlucky: EngineProcess, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "TEXT", PIECE / 3)
+    monkeypatch.setattr(client, "BEGIN", PIECE / 3)
     together = Concurrent(unlucky)
     first = together.add(("[long piece] What is a list?", GREEDY, None), 20)
     together.until(lambda: first.n_pieces)
@@ -247,16 +219,6 @@ def test_what_is_refused_is_not_held_on_to(engine: EngineProcess) -> None:
         assert sys.getrefcount(text) == before
     finally:
         gc.enable()
-
-
-def test_what_loading_could_not_survive_is_left_out_and_told(unlucky: EngineProcess) -> None:
-    engine = EngineProcess(replace(DEMO, name=UNLOADABLE), Options(threads=1))
-    told = engine.facts.left_out
-    assert told == (
-        "the model's process was lost while it loaded and was started again, without drafts, as they may be the cause"
-    )
-    assert text_of(list(engine.reply(QUESTION, GREEDY, 5)))
-    engine.close()
 
 
 def test_loading_can_be_given_up(said: list[str]) -> None:

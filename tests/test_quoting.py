@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ import pytest
 
 from runtime.backends.long_text import BLOCK
 from runtime.backends.vocab import Vocab
+from runtime.conversation import chat_template, template_bounds
 from runtime.conversation.chat_template import ChatTemplate
 from runtime.conversation.marks import MarkNames
 from runtime.conversation.prompt import PromptEncoder
 from runtime.conversation.quoting import GUARDS, QuotingTemplate
-from runtime.core.errors import TemplateError
+from runtime.core.errors import TemplateError, TemplateLimitError
 from runtime.engine import Message, Rendered, Talk, TemplateForm
 from runtime.upstream.words import Words
 from tests.support.marked import CONTROL, OWN, TEMPLATE, write_marked, write_sentence_pieces
@@ -176,6 +178,45 @@ def test_values_within_values_are_refused_when_they_are_too_many(encoder: Prompt
         deep = [deep]
     with pytest.raises(TemplateError, match="too deeply"):
         encoder.render([Message("user", "Hi")], (), TemplateForm({"colour": deep}))
+
+
+def test_values_of_no_depth_are_an_internal_error() -> None:
+    """Copying, guarding and rendering each reach a depth of their own."""
+    template = QuotingTemplate(ChatTemplate(SHORT), SHORT, MarkNames(CONTROL))
+    deep: Any = [FORGED]
+    for depth in range(550):
+        deep = [deep]
+        if depth > 350:
+            with suppress(TemplateError):
+                template.render([Message("user", "Hi")], (), TemplateForm({"colour": deep}))
+
+
+@pytest.mark.parametrize("what", ["text", "memory", "time"])
+def test_a_text_at_a_limit_is_refused_and_not_left_unquoted(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guards in names make the text longer, so that only the guarded rendering meets the limit."""
+    source = "{% for i in range(50) %}{{ messages[0].content }}{% endfor %}"
+    if what == "memory":
+        source = "{% set text = messages[0].content * 50 %}{{ text }}"
+    template = QuotingTemplate(ChatTemplate(source), source, MarkNames(CONTROL))
+    said = [Message("user", 100 * "<|end|>")]
+    assert len(template.render(said).quoted) == 5000
+    if what == "text":
+        monkeypatch.setattr(chat_template, "MAX_RENDERED", len(said[0].content) * 50)
+    elif what == "memory":
+        monkeypatch.setattr(template_bounds, "ROOM", 4 * len(said[0].content) * 60)
+    else:
+        written = template.template.render
+        calls: list[int] = []
+
+        def render(*given: Any) -> str:
+            calls.append(1)
+            if len(calls) > 1:
+                raise TemplateLimitError("It takes more than 3 s.")
+            return written(*given)
+
+        monkeypatch.setattr(template.template, "render", render)
+    with pytest.raises(TemplateLimitError):
+        template.render(said)
 
 
 def test_stretches_reach_from_mark_to_mark() -> None:

@@ -44,7 +44,7 @@ def test_the_bundled_registry_names_files_that_exist() -> None:
         ("[pair.x]", r"unknown key 'pair'. Did you mean 'pairs'\?"),
         ("pairs = 3", "must hold tables"),
         ("[pairs", "not valid TOML"),
-        ("\udcff", "not valid TOML"),
+        ("\udcff", "it is not UTF-8 text"),
         ("[pairs.x]\ntarget = 'a'\ncontext = 0", r"'context' is 0. It must be from 16 to"),
         ("[pairs.x]\ntarget = 'a'\ntop_p = nan", r"'top_p' is nan. It must be from 0.001 to 1"),
         ("[pairs.x]\ntarget = 'a'\nsize = -1", r"'size' is -1"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 
-from runtime.engine.scheduler import MAX_READ, OLDEST_FIRST_EVERY
+import pytest
+
+from runtime.engine.prompt_order import MAX_READ, PIECE
 from tests.support.planning import FREE, GREEDY, Setting
 
 
@@ -38,13 +41,31 @@ def test_those_whose_width_counts_share_as_many_rows_as_are_exact() -> None:
 
 def test_a_prompt_alone_is_read_in_pieces_and_the_last_one_says_a_token() -> None:
     setting = Setting()
-    setting.add(1, 600, 10)
+    setting.add(1, 2 * MAX_READ + 88, 10)
     assert [setting.passed() for _ in range(4)] == [
-        ([], [], [(1, 256)]),
-        ([], [], [(1, 512)]),
+        ([], [], [(1, MAX_READ)]),
+        ([], [], [(1, 2 * MAX_READ)]),
         ([1], [87], []),
         ([1], [0], []),
     ]
+
+
+@pytest.mark.parametrize(
+    ("exact_rows", "row_seconds", "ends"),
+    [
+        (sys.maxsize, 0.005, [384, 576, 768]),
+        (sys.maxsize, 0.5, [384, 416, 448]),  # whole tiles of kernels
+        (4, 0.005, [128, 256, 384]),  # the same whenever it is read
+        (4, 0.5, [128, 256, 384]),
+    ],
+)
+def test_pieces_take_a_second_where_it_does_not_matter_how_a_prompt_is_divided(
+    exact_rows: int, row_seconds: float, ends: list[int]
+) -> None:
+    setting = Setting(exact_rows=exact_rows)
+    setting.row_seconds = row_seconds  # which is not known before
+    setting.add(1, 800, 10, FREE if exact_rows == 4 else GREEDY)
+    assert [setting.passed()[2] for _ in range(3)] == [[(1, end)] for end in ends]
 
 
 def test_a_prompt_that_is_only_read_says_nothing() -> None:
@@ -56,15 +77,43 @@ def test_a_prompt_that_is_only_read_says_nothing() -> None:
 def test_where_width_counts_prompts_are_read_in_passes_of_their_own_in_fixed_pieces() -> None:
     setting = Setting(exact_rows=4)
     setting.speaking(1)
-    setting.add(2, 300, 40)
+    setting.add(2, PIECE + 44, 40)
     setting.add(3, 600)
-    assert [setting.passed() for _ in range(5)] == [
-        ([], [], [(2, 256)]),
+    assert [setting.passed() for _ in range(6)] == [
+        ([], [], [(2, PIECE)]),
         ([1], [0], []),
-        ([], [], [(2, 299)]),
+        ([], [], [(2, PIECE + 43)]),
         ([1, 2], [0, 0], []),
-        ([], [], [(3, 256)]),
+        ([], [], [(3, PIECE)]),
+        ([1, 2], [0, 0], []),
     ]
+
+
+def test_who_has_been_read_says_its_first_token_before_others_are_read() -> None:
+    """Whoever it is: all in one pass, or in as many as it takes."""
+    for exact_rows, passes in ((4, [[2, 3, 4, 1]]), (2, [[2, 3], [4, 1]]), (1, [[2], [3], [4], [1]])):
+        setting = Setting(exact_rows=exact_rows)
+        setting.add(5, 1900)
+        for number in (2, 3, 4):
+            setting.add(number, 20, 20, n_said=1)
+        setting.add(1, 40)
+        assert setting.passed()[2] == [(1, 39)]
+        assert [setting.passed()[0] for _ in passes] == passes
+        assert setting.passed()[2] == [(5, PIECE)]
+
+
+def test_where_passes_cannot_do_both_decoding_has_a_quarter_of_the_time_of_reading() -> None:
+    for shares in (True, False):
+        setting, seconds = Setting(exact_rows=4, shares=shares), [0.0, 0.0]
+        setting.pass_seconds, setting.row_seconds = 0.02, 0.006
+        setting.speaking(1)
+        setting.speaking(2)
+        setting.add(3, 1950)
+        while any(each.is_reading for each in setting.scheduler.sequences):
+            batch = setting.scheduler.plan()
+            seconds[bool(batch.reading)] += setting.seconds(batch)
+            setting.make(batch)
+        assert seconds[0] / seconds[1] == pytest.approx(0.25, abs=0.02)
 
 
 def test_where_width_counts_the_first_token_after_anothers_cache_has_a_pass_of_its_own() -> None:
@@ -103,21 +152,13 @@ def test_prompts_that_come_together_are_read_together_the_shortest_first() -> No
     assert setting.passed()[0] == [2, 3, 1]
 
 
-def test_who_came_alone_and_has_said_one_token_waits_for_those_who_came_with_it() -> None:
+def test_who_has_said_one_token_waits_for_those_who_came_with_it() -> None:
     setting = Setting()
-    setting.scheduler._early = setting.add(1, 10, 11, n_said=1)
+    setting.add(1, 10, 11, n_said=1)
     setting.add(2, MAX_READ - 2)
-    setting.scheduler._has_read = True
     assert setting.plan() == ([1, 2], [0, MAX_READ - 3], [])
-
-
-def test_the_first_comer_is_read_first_now_and_then() -> None:
-    setting = Setting()
-    setting.add(1, 1900)
-    for number in range(2, 2 + OLDEST_FIRST_EVERY):
-        setting.add(number, 1500)
-    firsts = [setting.passed()[2][0][0] for _ in range(OLDEST_FIRST_EVERY)]
-    assert firsts.count(1) == 1
+    setting.scheduler._prompts._row_seconds = 0.01
+    assert setting.plan() == ([1], [0], [(2, 100)])  # for a second
 
 
 def test_who_speaks_waits_for_no_more_of_a_prompt_than_it_can() -> None:

@@ -40,6 +40,7 @@ setups = st.builds(
     st.sampled_from([4, None, 1]),
     st.sampled_from([sys.maxsize, 4]),
     st.sampled_from([UNLIMITED, UNLIMITED, Limits(1, 1), Limits(2, 1), Limits(1, 3), Limits(1, 0)]),
+    st.sampled_from([N_SEATS, N_SEATS, N_SEATS, 1]),
 )
 samplings = st.one_of(
     st.just(GREEDY),
@@ -161,7 +162,8 @@ class Scheduler(RuleBasedStateMachine):
         if reply.is_over:
             return
         self.scheduling.read(reply)
-        may_run = reply.has_begun and (self.setup.kind == "shared" or not self.has_short)  # they go before all turns
+        in_turns = self.setup.kind != "shared" or self.setup.n_slots == 1
+        may_run = reply.has_begun and not (in_turns and self.has_short) and self.setup.n_slots > 1
         assert reply.n_waited <= (MOST_WAITED if may_run else MOST_WAITED_IN_LINE), "it starves"
         assert reply.n_unwanted <= self.scheduling.most_unwanted, "it goes on although it was cancelled"
         self.check(reply)
@@ -190,6 +192,10 @@ class Scheduler(RuleBasedStateMachine):
     @invariant()
     def no_more_run_than_may(self) -> None:
         self.scheduling.check_limits()
+
+    @invariant()
+    def nobody_waits_for_others_for_longer_than_may_be(self) -> None:
+        assert self.scheduling.fairness.wrongs == []
 
     @invariant()
     def nothing_is_kept_of_replies_that_have_ended(self) -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from app.models import draft_search, search_process, seeking
+from app.models import draft_search, search_process
 from app.models.draft_search import Search
+from app.models.search_process import NOT_NOW
 from app.models.seeking import opener
-from runtime.engine import Options, Sampling
+from runtime.core.children import Child
+from runtime.engine import Options
+from runtime.tools.machine import Device
+from runtime.tools.paired import last_verdict
 from tests.support.waiting import wait_for
-from tests.test_seeking import DEMO, sleeping, target
+from tests.test_seeking import DEMO, child, sleeping, target
 
 __all__ = ["sleeping", "target"]
 
 
 def test_it_waits_while_it_would_disturb_somebody_and_gives_way_to_who_comes_back(
-    target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+    target: Path, sleeping: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draft_search, "IDLE", 0.01)
     monkeypatch.setattr(draft_search, "CHECK_SECONDS", 0.01)
@@ -27,9 +30,7 @@ def test_it_waits_while_it_would_disturb_somebody_and_gives_way_to_who_comes_bac
     search = Search(target, str, disturbs=lambda: looks.append(True) or is_there[0])
     search.wait()
     wait_for(lambda: len(looks) > 2)
-    search.begin()  # as an engine that is closed does it
     assert not sleeping
-    search.wait()
     is_there[0] = False
     wait_for(lambda: sleeping)
     is_there[0] = True
@@ -41,22 +42,66 @@ def test_it_waits_while_it_would_disturb_somebody_and_gives_way_to_who_comes_bac
     assert sleeping[1].poll() is not None
 
 
-def test_a_model_that_is_opened_for_a_comparison_searches_nothing(
-    target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(draft_search, "IDLE", 0.01)
+def test_a_busy_machine_is_left_alone(target: Path, sleeping: list[Child], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one on which another Slipstream replies: both would be slower, and the search would measure that."""
     monkeypatch.setattr(draft_search, "CHECK_SECONDS", 0.01)
-    looks = list[bool]()
-    monkeypatch.setattr(seeking, "always", lambda: looks.append(True) or True)
-    open_engine = opener("auto", say=str)
-    engine = open_engine(replace(DEMO, target=target, draft=None), Options(threads=1), seeks=False)
-    list(engine.reply("Hello", Sampling(temperature=0.0), 2))
-    wait_for(lambda: looks)
-    engine.close()
-    assert not sleeping
+    monkeypatch.setattr(draft_search, "IDLE", 0.01)
+    busy = [9.0]
+    monkeypatch.setattr(draft_search, "is_busy", lambda: busy.append(9.0) or len(busy) < 4)
+    search = Search(target, str)
+    search.wait()
+    wait_for(lambda: sleeping)
+    assert len(busy) == 4
+    search.stop()
 
 
-def test_others_see_for_which_model_a_search_runs(target: Path, sleeping: list[subprocess.Popen[bytes]]) -> None:
+def test_a_search_that_was_stopped_waits_longer(target: Path, sleeping: list[Child]) -> None:
+    search = Search(target, str)
+    search.begin()
+    search.stop()
+    assert search._idle == 2 * draft_search.IDLE
+    search.stop()
+    assert search._idle == 2 * draft_search.IDLE
+
+
+@pytest.mark.parametrize(("code", "n"), [(1, 1), (0, 1), (NOT_NOW, 2)])
+def test_a_search_that_ended_by_itself_is_not_made_again(
+    target: Path, monkeypatch: pytest.MonkeyPatch, code: int, n: int
+) -> None:
+    """Also where the model library ended it: it would end it again. But one that could not begin is."""
+    begun = list[Child]()
+    monkeypatch.setattr(
+        draft_search, "start", lambda target: begun.append(child(f"import os; os._exit({code})")) or begun[-1]
+    )
+    for _ in range(2):
+        search = Search(target, str)
+        search.begin()
+        begun[-1].wait()
+        search.stop()
+    assert len(begun) == n
+    assert ("its process ended with code 1" in last_verdict(target)) == (code == 1)
+
+
+def test_a_model_that_is_opened_for_a_comparison_or_for_one_reply_searches_nothing(target: Path) -> None:
+    pair = replace(DEMO, target=target, draft=None)
+    for engine in (
+        opener("auto", say=str)(pair, Options(threads=1), seeks=False),
+        opener("auto", say=str, disturbs=None)(pair, Options(threads=1)),
+    ):
+        assert engine._search is None
+        engine.close()
+
+
+def test_a_gpu_has_room_for_another_copy_or_is_left_alone(target: Path) -> None:
+    def device(backend: str, share: float) -> Device:
+        return Device(backend, backend, int(share * target.stat().st_size), 2**40)
+
+    assert search_process.has_room(target, [device("CPU", 0.1)])
+    assert search_process.has_room(target, [device("CPU", 0.1), device("CUDA", 1.6)])
+    assert not search_process.has_room(target, [device("CUDA", 1.6), device("CUDA", 1.4)])
+
+
+def test_others_see_for_which_model_a_search_runs(target: Path, sleeping: list[Child]) -> None:
     search = Search(target, str)
     search.begin()
     assert search_process.is_searched(target)

@@ -1,14 +1,11 @@
-"""`--draft auto` without a known draft model: the search begins after the first reply, by the real command, and leaves
-nothing half done.
-"""
+"""`--draft auto` without a known draft model: a search begins some time after a reply, and leaves nothing half done."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +17,14 @@ from app.models import pair as command
 from app.models.draft_search import Search
 from app.models.seeking import SeekingEngine, opener
 from bench.instruments.concurrent_replies import Concurrent
+from runtime.core.children import Child
 from runtime.engine import Options, Sampling
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import load_registry
 from runtime.tools.paired import is_settled, remembered
 from runtime.tools.pairing import Target
 from runtime.tools.trial import Trial
+from tests.support import waiting
 from tests.support.waiting import PATIENCE, wait_for
 
 DEMO = load_registry()["demo"]
@@ -44,41 +43,49 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "models" / "big.gguf"
 
 
-@pytest.fixture
-def sleeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Instead of searches, processes that do nothing."""
-    begun: list[subprocess.Popen[bytes]] = []
+def child(code: str) -> Child:
+    """A process that runs something else than a search."""
+    return Child("timeit", "-n", "1", "-r", "1", code)
 
-    def start(target: Path) -> subprocess.Popen[bytes]:
-        begun.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+
+@pytest.fixture
+def sleeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
+    """Instead of searches, processes that do nothing."""
+    begun: list[Child] = []
+
+    def start(target: Path) -> Child:
+        begun.append(child("import time; time.sleep(600)"))
+        search_process.note(begun[-1].pid, target)
         return begun[-1]
 
     monkeypatch.setattr(draft_search, "start", start)
+    monkeypatch.setattr(draft_search, "is_busy", lambda: False)  # by other tests
     yield begun
     for process in begun:
-        process.kill()
-        process.wait()
-
-
-def ask(target: Path) -> subprocess.CompletedProcess[str]:
-    settings = "--threads", "1", "--max-tokens", "4", "-t", "0"
-    command = [sys.executable, "-m", "app.cli", "run", "What does os.path.join do?", "-m", str(target), *settings]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=PATIENCE, stdin=subprocess.DEVNULL
-    )
+        process.end()
 
 
 @pytest.mark.slow
-def test_the_first_run_begins_a_search_that_outlives_it_and_later_runs_use_its_result(target: Path) -> None:
-    first = ask(target)
-    assert first.stdout.startswith("Join two or more")
-    assert first.stderr.startswith("slipstream: 3 models are tried as a draft for big.gguf in the background")
-    assert first.stderr.count("\n") == 1
-    usual = command.usual_candidates(target)
-    wait_for(lambda: is_settled(target, usual))
+def test_an_idle_server_searches_and_the_next_one_uses_the_result(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draft_search, "IDLE", 0.05)
+    monkeypatch.setattr(draft_search, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(draft_search, "is_busy", lambda: False)
+    monkeypatch.setattr(waiting, "PATIENCE", 600.0)  # its priority is the lowest
+    said: list[str] = []
+    open_engine = opener("auto", say=said.append)
+    with closing(open_engine(replace(DEMO, target=target, draft=None), Options(threads=1))) as engine:
+        list(engine.reply("Hello", Sampling(temperature=0.0), 2))
+        usual = command.usual_candidates(target)
+        wait_for(lambda: is_settled(target, usual))
+    assert len(said) == 1
+    assert said[0].startswith("3 models are tried as a draft for big.gguf in the background")
     assert "small.gguf" in (target.parents[1] / "cache" / "slipstream" / "pairing.log").read_text()
-    second = ask(target)
-    assert (second.stdout, second.stderr) == (first.stdout, "")
+    with closing(open_engine(replace(DEMO, target=target, draft=None), Options(threads=1))) as engine:
+        assert engine.pair.draft == remembered(target)
+        list(engine.reply("Hello", Sampling(temperature=0.0), 2))
+        assert engine._search is None or engine._search._new_models() == []
 
 
 def test_a_search_that_is_killed_leaves_nothing_and_begins_anew(target: Path) -> None:
@@ -87,7 +94,7 @@ def test_a_search_that_is_killed_leaves_nothing_and_begins_anew(target: Path) ->
     search.begin()
     process = search._process
     assert process is not None
-    assert psutil.Process(process.pid).nice() == 19
+    wait_for(lambda: psutil.Process(process.pid).nice() == 19)
     search.stop()
     assert process.returncode is not None
     assert remembered(target) is None
@@ -99,24 +106,20 @@ def test_a_search_that_is_killed_leaves_nothing_and_begins_anew(target: Path) ->
     search.stop()
 
 
-def test_one_search_runs_at_a_time(target: Path, sleeping: list[subprocess.Popen[bytes]]) -> None:
+def test_one_search_runs_at_a_time(target: Path, sleeping: list[Child]) -> None:
     for _ in range(2):
         Search(target, str).begin()
     assert len(sleeping) == 1
 
 
-def test_a_number_of_a_process_that_was_given_again_is_no_search(
-    target: Path, sleeping: list[subprocess.Popen[bytes]]
-) -> None:
+def test_a_number_of_a_process_that_was_given_again_is_no_search(target: Path, sleeping: list[Child]) -> None:
     search = Search(target, str)
     search_process.memo().write({"pid": os.getpid(), "began": 1.0})
     search.begin()
     assert len(sleeping) == 1
 
 
-def test_a_search_that_an_earlier_program_left_gives_way_to_loading(
-    target: Path, sleeping: list[subprocess.Popen[bytes]]
-) -> None:
+def test_a_search_that_an_earlier_program_left_gives_way_to_loading(target: Path, sleeping: list[Child]) -> None:
     Search(target, str).begin()
     assert sleeping[0].poll() is None
     SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str).close()
@@ -124,20 +127,18 @@ def test_a_search_that_an_earlier_program_left_gives_way_to_loading(
     assert search_process.running() is None
 
 
-def test_what_was_tried_is_not_tried_again_until_another_model_is_here(
-    target: Path, sleeping: list[subprocess.Popen[bytes]]
-) -> None:
+def test_what_was_tried_is_not_tried_again_until_another_model_is_here(target: Path, sleeping: list[Child]) -> None:
     Target(replace(DEMO, target=target)).keep({}, command.usual_candidates(target))
-    Search(target, str).begin()
-    assert not sleeping
-    assert Search(target, str)._sees_nothing_new()
+    for _ in range(2):  # by what was tried, then by what the folders were
+        Search(target, str).begin()
+        assert not sleeping
     shutil.copy(target, target.with_name("other.gguf"))
     Search(target, str).begin()
     assert len(sleeping) == 1
 
 
 def test_nobody_is_told_of_a_search_among_no_models(
-    target: Path, monkeypatch: pytest.MonkeyPatch, sleeping: list[subprocess.Popen[bytes]]
+    target: Path, monkeypatch: pytest.MonkeyPatch, sleeping: list[Child]
 ) -> None:
     monkeypatch.setattr(command, "load_registry", dict)
     (target.with_name("small.gguf")).unlink()
@@ -156,7 +157,7 @@ def test_a_model_that_is_gone_is_no_failure(target: Path) -> None:
 
 
 def test_the_search_waits_for_a_reply_and_gives_way_to_the_next(
-    target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+    target: Path, sleeping: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draft_search, "IDLE", 0.05)
     engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str)
@@ -172,7 +173,7 @@ def test_the_search_waits_for_a_reply_and_gives_way_to_the_next(
 
 
 def test_it_gives_way_to_a_servers_replies_as_well(
-    target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+    target: Path, sleeping: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are added and read by steps; the search waits for the last one."""
     monkeypatch.setattr(draft_search, "IDLE", 0.05)
@@ -189,32 +190,24 @@ def test_it_gives_way_to_a_servers_replies_as_well(
         engine.close()
 
 
-def test_on_a_gpu_the_search_waits_for_the_end(
-    target: Path, sleeping: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(draft_search, "IDLE", 0.0)
+def test_a_search_ends_with_the_engine(target: Path, sleeping: list[Child], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draft_search, "IDLE", 0.05)
     engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str)
-    engine._is_alone = True
     list(engine.reply("Hello", Sampling(temperature=0.0), 2))
-    assert engine._search is not None
-    assert engine._search._timer is None
-    assert not sleeping
+    wait_for(lambda: sleeping)
     engine.close()
+    assert sleeping[0].returncode is not None
     assert len(sleeping) == 1
 
 
-def test_an_engine_that_said_nothing_searches_nothing(target: Path, sleeping: list[subprocess.Popen[bytes]]) -> None:
-    SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1)).close()
-    assert not sleeping
-
-
 def test_only_auto_searches_and_only_where_a_draft_model_may_be_used(target: Path) -> None:
-    assert "SeekingEngine" not in f"{opener('off')} {opener('x.gguf')}"
-    for pair, options in (
-        (replace(DEMO, target=target, draft=None), Options(threads=1, drafters=("ngram",))),
-        (DEMO, Options(threads=1)),
+    alone = replace(DEMO, target=target, draft=None)
+    for draft, pair, options in (
+        ("off", alone, Options(threads=1)),
+        ("auto", alone, Options(threads=1, drafters=("ngram",))),
+        ("auto", DEMO, Options(threads=1)),
     ):
-        engine = SeekingEngine(pair, options)
+        engine = opener(draft)(pair, options)
         assert engine._search is None
         engine.close()
 
@@ -223,14 +216,12 @@ def test_another_model_of_a_chat_takes_what_was_found_for_it(target: Path) -> No
     kept = Target(replace(DEMO, target=target)).keep(
         {target.with_name("small.gguf"): Trial(1.4, 0.5, 1.0, 99, per_pass=1.5)}
     )
-    engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1))
+    engine = opener("auto")(replace(DEMO, target=target, draft=None), Options(threads=1))
     assert engine.pair.draft == kept
     engine.close()
 
 
-def test_a_search_can_be_ruled_out(
-    target: Path, monkeypatch: pytest.MonkeyPatch, sleeping: list[subprocess.Popen[bytes]]
-) -> None:
+def test_a_search_can_be_ruled_out(target: Path, monkeypatch: pytest.MonkeyPatch, sleeping: list[Child]) -> None:
     monkeypatch.setenv(draft_search.OPT_OUT, "1")
     Search(target, str).begin()
     assert not sleeping

@@ -15,11 +15,10 @@ from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
 from app.server.task import CompletionTask
 from runtime.core.limits import Limits
-from runtime.engine import Chunk, Message, Options, Sampling
-from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import load_registry
+from runtime.engine import Chunk, Message, Sampling
 from tests.conftest import OpenEngine
-from tests.support.stepped import Breaking, Letters, Stepping
+from tests.support.serving import shared_process
+from tests.support.stepped import Breaking, Letters
 from tests.support.waiting import PATIENCE, wait_for
 
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?")
@@ -32,7 +31,7 @@ TWO = Limits(max_running=2, max_waiting=8)
 @contextmanager
 def served_by(engine: Any, on_failed: Callable[[Exception], None] = lambda error: None) -> Iterator[ServedEngine]:
     loaded = threading.Event()
-    served = ServedEngine(lambda on_progress: engine, loaded.set, on_failed)
+    served = ServedEngine(lambda on_progress: engine, lambda engine: loaded.set(), on_failed)
     served.start()
     assert loaded.wait(PATIENCE)
     yield served
@@ -128,6 +127,5 @@ def test_the_engine_alternates_behind_the_server(open_demo: OpenEngine) -> None:
 
     plain = open_demo(threads=1, drafters=())
     alone = ["".join(chunk.text for chunk in plain.reply(prompt, GREEDY, 60)) for prompt in prompts]
-    opened = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=3))
-    with served_by(Stepping(opened, TWO)) as served:
+    with served_by(shared_process(slots=3, limits=TWO)) as served:
         assert asyncio.run(run()) == alone

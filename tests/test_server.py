@@ -13,11 +13,10 @@ import httpx2
 import openai
 import pytest
 
-from runtime.engine import Grammar, Message, Options, Sampling
+from runtime.engine import Grammar, Message, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
-from tests.support.serving import Running, running
+from tests.support.serving import Running, open_usual, running, shared
 from tests.support.waiting import PATIENCE
 
 QUESTION = "What does os.path.join do?"
@@ -46,10 +45,7 @@ WEATHER: Any = {
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(
-        lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress),
-        tmp_path_factory.mktemp("s") / "socket",
-    ) as found:
+    with running(open_usual, tmp_path_factory.mktemp("s") / "socket") as found:
         yield found
 
 
@@ -162,8 +158,7 @@ def test_plain_text_can_be_asked_for_as_a_format(client: openai.OpenAI, engine: 
 
 def test_a_prediction_changes_the_counts_and_not_the_text(engine: LoadedEngine) -> None:
     whole = said(engine, 40)
-    options = Options(threads=1, drafters=("prediction",), fixed_k=4)
-    with running(lambda on_progress: LoadedEngine(load_registry()["demo"], options, on_progress)) as server:
+    with running(shared(drafters=("prediction",), fixed_k=4)) as server:
         body = {"messages": MESSAGES, "max_tokens": 40, "prediction": {"type": "content", "content": whole}}
         reply = server.client().post("/v1/chat/completions", json=body).json()
     assert reply["choices"][0]["message"]["content"] == whole

@@ -193,7 +193,11 @@ def test_a_schema_holds(client: httpx2.Client) -> None:
         ({"messages": []}, "messages must have at least 1 item"),
         ({"messages": [{"role": "user", "content": [IMAGE]}]}, "image input is not supported"),
         ({"messages": [{"role": "user", "content": [{"type": "secret"}]}]}, "must be a JSON object of type text or"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0"),
+        ({"tools": [{"type": "custum", "name": "f", "input_schema": {}}]}, "tools.0"),
+        (
+            {"tools": [{"type": "web_search_20250305", "name": "web_search"}], "tool_choice": {"type": "any"}},
+            "tool_choice",
+        ),
         ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "other"}}, "tool_choice"),
         ({"messages": [{"role": "user", "content": "word " * 3000}]}, "Prompt is too long"),
     ],

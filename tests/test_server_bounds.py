@@ -6,6 +6,7 @@ import gzip
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -13,17 +14,18 @@ from typing import Any
 import pytest
 
 from app.server import request_body
+from app.server.bounds import MAX_TEXTS, n_texts
 from app.server.errors import ApiError
-from app.server.fields import MOST_TEXTS, checked, n_texts
+from app.server.fields import checked
 from app.server.openai.chat import ChatRequest
 from runtime.conversation.calls.schemas import bound_schema
 from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Sampling
 from runtime.sampling.grammar import compile_grammar
-from runtime.sampling.schema import MAX_KEYS, MAX_PATTERNS
+from runtime.sampling.schema_bounds import MAX_KEYS, MAX_PATTERNS
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, open_plain, running
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_for
 
 ASKED = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
 
@@ -47,15 +49,15 @@ def test_more_messages_than_the_context_has_tokens_are_not_looked_at(here: Runni
 
 @pytest.mark.parametrize("message", [b'{"r\\u006fle":"user","content":""}', b'{"type":"text","text":""}'])
 def test_a_body_of_very_many_texts_is_not_looked_at(message: bytes) -> None:
-    body = bytearray(b'{"messages":[' + b",".join([message] * MOST_TEXTS))  # its end is missing
-    with pytest.raises(ApiError, match=f"has {4 * MOST_TEXTS + 1} texts") as raised:
+    body = bytearray(b'{"messages":[' + b",".join([message] * MAX_TEXTS))  # its end is missing
+    with pytest.raises(ApiError, match=f"has {4 * MAX_TEXTS + 1} texts") as raised:
         checked(body, ChatRequest, 2048)
     assert raised.value.status == 413
 
 
 def test_quotation_marks_within_a_text_are_no_texts() -> None:
     assert n_texts(bytearray(json.dumps({"role": 'say "hi" and "bye"', "n": 1}).encode())) == 3
-    many = bytearray(json.dumps(ASKED | {"user": '"' * 4 * MOST_TEXTS}).encode())
+    many = bytearray(json.dumps(ASKED | {"user": '"' * 4 * MAX_TEXTS}).encode())
     assert checked(many, ChatRequest, 2048).messages
 
 
@@ -65,6 +67,56 @@ def test_a_body_that_does_not_come_is_cut_off(here: Running, monkeypatch: pytest
     with socket.create_connection(("127.0.0.1", here.port), timeout=PATIENCE) as client:
         client.sendall(head.encode())
         assert client.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_a_body_that_drips_is_cut_off(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_body, "TIMEOUT", 0.4)
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n{"
+    with socket.create_connection(("127.0.0.1", here.port), timeout=0.02) as client:
+        client.sendall(head.encode())
+        answer, ends = b"", time.monotonic() + PATIENCE
+        while not answer and time.monotonic() < ends:
+            with suppress(TimeoutError):
+                client.sendall(b" ")
+                answer = client.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(
+    "biases",
+    [
+        {"x" * 301: 1},
+        {"5" * 301: 1},
+        {"x" * 20_000_000: 1},
+        [["x" * 301, 1]],
+        {f"t{i}": 1 for i in range(301)},
+        [[f"t{i}", 1] for i in range(301)],
+        [[0, 1]] * 5000,
+        {"9" * 19: 1},
+        {"--1": 1},
+        "x" * 1000,
+        {str(i): 1 for i in range(2**17)},
+        [[10**400, 1]],
+        {"x": 10**400},
+    ],
+    ids=lambda value: str(value)[:20],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/completion"])
+def test_biases_are_bounded_before_anything_is_tokenized(here: Running, biases: Any, path: str) -> None:
+    body = ASKED | {"prompt": "Hi", "n_predict": 1, "logit_bias": biases}
+    answer = here.client().post(path, json=body)
+    is_text = biases == {"--1": 1}
+    assert answer.status_code == (200 if is_text else 400), answer.text
+    assert is_text or "logit_bias" in answer.json()["error"]["message"]
+    assert len(answer.text) < 500 or is_text
+
+
+def test_as_many_biases_as_words_are_taken(here: Running) -> None:
+    n = here.server.served.engine.facts.n_vocab
+    biases: dict[str, float] = {str(token): 0.1 for token in range(n)}
+    assert here.client().post("/v1/chat/completions", json=ASKED | {"logit_bias": biases}).status_code == 200
+    texts = {chr(0x4E00 + i) * 300: 1.0 for i in range(300)}
+    assert here.client().post("/v1/chat/completions", json=ASKED | {"logit_bias": texts}).status_code in (200, 400)
 
 
 def test_headers_without_an_end_are_cut_off(here: Running) -> None:
@@ -100,17 +152,18 @@ def test_large_bodies_take_turns(here: Running, monkeypatch: pytest.MonkeyPatch)
     assert set(statuses) == {200}
     monkeypatch.setattr(request_body, "TIMEOUT", 0.2)
     room = here.server.app.state.room
-    room._places._value = 0
-    small: dict[str, Any] = {
-        "content": gzip.compress(json.dumps(ASKED).encode()),
+    room._large._value = room._small._value = 0
+    packed: dict[str, Any] = {
+        "content": gzip.compress(json.dumps(body).encode()),
         "headers": {"content-encoding": "gzip"},
     }
-    for sent in (dict[str, Any](json=body), small):  # what is packed may be any size
+    for sent in (dict[str, Any](json=body), packed, dict[str, Any](json=ASKED)):
         refused = here.client().post("/v1/chat/completions", **sent)
         assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
-    assert here.client().post("/v1/chat/completions", json=ASKED).status_code == 200
-    room._places.release()
+    room._large.release()
     assert here.client().post("/v1/chat/completions", json=body).status_code == 200
+    room._small.release()
+    assert here.client().post("/v1/chat/completions", json=ASKED).status_code == 200
 
 
 def test_who_only_says_that_a_body_is_large_keeps_no_place_from_others(
@@ -124,6 +177,29 @@ def test_who_only_says_that_a_body_is_large_keeps_no_place_from_others(
             client.sendall(head.encode())
         answer = here.client().post("/v1/chat/completions", json=ASKED | {"user": "x" * 5000})
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("size", [900, 60_000], ids=["small", "large"])
+def test_slow_senders_make_room_for_others(here: Running, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Whoever sends a part of a body and then waits is given up as soon as others need the memory."""
+    monkeypatch.setattr(request_body, "LARGE", 1000)
+    monkeypatch.setattr(request_body, "MAX_ARRIVING", 100_000)
+    head = f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size + 10}\r\n\r\n".encode()
+    with ExitStack() as stack:
+        slow = []
+        for _ in range(200_000 // size):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", here.port), timeout=PATIENCE))
+            client.sendall(head + b" " * size)
+            slow.append(client)
+        answer = here.client().post("/v1/chat/completions", json=ASKED | {"user": "x" * 5000})
+        assert answer.status_code == 200
+        assert slow[0].recv(100).startswith(b"HTTP/1.1 503")
+        slow[-1].sendall(b'{"content"')  # those that came last are still waited for
+        slow[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            slow[-1].recv(100)
+    room = here.server.app.state.room
+    wait_for(lambda: not room._arriving and room._n_bytes == 0)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,14 @@ import pytest
 
 from runtime.engine import Infill, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import find_pair, load_registry
+from runtime.models.registry import find_pair
+from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.coder import write_coder
 from tests.support.serving import (
     READ_FILE,
     events,
+    open_usual,
     running,
 )
 
@@ -60,7 +62,7 @@ def coder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[httpx2.Client]:
-    with running(lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress)) as here:
+    with running(open_usual) as here:
         yield here.client()
 
 
@@ -70,7 +72,7 @@ def engine(open_demo: OpenEngine) -> LoadedEngine:
 
 
 def test_llama_vim_gets_what_it_reads(coder: Path) -> None:
-    with running(lambda on_progress: LoadedEngine(find_pair(str(coder), {}), Options(threads=1), on_progress)) as here:
+    with running(lambda on_progress: EngineProcess(find_pair(str(coder), {}), Options(threads=1), on_progress)) as here:
         client = here.client()
         warm = client.post(
             "/infill",

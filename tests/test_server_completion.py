@@ -11,12 +11,11 @@ import openai
 import pytest
 
 from app.server.usage import Tally
-from runtime.engine import Chunk, Options
+from runtime.engine import Chunk
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Stats
-from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
-from tests.support.serving import Running, endless_request, events, running
+from tests.support.serving import Running, endless_request, events, open_usual, running
 from tests.support.waiting import PATIENCE
 
 SHARED = "Paths are joined with os.path.join, as the manual of the library says. "
@@ -24,7 +23,7 @@ SHARED = "Paths are joined with os.path.join, as the manual of the library says.
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Running]:
-    with running(lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress)) as found:
+    with running(open_usual) as found:
         yield found
 
 

@@ -17,17 +17,18 @@ from uvicorn.server import ServerState
 
 from app.server.connections import AddressedConnection
 from runtime.backends.saved_states import no_room
+from runtime.core.limits import Limits
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
-from tests.support.serving import Running, endless_request, is_idle, open_plain, running
+from tests.support.serving import Running, endless_request, is_idle, running, shared
 from tests.support.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Running]:
-    with running(open_plain, max_waiting=2) as found:
+    with running(shared(drafters=(), limits=Limits(3, 2))) as found:
         yield found
 
 

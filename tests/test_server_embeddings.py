@@ -9,10 +9,7 @@ import httpx2
 import openai
 import pytest
 
-from runtime.engine import Options
-from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import load_registry
-from tests.support.serving import Running, running
+from tests.support.serving import Running, open_plain, running
 from tests.support.waiting import PATIENCE
 
 TEXTS = ["os.path.join joins paths", "os.path.join joins path names", "Rain falls in Spain"]
@@ -20,9 +17,7 @@ TEXTS = ["os.path.join joins paths", "os.path.join joins path names", "Rain fall
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Running]:
-    with running(
-        lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
-    ) as found:
+    with running(open_plain) as found:
         yield found
 
 

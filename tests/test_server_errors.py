@@ -12,19 +12,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.server.guard import OriginGuard, is_loopback
 from runtime.engine import Options
-from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import find_pair, load_registry
-from tests.support.serving import Running, running
+from runtime.models.registry import find_pair
+from runtime.process.client import EngineProcess
+from tests.support.serving import Running, open_plain, running
 
 LONG = "word " * 3000
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 KEY = "sk-secret-ü"
-
-
-def open_plain(on_progress: Any) -> LoadedEngine:
-    return LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +115,7 @@ def test_what_is_wrong_is_one_sentence(client: httpx2.Client, path: str, body: A
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b'{"messages":[{"role":"user","content":"\\ud800"}]}', b"[" * 100_000],
+    [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b'{"messages":"\xed\xa0\x80"}', b"[" * 30_000],
 )
 def test_what_is_not_a_json_object_is_refused(client: httpx2.Client, body: bytes) -> None:
     refusal(client.post("/v1/chat/completions", content=body), 400)
@@ -202,14 +197,6 @@ def test_an_empty_prompt_is_refused(client: httpx2.Client) -> None:
     refusal(client.post("/completion", json={"prompt": "x", "grammar": "root ::= x"}), 400)
 
 
-def test_a_strange_host_or_page_is_refused(client: httpx2.Client) -> None:
-    refusal(client.get("/health", headers={"host": "evil.example"}), 403)
-    refusal(client.get("/health", headers={"host": "127.0.0.1.evil.example:8012"}), 403)
-    refusal(client.post("/v1/chat/completions", json=CHAT, headers={"origin": "https://evil.example"}), 403)
-    for host in ("localhost:8012", "[::1]", "127.0.0.1"):
-        assert client.get("/health", headers={"host": host}).status_code == 200
-
-
 def test_only_local_pages_may_read_an_answer(client: httpx2.Client) -> None:
     local = client.get("/v1/models", headers={"origin": "http://localhost:3000"})
     assert local.headers["access-control-allow-origin"] == "http://localhost:3000"
@@ -242,23 +229,8 @@ def test_what_was_said_is_not_logged(
     assert "xyzzy" not in "".join(capfd.readouterr())
 
 
-def test_this_machine_is_told_from_others() -> None:
-    assert all(map(is_loopback, ("localhost", "a.localhost", "127.0.0.1", "127.9.9.9", "::1")))
-    assert not any(map(is_loopback, ("", "0.0.0.0", "192.168.1.2", "localhost.evil.example", "evil-localhost", "::")))
-
-
-def test_a_unix_socket_needs_no_host_name() -> None:
-    async def nothing(*_: Any) -> None:
-        pass
-
-    guard = OriginGuard(nothing)
-    scope: Any = {"type": "http", "path": "/", "server": ("/tmp/s", None)}
-    assert guard.refusal(scope, {"host": "anything"}) is None
-    assert guard.refusal(scope | {"server": ("127.0.0.1", 1)}, {"host": "anything"}) is not None
-
-
 def test_a_missing_template_is_told_of_the_field_it_was_needed_for(tiny: Path) -> None:
-    with running(lambda on_progress: LoadedEngine(find_pair(str(tiny), {}), Options(threads=1), on_progress)) as here:
+    with running(lambda on_progress: EngineProcess(find_pair(str(tiny), {}), Options(threads=1), on_progress)) as here:
         for path, body, field in (
             ("/v1/chat/completions", CHAT, "messages"),
             ("/v1/responses", {"input": "hi"}, "input"),

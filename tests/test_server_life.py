@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,12 +17,15 @@ import pytest
 from app.cli.main import main
 from app.models import seeking
 from app.server import command
+from app.server.command import EngineServer, ServerSettings
+from app.server.sockets import Addresses
 from runtime.engine import Engine
 from runtime.models.registry import Pair
 from tests.conftest import OpenEngine
 from tests.support.serving import endless_request, open_plain, running
 from tests.support.waiting import PATIENCE
 
+SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 SERVE = [sys.executable, "-m", "app.cli", "serve"]
 
 
@@ -82,14 +86,14 @@ def test_requests_that_name_no_temperature_have_the_servers(
     monkeypatch: pytest.MonkeyPatch, args: list[str], temperature: float
 ) -> None:
     pairs: list[Pair] = []
-    monkeypatch.setattr(seeking, "opener", lambda *_: lambda pair, *_: pairs.append(pair))
+    monkeypatch.setattr(seeking, "opener", lambda *_, **__: lambda pair, *_: pairs.append(pair))
     monkeypatch.setattr(command, "serve", lambda open_engine, _: open_engine(None))
     with pytest.raises(SystemExit):
         main(["serve", "demo", *args])
     assert pairs[0].sampling_defaults["temperature"] == temperature
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
     args = ["--threads", "1", "--drafters", "none", "--quiet", "--socket", str(tmp_path / "s")]
     with subprocess.Popen([*SERVE, *args], stderr=subprocess.PIPE, text=True) as server:
@@ -99,6 +103,19 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
         with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(tmp_path / "s"))) as client:
             assert client.get("http://anything/health").json()["status"] == "ok"
         server.send_signal(number)
-        assert server.wait(PATIENCE) == 0
+        assert server.wait(PATIENCE) == -number  # as shells and supervisors expect it
         assert server.stderr.read() == ""
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_before_it_listens_ends_it_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(
+        command, "EngineServer", lambda *_: os.kill(os.getpid(), number) or EngineServer(open_plain, *_[1:])
+    )
+    with pytest.raises(SystemExit) as end:
+        command.serve(open_plain, ServerSettings(Addresses("127.0.0.1", None, tmp_path / "s")))
+    assert end.value.code == 128 + number
     assert not (tmp_path / "s").exists()

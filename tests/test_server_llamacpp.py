@@ -10,14 +10,14 @@ import pytest
 
 from app.server.llamacpp.completion import RawCompletionRequest
 from app.server.policy import served_names
-from runtime.conversation.prompt import infill_ids
-from runtime.engine import Infill, Options
+from runtime.conversation.infill import infill_ids
+from runtime.engine import Infill
 from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import load_registry
 from tests.conftest import OpenEngine
 from tests.support.serving import (
     endless_request,
     open_plain,
+    open_usual,
     running,
 )
 
@@ -39,7 +39,7 @@ class Letters:
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[httpx2.Client]:
-    with running(lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress)) as here:
+    with running(open_usual) as here:
         yield here.client()
 
 

@@ -18,8 +18,8 @@ from app.server.openai.chat import ChatRequest
 from app.server.openai.responses import ResponsesRequest
 from bench.instruments.facts import facts
 from runtime.engine import Options, Rendered
-from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
+from runtime.process.client import EngineProcess
 from tests.support.serving import READ_FILE, Running, running
 from tests.support.waiting import PATIENCE
 
@@ -45,7 +45,7 @@ QUERIES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-class WatchedEngine(LoadedEngine):
+class WatchedEngine(EngineProcess):
     """Keeps what it was asked on an event loop."""
 
     def __init__(self, on_progress: Any) -> None:
@@ -68,7 +68,7 @@ def here() -> Iterator[Running]:
     ("path", "body"), [*REQUESTS, *((path, body | {"stream": True}) for path, body in REQUESTS), *QUERIES]
 )
 def test_the_engine_is_never_asked_on_the_loop(here: Running, path: str, body: dict[str, Any]) -> None:
-    engine = here.server.served.engine._engine  # type: ignore[attr-defined]
+    engine = here.server.served.engine
     assert isinstance(engine, WatchedEngine)
     engine.on_loop.clear()
     answer = here.client().post(path, json=body)
@@ -119,7 +119,9 @@ class Rendering(SimpleNamespace):
 )
 def test_a_conversation_is_rendered_once(kind: type[GenerationRequest], body: dict[str, Any]) -> None:
     engine = Rendering(n_rendered=0, facts=facts(template="<think>"))
-    engine.pair = SimpleNamespace(name="m", target=SimpleNamespace(name="m"), sampling_defaults={}, thinking=True)
+    engine.pair = SimpleNamespace(
+        name="m", target=SimpleNamespace(name="m"), sampling_defaults={}, thinking=True, upstream=""
+    )
     request = kind.model_validate(body)
     prepared(request, engine, request.formatter)  # type: ignore[arg-type]
     assert engine.n_rendered == 1

@@ -84,7 +84,7 @@ def test_some_of_the_tools_may_be_allowed(name: str) -> None:
         flat = [{"type": "function"} | each["function"] for each in (READ_FILE, OTHER)]
         reply = client.post("/v1/responses", json={"input": "Hello", "tools": flat, "tool_choice": choice}).json()
         assert {each["name"] for each in reply["output"]} == {name}
-        assert reply["tool_choice"] == choice | {"tools": [{"name": name}]}
+        assert reply["tool_choice"] == choice
 
 
 @pytest.mark.parametrize(

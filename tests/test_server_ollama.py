@@ -18,8 +18,7 @@ from pydantic import BaseModel
 from app.server import sockets
 from app.server.command import ollama_note
 from app.server.sockets import AddressError, Addresses, check, listening
-from runtime.engine import Message, Sampling
-from runtime.engine.loaded import LoadedEngine
+from runtime.engine import Engine, Message, Sampling
 from tests.support.serving import READ_FILE, Running, open_plain, running, saying
 from tests.support.waiting import PATIENCE
 
@@ -29,7 +28,7 @@ ASKED: list[dict[str, Any]] = [{"role": "user", "content": QUESTION}]
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[LoadedEngine]:
+def engine() -> Iterator[Engine]:
     with closing(open_plain(None)) as found:
         yield found
 
@@ -46,7 +45,7 @@ def client(here: Running) -> ollama.Client:
 
 
 @pytest.fixture(scope="module")
-def plain(engine: LoadedEngine) -> str:
+def plain(engine: Engine) -> str:
     chunks = engine.reply([Message("user", QUESTION)], Sampling(temperature=0), 12)
     return "".join(chunk.text for chunk in chunks)
 
@@ -119,7 +118,7 @@ def test_a_schema_is_followed(client: ollama.Client) -> None:
     assert reply.response.lstrip().startswith(("{", "["))
 
 
-def test_generate_asks_as_a_chat_does_and_raw_goes_on(client: ollama.Client, engine: LoadedEngine, plain: str) -> None:
+def test_generate_asks_as_a_chat_does_and_raw_goes_on(client: ollama.Client, engine: Engine, plain: str) -> None:
     assert client.generate("demo", QUESTION, options=GREEDY).response == plain
     parts: Any = client.generate("demo", "import os\n", raw=True, options=GREEDY, stream=True)
     raw = "".join(each.text for each in engine.reply("import os\n", Sampling(temperature=0), 12))
@@ -128,7 +127,7 @@ def test_generate_asks_as_a_chat_does_and_raw_goes_on(client: ollama.Client, eng
     assert (longer.prompt_eval_count or 0) > 4
 
 
-def test_a_suffix_needs_a_model_that_fills_in(client: ollama.Client, engine: LoadedEngine) -> None:
+def test_a_suffix_needs_a_model_that_fills_in(client: ollama.Client, engine: Engine) -> None:
     assert not engine.facts.can_infill
     with pytest.raises(ollama.ResponseError) as refused:
         client.generate("demo", "def f(", suffix="return 1")
@@ -149,7 +148,7 @@ def test_texts_become_vectors(client: ollama.Client, here: Running) -> None:
         client.embed("demo", long, truncate=False)
 
 
-def test_the_model_is_told_by_its_name_and_its_aliases(client: ollama.Client, engine: LoadedEngine) -> None:
+def test_the_model_is_told_by_its_name_and_its_aliases(client: ollama.Client, engine: Engine) -> None:
     (listed,) = client.list().models
     (loaded,) = client.ps().models
     assert listed.model == loaded.model == "demo:latest"
@@ -199,7 +198,7 @@ def test_a_refusal_is_a_sentence_in_ollamas_form(here: Running, path: str, body:
     assert says in reply.json()["error"]
 
 
-def test_lm_studios_lists_have_state_and_context(here: Running, engine: LoadedEngine) -> None:
+def test_lm_studios_lists_have_state_and_context(here: Running, engine: Engine) -> None:
     (older,) = here.client().get("/api/v0/models").json()["data"]
     assert (older["id"], older["state"], older["loaded_context_length"]) == ("demo", "loaded", engine.facts.n_ctx)
     (newer,) = here.client().get("/api/v1/models").json()["models"]

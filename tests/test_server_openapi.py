@@ -23,11 +23,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from app.server.application import ENDPOINTS, application
+from app.server.bounds import MAX_NAME
 from app.server.openapi import spelled
-from runtime.engine import Options
-from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import load_registry
-from tests.support.serving import Running, running
+from tests.support.serving import Running, open_plain, running
 from tests.support.waiting import PATIENCE
 
 POSTS = {
@@ -52,7 +50,7 @@ CHECKS = [
 @pytest.fixture(scope="module")
 def here() -> Iterator[Running]:
     with running(
-        lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress),
+        open_plain,
         shows_slots=True,
     ) as found:
         yield found
@@ -124,7 +122,7 @@ def shorten(case: schemathesis.Case) -> None:
     is_endless = isinstance(given, int) and (given == -1 if limit == "n_predict" else given < 0 and bool(outer))
     if is_missing or is_endless or (isinstance(given, int) and given > 2):
         holder[limit] = 2
-    if isinstance(body.get("model"), str):
+    if isinstance(body.get("model"), str) and len(body["model"]) <= MAX_NAME:
         del body["model"]
 
 

@@ -17,7 +17,7 @@ from app.server.task import CompletionTask
 from runtime.core.limits import Limits
 from runtime.engine import Sampling
 from tests.conftest import OpenEngine
-from tests.support.serving import Running, endless_request, is_idle, open_plain, running
+from tests.support.serving import Running, endless_request, is_idle, running, shared
 from tests.support.stepped import Letters
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -26,7 +26,7 @@ GREEDY = Sampling(temperature=0.0)
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Running]:
-    with running(open_plain, max_waiting=2) as found:
+    with running(shared(drafters=(), limits=Limits(3, 2))) as found:
         yield found
 
 
@@ -68,7 +68,7 @@ def job(prompt: str, *, is_short: bool = False) -> ScheduledTask:
 @pytest.fixture
 def echo() -> Iterator[tuple[ServedEngine, Letters]]:
     engine, loaded = Letters(Limits(1, 3), holds_one=True), threading.Event()
-    served = ServedEngine(lambda on_progress: engine, loaded.set, lambda error: None)  # type: ignore[arg-type, return-value]
+    served = ServedEngine(lambda on_progress: engine, lambda engine: loaded.set(), lambda error: None)  # type: ignore[arg-type, return-value]
     served.start()
     assert loaded.wait(PATIENCE)
     yield served, engine

@@ -30,7 +30,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> LoadedEngine:
 
 @pytest.fixture(scope="module")
 def client(engine: LoadedEngine) -> Iterator[httpx2.Client]:
-    with running(lambda on_progress: engine) as here:
+    with running(lambda on_progress: EngineProcess(engine.pair, Options(threads=1), on_progress)) as here:
         yield here.client()
 
 

@@ -9,10 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from runtime.engine import Options
-from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import load_registry
-from tests.support.serving import running
+from tests.support.serving import open_usual, running
 from tests.support.waiting import PATIENCE
 
 QUESTION = "What does os.path.join do?"
@@ -21,7 +18,7 @@ QUESTION = "What does os.path.join do?"
 @pytest.fixture(scope="module")
 def client() -> Iterator[openai.OpenAI]:
     with (
-        running(lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress)) as here,
+        running(open_usual) as here,
         openai.OpenAI(base_url=f"{here.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE) as found,
     ):
         yield found
@@ -72,7 +69,10 @@ def test_a_schema_holds(client: openai.OpenAI) -> None:
     [
         ({"input": []}, "input"),
         ({"input": [{"type": "web_search_call"}]}, "input"),
-        ({"input": [{"type": "telepathy"}]}, "input.0.type"),
+        ({"input": [{"type": "telepathy"}]}, "input"),
+        ({"input": [{"type": "telepathy", "role": "user", "content": "hi"}]}, "input.0"),
+        ({"input": [{"role": "user", "content": "hi"}, {"type": "compaction_trigger"}]}, "input.1"),
+        ({"input": [{"type": "configuration_update", "reasoning": {"effort": "low"}}]}, "input.0"),
         ({"input": [3]}, "input.0"),
         ({"input": [{"role": "wizard", "content": "hi"}]}, "input.0.role"),
         ({"input": [{"type": "function_call", "call_id": "c", "name": "f"}]}, "input.0.arguments"),

@@ -12,10 +12,7 @@ from pydantic import BaseModel
 
 from app.server.openai.kept_responses import MAX_AGE, MAX_NUMBER, KeptResponses
 from app.server.openai.responses_input import InputMessage, text_parts
-from runtime.engine import Options
-from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import load_registry
-from tests.support.serving import READ_FILE, Running, running, saying
+from tests.support.serving import READ_FILE, Running, open_usual, running, saying
 from tests.support.waiting import PATIENCE
 
 TOOL: Any = {"type": "function"} | READ_FILE["function"]
@@ -46,7 +43,7 @@ class Flag(BaseModel):
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Running]:
-    with running(lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress)) as found:
+    with running(open_usual) as found:
         yield found
 
 

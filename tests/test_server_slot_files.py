@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import numpy as np
 import pytest
 
-from runtime.engine import Options
-from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import load_registry
-from tests.support.serving import Running, running
+from runtime.core.errors import SettingsError
+from runtime.engine.conversation_files import FORM, read
+from tests.support.serving import Running, running, shared
 from tests.test_prefixes import PROMPT
 
 ASKED = {"prompt": PROMPT, "n_predict": 8, "temperature": 0, "seed": 1}
@@ -21,10 +21,7 @@ ASKED = {"prompt": PROMPT, "n_predict": 8, "temperature": 0, "seed": 1}
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[Running]:
-    def open_engine(on_progress: Any) -> LoadedEngine:
-        return LoadedEngine(load_registry()["demo"], Options(threads=1, n_ctx=1024, slots=3), on_progress)
-
-    with running(open_engine) as here:
+    with running(shared(n_ctx=1024, slots=3)) as here:
         yield here
 
 
@@ -88,15 +85,87 @@ def test_what_makes_no_sense_is_said(
     assert words in reply.json()["error"]["message"]
 
 
-def test_a_file_of_another_model_is_refused(here: Running, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+TOKENS, STATE = np.arange(100, dtype=np.int32), np.zeros(100, np.uint8)
+SAVED: dict[str, Any] = {
+    "form": FORM, "model": "m", "n_asked": 100, "cuts": True, "n_exact": 100, "tokens": TOKENS, "state": STATE
+}  # fmt: skip
+WRONG: list[dict[str, Any]] = [
+    {"n_asked": -5}, {"n_asked": "x"}, {"n_asked": TOKENS}, {"n_exact": 101}, {"n_exact": -1}, {"tokens": STATE},
+    {"tokens": TOKENS.astype(np.float64)}, {"tokens": TOKENS.reshape(10, 10)}, {"tokens": TOKENS - 50},
+    {"tokens": TOKENS[:0]}, {"tokens": np.int32(5)}, {"state": TOKENS}, {"state": STATE.reshape(10, 10)},
+    {"state": np.array(["x"])}, {"point_x": STATE}, {"point_101": STATE}, {"point_9": TOKENS}, {"form": TOKENS},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_saved_conversation_of_another_form_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    with path.open("wb") as file:
+        np.savez(file, **SAVED)
+    assert len(read(path, "m", 1).tokens) == 100
+    with path.open("wb") as file:
+        np.savez(file, **SAVED | wrong)
+    with pytest.raises(SettingsError, match=r"damaged|another model"):
+        read(path, "m", 1)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "changed", "oversized", "pipe", "device", "folder"])
+def test_what_is_no_saved_conversation_is_refused(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    with path.open("wb") as file:
+        np.savez(file, **SAVED)
+    data = path.read_bytes()
+    path.unlink()
+    if damage == "pipe":
+        os.mkfifo(path)
+    elif damage == "device":
+        path.symlink_to("/dev/zero")
+    elif damage == "folder":
+        path.mkdir()
+    elif damage == "oversized":
+        with path.open("wb") as file:
+            np.savez_compressed(file, **SAVED | {"state": np.zeros(2**26, np.uint8)})
+    else:
+        path.write_bytes(
+            {"empty": b"", "cut": data[: len(data) // 2], "changed": data.replace(bytes(50), b"x" * 50)}[damage]
+        )
+    with pytest.raises(SettingsError, match="damaged"):
+        read(path, "m", 1)
+
+
+@pytest.mark.parametrize("kind", ["model", "link", "nowhere"])
+def test_no_other_file_is_overwritten(
+    here: Running, folder: Path, tmp_path_factory: pytest.TempPathFactory, kind: str
+) -> None:
+    asked(here)
+    other = tmp_path_factory.mktemp("other") / "x"
+    path = folder / "model.gguf"
+    if kind == "model":
+        path.write_bytes(b"GGUF")
+    else:
+        path.symlink_to(other)
+    if kind == "link":
+        other.write_bytes(b"mine")
+    refused = act(here, "save", filename=path.name)
+    assert refused.status_code == 400
+    assert "is no saved conversation. Save elsewhere." in refused.json()["error"]["message"]
+    assert [each.name for each in folder.iterdir()] == [path.name]
+    assert kind != "link" or other.read_bytes() == b"mine"
+    assert not (kind == "nowhere" and other.exists())
+
+
+def test_a_file_of_another_model_is_refused(here: Running, folder: Path) -> None:
     asked(here)
     assert act(here, "save", filename="c.bin").status_code == 200
-    monkeypatch.setattr("runtime.engine.prompts.model_key", lambda loaded: "another")
+    with np.load(folder / "c.bin") as file:
+        changed = {**file, "model": "another"}
+    with (folder / "c.bin").open("wb") as other:
+        np.savez(other, **changed)
     assert "saved with another model" in act(here, "restore", filename="c.bin").json()["error"]["message"]
 
 
-def test_without_a_folder_it_says_how_to_name_one(here: Running) -> None:
+def test_without_a_folder_it_says_so(here: Running) -> None:
     here.server.app.state.slot_folder = None
     reply = act(here, "save", filename="x")
     assert reply.status_code == 501
-    assert "--slot-save-path" in reply.json()["error"]["message"]
+    assert "without a folder" in reply.json()["error"]["message"]

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from app.server.anthropic.blocks import AnthropicMessage
+from app.server.openai.begun_reply import ANALYSIS, FINAL, NEXT
 from app.server.openai.chat import ChatRequest
 from app.server.openai.conversation import ConversationRequest
 from app.server.openai.responses import ResponsesRequest
@@ -21,12 +22,15 @@ from runtime.conversation.prompt import PromptEncoder
 from runtime.engine import Message, Options, Rendered, TemplateForm
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
+from tests.support.call_templates import CHANNELS
 from tests.support.serving import READ_FILE, events, open_plain, running
 
 USER, BEGUN = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well"}
 ASSISTANT = "<|im_start|>assistant\n"
 PLAIN = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[a]{% endif %}"
 THINKS = PLAIN + "{% if add_generation_prompt %}<think>\n{% endif %}{# </think> #}"
+THOUGHT = "[user]Hi[a]<think>\n340+51\n"
+ASKED = "<|start|>user<|message|>Hi<|end|><|start|>assistant"  # as a template with channels writes it
 SWITCHED = PLAIN + "{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
 
 
@@ -99,6 +103,22 @@ def test_a_model_thinks_unless_it_is_told_not_to() -> None:
             ("[user]Hi[a]<think>\nHm", True, False),
         ),
         (PLAIN, BEGUN | {"content": ""}, {}, ("[user]Hi[a]", False, False)),
+        (THINKS, BEGUN | {"content": "<think>340+51</think>"}, {}, (f"{THOUGHT}</think>\n\n", False, True)),
+        (THINKS, BEGUN | {"content": "<think>\n340+51\n</think>\n\n"}, {}, (f"{THOUGHT}</think>\n\n", False, True)),
+        (THINKS, BEGUN | {"content": "340+51</think>39"}, {}, (f"{THOUGHT}</think>\n\n39", False, True)),
+        (SWITCHED, BEGUN | {"content": "<think></think>"}, {}, ("[user]Hi[a]<think>\n\n</think>\n\n", False, True)),
+        (SWITCHED, BEGUN | {"content": "<think>340+51</think>39"}, {}, (f"{THOUGHT}</think>\n\n39", False, True)),
+        (SWITCHED, BEGUN | {"content": "so </think>"}, {}, ("[user]Hi[a]so </think>", False, True)),
+        (
+            THINKS,
+            BEGUN | {"content": "<think>340+51</think>"},
+            {"continue_final_message": "reasoning_content"},
+            ("[user]Hi[a]<think>\n340+51", True, False),
+        ),
+        (CHANNELS, BEGUN, {}, (f"{ASKED}{FINAL}Well", False, True)),
+        (CHANNELS, BEGUN | {"content": ""}, {}, (ASKED, False, False)),
+        (CHANNELS, BEGUN | {"reasoning_content": "Hm"}, {}, (f"{ASKED}{ANALYSIS}Hm{NEXT}{FINAL}Well", False, True)),
+        (CHANNELS, {"role": "assistant", "reasoning_content": "Hm"}, {}, (f"{ASKED}{ANALYSIS}Hm", True, False)),
     ],
 )
 def test_a_reply_that_was_begun_goes_on_where_it_stopped(

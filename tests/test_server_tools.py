@@ -17,13 +17,15 @@ from runtime.conversation.calls.known import BEGIN, END
 from runtime.conversation.calls.past import written_calls
 from runtime.engine import Grammar, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import find_pair, load_registry
+from runtime.models.registry import find_pair
+from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.call_templates import FORMS, template
 from tests.support.coder import write_coder
 from tests.support.serving import (
     READ_FILE,
     events,
+    open_usual,
     running,
 )
 
@@ -35,7 +37,7 @@ def coder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[httpx2.Client]:
-    with running(lambda on_progress: LoadedEngine(load_registry()["demo"], Options(threads=1), on_progress)) as here:
+    with running(open_usual) as here:
         yield here.client()
 
 
@@ -43,7 +45,7 @@ def test_tools_reach_a_template_that_knows_them(coder: Path) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "read_file", "arguments": '{"city": "Rome"}'}}
     engine = LoadedEngine(find_pair(str(coder), {}), Options(threads=1))
     assert '"read_file"' in engine.render([Message("user", "hi")], [READ_FILE]).text
-    with running(lambda on_progress: engine) as here:
+    with running(lambda on_progress: EngineProcess(engine.pair, Options(threads=1), on_progress)) as here:
         client = here.client()
         turns = [
             {"role": "user", "content": "<hi>"},

@@ -32,7 +32,7 @@ ASKED, ANSWER = "user: how are you? bot:", " I am well, thank you."
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "data" / "replies" / "model"
+    return tmp_path / "data" / "replies" / ("0a" * 16)
 
 
 def drafter_on(path: Path, max_bytes: int = 4096) -> SuffixDrafter:
@@ -211,9 +211,9 @@ def test_what_was_wiped_is_forgotten_by_those_who_run(path: Path, monkeypatch: p
 
 
 def test_what_cannot_be_wiped_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "folder", lambda: path.parent)
-    (path / "a folder in its place").mkdir(parents=True)
-    with pytest.raises(SlipstreamError, match=r"model cannot be removed \(.*\)\. Remove the folder"):
+    learn(drafter_on(path), ASKED, ANSWER)
+    monkeypatch.setattr(store, "own_files", lambda *_: [path.parent])  # a folder cannot be unlinked
+    with pytest.raises(SlipstreamError, match=r"replies cannot be removed \(.*\)\. Remove the folder"):
         forget()
 
 
@@ -262,7 +262,7 @@ def test_replies_are_kept_only_when_asked_for_and_wiped_by_a_command(tmp_path: P
     env = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
     run = ("run", QUESTION, "--draft", "off", "--fixed-k", "8", "--json", "--max-tokens", "30", "--drafters")
     slipstream(*run, "ngram", env=env)
-    assert list(tmp_path.rglob("*")) == []
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file() and "chats.db" not in path.name] == []
     texts = []
     for n_accepted in (0, 20):
         reply = json.loads(slipstream(*run, "suffix", env=env).stdout)
@@ -270,5 +270,5 @@ def test_replies_are_kept_only_when_asked_for_and_wiped_by_a_command(tmp_path: P
         assert reply["timings"]["draft_n_accepted"] >= n_accepted
     assert texts[0] == texts[1]
     assert "Removed the past replies" in slipstream("forget", env=env).stdout
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and "chats.db" not in path.name] == []
     assert "no past replies" in slipstream("forget", env=env).stdout

@@ -13,7 +13,7 @@ import runtime
 from runtime.engine import Message, Sampling
 from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask
-from runtime.engine.threaded import ignore
+from runtime.engine.output import ignore
 from tests.conftest import OpenEngine
 
 HOME = str(Path(runtime.__file__).parent)
@@ -42,7 +42,9 @@ def walks(open_demo: OpenEngine, sampling: Sampling, **options: object) -> list[
     engine, found = open_demo(**options), list[set[str]]()
     for question in QUESTIONS * 4:
         number = engine.add(Ask([Message("user", question)], sampling, 40), ignore)
-        for _ in range(3):  # it begins, its prompt is read, and a pass
+        for _ in range(2):  # it begins, and its prompt is read
+            engine.step()
+        while not engine.core.scheduler.sequences[0].drafting.has_begun:  # a draft model reads it, too
             engine.step()
         found += [files_entered(engine.core) for _ in range(3)]
         engine.end(number)

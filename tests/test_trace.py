@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,8 +15,8 @@ import pytest
 from runtime.engine import Chunk, Message, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.output import ignore
 from runtime.engine.pass_reasons import reasons
-from runtime.engine.threaded import ignore
 from runtime.engine.trace import TracedPass, TraceFile, as_pass, read, text_of
 from runtime.models.registry import load_registry
 from runtime.speculative.control.decision import Decision
@@ -29,6 +30,11 @@ WAITS = {"model": "it waits"}
 PLAIN = TracedPass(
     2, 8, Pass(0.25, "none", 0, 0, 1, 0.0, 0.25, 0.25), Why(42, (), "nothing paid: “0”", 80.0, ("ngram",), WAITS)
 )
+HUGE = [
+    text_of(DRAFTED).replace(f'"{name}": {value}', f'"{name}": {huge}')
+    for name, value in (("k", 3), ("accepted", 1), ("tokens", 2), ("n_context", 40), ("plain_per_second", 80.0))
+    for huge in ("1" + "0" * 400, "-7", "1e400", "NaN")[: 4 if name != "plain_per_second" else 1]
+]
 
 
 def plain(reason: str) -> TracedPass:
@@ -56,7 +62,7 @@ def test_what_is_written_is_read(line: TracedPass) -> None:
 def traced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
     """A trace, and what `--json` and `--stats` say of the same reply."""
     path = tmp_path_factory.mktemp("trace") / "trace.jsonl"
-    path.write_text("of another day", encoding="utf8")
+    path.write_text(text_of(PLAIN), encoding="utf8")  # of another day
     how = ("--drafters", "model", "--fixed-k", "3", "--threads", "1", "--max-tokens", "30", "--json", "--stats")
     done = slipstream("run", QUESTION, *how, "--trace", str(path))
     return path, json.loads(done.stdout)["timings"], done.stderr
@@ -92,7 +98,7 @@ def test_every_drafter_was_asked_or_it_says_why_not(tmp_path: Path) -> None:
 
 def test_a_drafter_that_was_chosen_and_had_no_room_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=4, drafters=("model",), fixed_k=2))
-    monkeypatch.setattr(Drafting, "_side_by_side", lambda self, later, room: [])
+    monkeypatch.setattr(Drafting, "_side_by_side", lambda self, drafter, later, room: [])
     for question in (QUESTION, "What does json.dumps do?"):
         engine.add(Ask([Message("user", question)], Sampling(temperature=0), 12, is_traced=True), ignore)
     shared = list[Why]()
@@ -152,7 +158,7 @@ def test_a_full_disk_ends_no_reply() -> None:
 def test_a_trace_that_cannot_be_written_is_said_before_anything_is_loaded(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.models.seeking.opener", lambda *_: pytest.fail("it was loaded"))
+    monkeypatch.setattr("app.models.seeking.opener", lambda *_, **__: pytest.fail("it was loaded"))
     for path in (tmp_path, tmp_path / "no" / "trace"):
         said = failing(*command, "--trace", str(path))
         assert f"The trace cannot be written to {path} (" in said
@@ -167,12 +173,63 @@ def test_what_another_server_decodes_cannot_be_traced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["", "no JSON", "[]", "1", "{}", text_of(PLAIN).replace("0.25", '"long"'), text_of(PLAIN)[:-9], "[" * 100_000],
+    [
+        *HUGE,
+        "",
+        "no JSON",
+        "[]",
+        "1",
+        "{}",
+        text_of(PLAIN).replace("0.25", '"long"'),
+        text_of(PLAIN)[:-9],
+        "[" * 100_000,
+    ],
 )
 def test_a_line_that_is_no_pass_is_named(line: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text(text_of(PLAIN) + line.strip() + "\n", encoding="utf8")
     assert f"Line 2 of {path} is not a pass of a trace." in failing("trace", str(path))
+
+
+@pytest.mark.parametrize("content", [b"GGUF\x03", b"{}", b"my thesis\n", b'{"sequence": 1}\n', b"\n", b"x" * 2**21])
+def test_a_file_that_is_no_trace_is_not_overwritten(content: bytes, tmp_path: Path) -> None:
+    path, link = tmp_path / "x.gguf", tmp_path / "link"
+    path.write_bytes(content)
+    link.symlink_to(path)
+    for each in (path, link):
+        said = failing("run", "hi", "-m", str(path), "--trace", str(each))
+        assert f"{each} is a file that is no trace. Name another one, or remove it." in said
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("before", ["", text_of(PLAIN) * 2, text_of(PLAIN)[:30]])
+def test_a_former_trace_is_overwritten(before: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(before, encoding="utf8")
+    with closing(TraceFile(path)) as file:
+        file.write(PLAIN)
+    assert path.read_text(encoding="utf8") == text_of(PLAIN)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes have no names here")
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert "it is not a file, but a pipe" in failing("run", "hi", "--trace", str(pipe))
+    for path in (pipe, Path("/dev/zero")):
+        for args in (("trace",), ("run", "hi", "--prediction"), ("run", "hi", "--lark"), ("serve", "--api-key-file")):
+            assert "it is not a file" in " ".join(failing(*args, str(path), code=2).replace("│", "").split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["run hi --trace", "run hi --prediction", "trace", "serve --socket", "serve --slot-save-path", "run hi -m",
+     "serve --api-key-file", "run hi --draft", "run hi --json-schema"],
+)  # fmt: skip
+def test_a_home_of_nobody_is_one_sentence(words: str) -> None:
+    done = slipstream(*words.split(), "~nosuchuser/x")
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
 
 
 def test_an_empty_trace_is_said(tmp_path: Path) -> None:

@@ -183,8 +183,11 @@ def test_a_copy_that_cannot_be_removed_is_named(target: Path, monkeypatch: pytes
     gains(monkeypatch, trimmed_best)
     kept = paired(target)
     assert kept is not None
-    kept.unlink()
-    kept.mkdir()
+
+    def held_open(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "another program has it open")
+
+    monkeypatch.setattr(Path, "unlink", held_open)
     with pytest.raises(SlipstreamError, match="cannot be removed"):
         made_drafts.forget()
 

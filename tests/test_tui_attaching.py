@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.chats.store import Store
-from app.tui.desktop.attach import MAX_FILE, attach, unattached, without_attached
+from app.tui.desktop.attach import MAX_FILE, attach, unattached, unnamed, without_attached
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import ChatPilot, chats_path, engine_of, opened, piloted
 
@@ -47,7 +47,7 @@ async def test_while_a_file_is_chosen_its_suggestions_are_shown_and_no_fault(pat
         await chat.until("note.txt", gone="does not exist")
         await chat.press("tab", "enter")
         await chat.idle()
-        assert asked(chat) == ["@note.txt\n\nnote.txt:\n```txt\nx\n```"]
+        assert asked(chat) == ["note.txt:\n```txt\nx\n```\n\n@note.txt"]
 
 
 @piloted
@@ -67,7 +67,10 @@ async def test_a_message_that_waits_is_held_back_too(path: Path) -> None:
 @piloted
 async def test_a_person_and_an_address_are_sent_at_once(path: Path) -> None:
     async with opened(path) as chat:
-        await chat.ask("Ask @alice or bob@example.com")
+        await chat.type("Ask @alice or bob@example.com")
+        await chat.press("enter")
+        await chat.until("No file is called alice, so only the text is sent.")
+        await chat.idle()
         assert asked(chat) == ["Ask @alice or bob@example.com"]
 
 
@@ -79,10 +82,12 @@ async def test_a_person_and_an_address_are_sent_at_once(path: Path) -> None:
         ('@"no such.md"', "no such.md does not exist, so it is not attached."),
         ("@~nobodyatall/x.py", "~nobodyatall/x.py does not exist, so it is not attached."),
         ("@src/", "src/ is a folder, so it is not attached."),
+        ("See @src!", "src is a folder, so it is not attached."),
+        ("@pic.png", "pic.png is a picture, so it is not attached."),
         ("@large", "large is larger than 1 MiB, so it is not attached."),
         ("@bad and @no.c", "bad is not UTF-8 text and no.c does not exist, so they are not attached."),
         ("@good.py", ""),
-        ("@src @alice a@b.org @bob@b.org @https://b.org/", ""),
+        ("@alice a@b.org @bob@b.org @https://b.org/", ""),
         ("```\n@no.py\n```", ""),
         ("@app.cache\n@app.get('/')\ndef f(): ...", ""),
     ],
@@ -94,9 +99,21 @@ def test_what_cannot_be_attached_is_named_with_its_fault(
     Path("src").mkdir()
     Path("good.py").write_text("@no.such\ndef f(): ...\n")
     Path("bad").write_bytes(b"\xff")
+    Path("pic.png").write_bytes(b"\x89PNG\xff")
     Path("large").write_bytes(b"x" * (MAX_FILE + 1))
     assert unattached(text) == fault
-    assert unattached(attach(f"{text} @good.py")) == fault
+    assert unattached(attach(f"{text}\n\nand @good.py")) == fault
+
+
+def test_a_word_after_an_at_is_reported_unless_it_is_a_file_code_or_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("Makefile").write_text("x")
+    assert unnamed("Compare @Makefile with @Makefil, @TODO!") == (
+        "No file is called Makefil or TODO, so only the text is sent."
+    )
+    assert unnamed("@Makefile a@b @bob@b.org @https://b.org/ @no.txt\n@cache\ndef f(): ...") == ""
 
 
 def test_the_text_of_a_file_that_is_gone_is_still_attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

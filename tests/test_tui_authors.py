@@ -60,6 +60,20 @@ async def test_a_chat_by_a_model_that_is_gone_says_so_and_can_go_on(path: Path) 
 
 
 @piloted
+async def test_a_chat_is_the_models_that_wrote_most_replies(path: Path) -> None:
+    async with opened(path, *[ScriptedEngine("one")] * 2, pair=DEMO) as chat:
+        for question in ("one", "two"):
+            await chat.ask(question)
+        chat.session.pair = GONE
+        await chat.ask("three")
+        assert chat.screen.branch.messages()[-1].facts["model"] == "gone"
+        number = chat.screen.branch.id
+    async with opened(path, pair=GONE) as chat:
+        await open_chat(chat.screen, number)
+        await chat.until("demo wrote this chat. gone answers now. F9 loads demo.")
+
+
+@piloted
 async def test_a_model_chosen_in_the_chat_is_not_questioned(path: Path) -> None:
     async with opened(path, ScriptedEngine("one"), ScriptedEngine("two"), pair=GONE) as chat:
         await chat.ask("Q")

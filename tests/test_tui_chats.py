@@ -47,6 +47,23 @@ async def test_chats_are_titled_found_renamed_and_deleted(path: Path) -> None:
 
 
 @piloted
+async def test_the_open_chat_is_deleted_and_a_new_one_begins_also_in_mid_reply(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one [wait]two", "fresh")) as chat:
+        for question, reply in (("About fruit", "one"), ("More about it", "fresh")):
+            await chat.say(question)
+            await chat.until(reply)
+            await chat.press("ctrl+o", "ctrl+d")
+            await chat.until(f"Press Ctrl+D again to delete “{question}” for good. A new chat begins.")
+            await chat.press("ctrl+d")
+            await chat.until("The chat is deleted.")
+            await chat.press("escape")
+            await chat.until("new chat", "Ask something", gone=question)
+            assert chat.session.store.chats() == []
+        await chat.ask("Again")
+        await chat.until("fresh", "Slipstream · scripted · Again")
+
+
+@piloted
 async def test_a_chat_gets_its_title_from_the_model_when_nobody_asks(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +184,7 @@ async def test_home_end_and_paging_go_through_a_chat_of_five_thousand_messages(p
             await chat.press("pageup")
         await chat.until("Message 0.", gone="Message 20.")
         await chat.ask("Last?")
-        await chat.until("Message 4999.", "Last?", "The context is full")
+        await chat.until("Message 4999.", "Last?", "The context of 256 tokens is full")
         await chat.press("f9")
         await chat.until("Last?", "Hello.")
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from app.tui.command_search import matching, meant
+from app.tui.command_search import matching, meant, parse
 from app.tui.commands import COMMANDS
 from app.tui.completion import complete, paths
 from app.tui.widgets.prompt import PromptBox
+from runtime.core.errors import SettingsError
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import ChatPilot, chats_path, engine_of, opened, piloted
 from tests.test_tui_terminal import Terminal, terminal  # noqa: F401 (a fixture)
@@ -37,19 +38,32 @@ async def test_a_slash_lists_every_command_and_typing_narrows_it(path: Path) -> 
 
 
 @piloted
-async def test_enter_does_what_is_highlighted_and_waits_for_what_must_follow(path: Path) -> None:
+async def test_enter_does_what_is_chosen_and_waits_for_what_must_follow(path: Path) -> None:
     async with opened(path) as chat:
         await chat.type("/set")
         await chat.press("down", "enter")
         await chat.until("Settings", "temperature", "Slipstream's default")
         await chat.press("escape")
         await chat.type("/pul")
-        await chat.press("enter")
+        await chat.press("down", "enter")
         assert box(chat).text == "/pull "
         box(chat).begin()
-        await chat.type("/hel")
+        await chat.type("/keys")
         await chat.press("enter")
         await chat.until("Colour the tokens")
+        assert engine_of(chat).asked == []
+
+
+@piloted
+@pytest.mark.parametrize(
+    ("typed", "said"), [("/file", "/diff"), ("/delete", "/delete-turn"), ("/hel", "/help"), ("/", "F1 lists all")]
+)
+async def test_letters_that_only_begin_or_resemble_a_command_run_nothing(typed: str, said: str, path: Path) -> None:
+    async with opened(path, size=(120, 40)) as chat:
+        await chat.type(typed)
+        await chat.press("enter")
+        await chat.until(said, "begin with a space")
+        assert box(chat).text == typed
         assert engine_of(chat).asked == []
 
 
@@ -156,3 +170,25 @@ def test_ctrl_z_goes_to_the_shell_and_fg_comes_back(terminal: Terminal) -> None:
     terminal.keys("C-q")
     terminal.until("sane$")
     assert terminal.state() == "0 0 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "argument"),
+    [
+        ("/download x", "pull", "x"),
+        ("/temperature 0.5", "set", "temperature 0.5"),
+        ("/temperature", "set", ""),
+    ],
+)
+def test_an_alias_runs_its_command_and_the_name_of_a_setting_belongs_to_the_argument(
+    text: str, name: str, argument: str
+) -> None:
+    found = parse(text)
+    assert found is not None
+    assert (found[0].name, found[1]) == (name, argument)
+
+
+@pytest.mark.parametrize(("text", "nearest"), [("/file", "/diff or /undo"), ("/delete", "/delete-turn or /chats")])
+def test_the_beginning_of_a_name_or_a_word_of_its_help_runs_nothing(text: str, nearest: str) -> None:
+    with pytest.raises(SettingsError, match=f"There is no command {text}. Did you mean {nearest}"):
+        parse(text)

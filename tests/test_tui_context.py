@@ -79,7 +79,17 @@ async def test_a_context_is_set_in_the_list_of_settings(path: Path) -> None:
         await chat.type("512")
         await chat.press("enter")
         await chat.until("Context of 512 tokens")
+        await chat.press("escape")
+        await chat.until("│ 512 ", "tokens, such as 8192 or 8k", gone="Context of")
+        await chat.press("escape")
+        await chat.until("Settings: demo", "How much of a chat the model can look back on", gone="tokens, such as")
         await chat.press("enter")
+        await chat.type("99999")
+        await chat.press("enter")
+        await chat.until("│ 99999 ", "was trained on 2,048 tokens of context")
+        await chat.press("ctrl+u")
+        await chat.type("512")
+        await chat.press("enter", "enter")
         await chat.idle()
         assert asked[1:] == [("demo", 512)]
 
@@ -124,6 +134,9 @@ async def test_the_context_of_another_servers_model_and_of_none_is_not_set_here(
         await chat.press("escape")
         await chat.say("/context 2048")
         await chat.until("No model is loaded yet.")
+        await chat.say("/settings")
+        await chat.press("down", "enter")
+        await chat.until("Settings: scripted", "No model is loaded yet.")
 
 
 def test_a_context_that_memory_does_not_allow_names_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from app.chats.store import Store
+from app.models import context_cost
+from app.tui.actions.editing import KEPT, kept
 from app.tui.actions.offering import is_foreign
 from app.tui.dialogs.diff_screen import DiffScreen
+from runtime.models.registry import load_registry
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted
 
 path = chats_path
 FILE = "def area(w, h):\n    return w * h\n\n\nprint(area(2, 3))"
 REPLY = f"Here:\n\n```python\n{FILE.replace('area', 'size')}\n```\n"
-OFFER = "The reply edits a.py. F9 shows the changes"
+OFFER = "The reply changes a.py. F9 shows how"
 
 
 @piloted
@@ -32,8 +39,12 @@ async def test_an_edit_is_offered_shown_written_and_taken_back(path: Path) -> No
         await chat.say("/diff")
         await chat.until("is written already")
         await chat.say("/undo")
-        await chat.until("as it was before the edit", OFFER, gone="written to a.py")
+        await chat.until("as it was before the changes", gone="written to a.py")
         assert Path("a.py").read_text() == FILE + "\n"
+        chat.app.clear_notifications()
+        await chat.until(OFFER)
+        await chat.press("f8")
+        await chat.until("is written with the changes of a reply", "is as it was before the changes (/undo)")
 
 
 @piloted
@@ -45,7 +56,7 @@ async def test_an_edit_can_be_taken_back_after_a_restart(path: Path) -> None:
         await chat.until("written to a.py")
     async with opened(path) as chat:
         await chat.say("/undo")
-        await chat.until("as it was before the edit")
+        await chat.until("as it was before the changes")
         assert Path("a.py").read_text() == FILE + "\n"
         await chat.say("/undo")
         await chat.until("No edit of a file was accepted")
@@ -106,7 +117,7 @@ async def test_a_full_context_is_said_and_the_oldest_turns_are_left_out_when_tha
         await chat.ask("a b c d")
         await chat.ask("e f g h")
         await chat.say("i j k l m n")
-        await chat.until("no room: the context is full", "The context is full", "F9 leaves the oldest turns out")
+        await chat.until("no room: the context is full", "tokens is full. F9 continues without the oldest turns")
         assert len(engine_of(chat).asked) == 2
         await chat.press("f9")
         await chat.idle()
@@ -123,7 +134,7 @@ async def test_a_question_that_is_too_long_by_itself_is_said_to_be(path: Path) -
     async with opened(path, ScriptedEngine("one two three", n_ctx=20)) as chat:
         await chat.ask("a b c d")
         await chat.say(" ".join("abcdefghijklmnopqrstuvwxyz"))
-        await chat.until("left out: the question is too long", gone="F9 leaves")
+        await chat.until("left out: the question is too long", gone="F9 continues")
 
 
 @piloted
@@ -135,8 +146,28 @@ async def test_messages_that_wait_come_back_where_the_context_is_full(path: Path
         await chat.say("later")
         await chat.until("Sent when the model is free")
         engine_of(chat).go.set()
-        await chat.until("cut off: the context is full", "F9 leaves the oldest turns out")
+        await chat.until("cut off: the context is full", "F9 continues without the oldest turns")
         assert chat.screen.prompt.text == "later"
+
+
+@piloted
+async def test_a_full_context_in_mid_reply_is_made_longer_and_the_reply_continues(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context_cost, "free_memory", lambda: 8_000_000_000)
+    small, large = ScriptedEngine("one two [full]three", n_ctx=256), ScriptedEngine("rest", n_ctx=512)
+    small.facts = replace(small.facts, n_ctx_train=512)
+    async with opened(path, small, large, pair=load_registry()["demo"]) as chat:
+        await chat.ask("a b c d")
+        await chat.until("The context of 256 tokens is full. F9 or /context loads the model with a longer one.")
+        await chat.press("f9", *["backspace"] * 3)
+        await chat.type("512")
+        await chat.press("enter")
+        await chat.until("Context of 512 tokens")
+        await chat.press("enter")
+        await chat.until("The context is longer now. F9 continues the reply.")
+        await chat.press("f9")
+        await chat.until("one tworest", gone="The context")
 
 
 @piloted
@@ -158,3 +189,11 @@ def test_a_question_beyond_the_standard_library_is_known() -> None:
         assert is_foreign(question)
     for question in ("What does os.path.join do?", "what is `deque` of collections", "help(len)", "json?"):
         assert not is_foreign(question)
+
+
+@pytest.mark.parametrize("told", ["{", "[" * 100_000, "[[1]]", '[[1, "a", {"x": 1}]]', "3", "[3]"], ids=range(6))
+def test_damaged_edits_that_could_be_undone_are_left_out(told: str, tmp_path: Path) -> None:
+    store = Store(tmp_path / "chats.db")
+    store.set_preference(KEPT, told)
+    assert kept(store) == []
+    store.close()

@@ -14,6 +14,7 @@ from textual.app import App, ComposeResult
 from textual.message import Message as Event
 
 from app.chats.branch import ChatBranch
+from app.tui.background import engine_host, unsent
 from app.tui.background.active_reply import ReplyRequest
 from app.tui.background.engine_host import EngineHost
 from app.tui.background.events import ModelFailed, ModelReady, PromptRead, ReplyEnded, ReplyGrew
@@ -135,6 +136,8 @@ async def test_what_fails_while_the_chat_closes_does_not_hide_why_it_closes(
             await pilot.pause(0.5)
 
     app, printed = chat_app(tmp_path / "chats.db", ScriptedEngine("fine")), StringIO()
+    for module in (engine_host, unsent):
+        monkeypatch.setattr(module, "SAVE", 999.0)  # only what closes the chat saves
     monkeypatch.setattr(EngineHost, "save", full_disk)
     monkeypatch.setattr(Unsent, "keep", full_disk)
     monkeypatch.setattr(app, "error_console", Console(file=printed, width=200))

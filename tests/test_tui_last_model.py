@@ -14,7 +14,7 @@ from app.cli.main import app
 from app.models import library, ollama, prospects
 from app.models.starting import StartModel, start_model
 from app.settings import default_path
-from runtime.core.errors import ModelError, NoMemoryError
+from runtime.core.errors import ModelError, NoMemoryError, SettingsError
 from runtime.models.registry import load_registry
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import ChatPilot, chats_path, opened, piloted, session_with
@@ -95,7 +95,7 @@ def test_the_command_starts_with_it_unless_a_model_is_named(
     path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     started: list[StartModel] = []
-    monkeypatch.setattr("app.cli.main.is_terminal", lambda: True)
+    monkeypatch.setattr("app.cli.streams.is_terminal", lambda: True)
     monkeypatch.setattr("app.tui.app.run", lambda start, *more: started.append(start))
     used(path, str(placed(home / "a")))
     result = CliRunner().invoke(app, [*words, "--chats", str(path)])
@@ -105,7 +105,6 @@ def test_the_command_starts_with_it_unless_a_model_is_named(
 
 def test_a_setting_that_is_no_text_is_refused(settings_file: Path) -> None:
     from app.settings import read_settings
-    from runtime.core.errors import SettingsError
 
     settings_file.write_text("model = 4\n")
     with pytest.raises(SettingsError, match="'model' must be of type str, not int"):
@@ -113,8 +112,9 @@ def test_a_setting_that_is_no_text_is_refused(settings_file: Path) -> None:
 
 
 def said(chat: ChatPilot) -> str:
-    """The text on the screen without what frames it."""
-    return " ".join(chat.seen().replace("│", " ").split())
+    """The text on the screen, where something is framed without the frame and what is beside it."""
+    lines = [line.split("│")[1] if line.count("│") > 1 else line for line in chat.seen().splitlines()]
+    return " ".join(" ".join(lines).split())
 
 
 def starting(start: StartModel, loaded: object) -> Callable[..., object]:
@@ -142,13 +142,13 @@ async def test_a_last_model_that_is_gone_is_said_and_the_list_opens(path: Path, 
     start = start_model("", path)
     first = starting(start, ModelError(reason))  # of a missing file; a missing name is known before
     async with opened(path, first, ScriptedEngine("Here."), pair=start.pair, wait=False) as chat:
-        await chat.until("The model used last cannot be loaded:", "Load another model", "Used lately")
+        await chat.until("The model used last cannot be loaded:", "Load another model", "Used recently")
         assert reason in said(chat)
         await chat.press("escape")
         await chat.until("Slipstream · no model", "The model used last cannot be loaded:", "Ctrl+L chooses another")
         assert chat.session.recent == [last, "demo"]  # the disk may be back at the next start
         await chat.press("ctrl+l")
-        await chat.until("Used lately", "demo")
+        await chat.until("Used recently", "demo")
         await chat.press("enter")
         await chat.until("Slipstream · demo", "demo is ready", gone="cannot be loaded")
         assert chat.session.recent[0] == "demo"
@@ -179,10 +179,10 @@ async def test_a_model_of_the_settings_that_cannot_be_found_is_said_with_the_fil
 async def test_an_empty_chat_lists_what_was_used_before_what_can_be_fetched(path: Path, home: Path) -> None:
     used(path, str(home / "gone.gguf"), str(placed(home / "a")), "demo")
     async with opened(path, ScriptedEngine("demo's"), ScriptedEngine("mine's"), size=(100, 30), pair=DEMO) as chat:
-        await chat.until("Used lately", "mine.gguf", "All models", gone="fetch a model")
+        await chat.until("Other models that you have used", "mine.gguf, 22.5 MB", "All models", gone="fetch a model")
         assert "gone.gguf" not in chat.seen()
         await chat.press("shift+tab", "enter")
-        await chat.until("mine.gguf is ready", "Used lately", "Enter): demo All models")
+        await chat.until("mine.gguf is ready", "Other models that you have used", "Enter): demo, 24.4 MB")
         await chat.ask("Q")
         await chat.until("mine's")
 

@@ -23,11 +23,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home without models, on a machine of known memory."""
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setattr(library, "cached", list)
+    monkeypatch.setattr(library, "unfinished", list)
     monkeypatch.setattr(ollama, "SYSTEM_WIDE", tmp_path / "no ollama")
     monkeypatch.setattr(model_picker, "free_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(prospects, "all_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(plain_speed, "memo", lambda: ProfileCache("speeds", tmp_path))
-    monkeypatch.setattr(model_picker, "this_machine", lambda: prospects.Machine(50e9))
+    monkeypatch.setattr(prospects, "bandwidth_memo", lambda: ProfileCache("bandwidth", tmp_path))
+    monkeypatch.setattr(prospects, "this_machine", lambda: prospects.Machine(50e9))
     return tmp_path
 
 
@@ -51,7 +53,7 @@ async def test_ctrl_m_opens_the_list_where_a_terminal_tells_it_from_enter(path: 
 async def test_every_model_is_listed_with_what_it_would_be_like_here(path: Path) -> None:
     async with opened(path, size=(110, 60), pair=DEMO) as chat:
         await chat.say("/model")
-        await chat.until("Used lately", "▸ demo 24.4 MB fits draft")
+        await chat.until("Used recently", "▸ demo 24.4 MB fits draft")
         await chat.until("↓ qwen3-4b 3.14 GB fits ~ 16 tok/s draft")
         await chat.type("70b")
         await chat.until("↓ llama-3.3-70b 43.84 GB too large")
@@ -75,7 +77,7 @@ async def test_a_file_is_found_loaded_and_remembered(path: Path, home: Path) -> 
         await chat.until("Slipstream · mine.gguf", "mine.gguf is ready")
         assert chat.session.recent[0] == str(mine)
         await chat.press("ctrl+l")
-        await chat.until("Used lately", "▸ mine.gguf")
+        await chat.until("Used recently", "▸ mine.gguf")
 
 
 @piloted
@@ -103,6 +105,65 @@ async def test_what_is_no_model_is_refused_in_the_list(path: Path) -> None:
         await chat.until("There is no model 'nonsense'")
         await chat.press("escape")
         await chat.until("scripted is ready")
+
+
+@piloted
+async def test_a_path_that_is_no_model_stays_in_the_field_with_the_reason(path: Path, home: Path) -> None:
+    (home / "text.gguf").write_text("a text")
+    async with opened(path) as chat:
+        await chat.press("ctrl+l")
+        await chat.until("To fetch")
+        for name, reason in (("gone.gguf", "does not exist"), ("text.gguf", "text.gguf is not a GGUF file")):
+            await chat.press("ctrl+u")
+            await chat.paste(f"./{name}")
+            await chat.press("enter")
+            await chat.until("Load another model", f"│ ./{name}", reason)
+        await chat.press("escape")
+        await chat.until("scripted is ready", gone="is not a GGUF file")
+
+
+@piloted
+async def test_a_file_that_does_not_fit_into_memory_stays_in_the_field_with_the_reason(
+    path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed(home / "weights", "large.gguf")
+    monkeypatch.setattr(prospects, "free_memory", lambda: 9_000_000)
+    async with opened(path, first := ScriptedEngine("still")) as chat:
+        for opening in ("/model", "/compare"):
+            await chat.ask("Q")
+            await chat.say(opening)
+            await chat.until("To fetch")
+            await chat.paste("./weights/large.gguf")
+            await chat.press("enter")
+            await chat.until("│ ./weights/large.gguf", "large.gguf needs", "8 MiB are free. Close other programs")
+            await chat.press("escape")
+            await chat.until("still", gone="Close other programs")
+        assert not first.closed
+
+
+@piloted
+async def test_an_earlier_estimate_is_shown_while_the_machine_is_busy(path: Path) -> None:
+    prospects.bandwidth_memo().write({"bytes_per_second": 25e9})
+    async with opened(path, ScriptedEngine("[wait]a"), size=(110, 60)) as chat:
+        await chat.say("Q")
+        await chat.press("ctrl+l")
+        await chat.until("↓ qwen3-4b 3.14 GB fits ~ 8.0 tok/s draft")
+        engine_of(chat).go.set()
+
+
+@piloted
+async def test_what_is_downloaded_first_is_marked_and_comes_last_where_a_name_is_typed(path: Path, home: Path) -> None:
+    mine = placed(home / "elsewhere", "qwen-mine.gguf")
+    async with opened(path, *(ScriptedEngine() for _ in range(2)), size=(100, 30)) as chat:
+        await chat.ask(f"/model {mine}")
+        await chat.type("/compare ")
+        await chat.until("demo The bundled pair", "↓ Llama 3.2 3B Instruct", gone="qwen-mine.gguf /")
+        await chat.press("ctrl+u")
+        await chat.type("/model qwen")
+        await chat.until("qwen-mine.gguf /")
+        lines = chat.seen().splitlines()
+        at = [next(i for i, line in enumerate(lines) if word in line) for word in ("qwen-mine.gguf  ", "qwen2.5-7b  ")]
+        assert at == sorted(at)
 
 
 @piloted
@@ -158,7 +219,7 @@ async def test_a_recently_used_file_is_found_in_the_list_by_its_name(path: Path,
         await chat.press("ctrl+l")
         await chat.until("To fetch")
         await chat.type(DEMO.target.name)
-        await chat.until("Used lately", "demo", gone="No model has this name")
+        await chat.until("Used recently", "demo", gone="No model has this name")
 
 
 def test_a_pair_of_the_registry_is_remembered_by_its_name_and_a_file_by_its_path(path: Path) -> None:

@@ -57,6 +57,27 @@ async def test_a_model_is_fetched_with_progress_paused_by_esc_and_goes_on(path: 
 
 
 @piloted
+async def test_a_paused_download_is_marked_in_the_list_where_enter_goes_on_with_it(
+    path: Path, how: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "home", lambda: path.parent)
+    how.drip = 0.2
+    async with opened(path, ScriptedEngine("old"), ScriptedEngine("new")) as chat:
+        await chat.say(f"/pull {NAME}")
+        await chat.until(f"Fetching {FILE}", "%")
+        await chat.press("escape")
+        await chat.until("Paused. Enter in the list of models (Ctrl+L)")
+        how.drip = 0
+        await chat.press("ctrl+l")
+        await chat.until("To fetch")
+        await chat.type("tiny")
+        await chat.until(f"↓ {FILE}", "% fetched", "of 1.0 MB is here. Enter fetches the rest and loads it.")
+        await chat.press("enter")
+        await chat.until(f"Slipstream · {FILE}", "is ready")
+        assert len(how.ranges) == 1
+
+
+@piloted
 async def test_a_model_that_is_not_here_is_fetched_and_loaded(path: Path, how: Behaviour) -> None:
     async with opened(path, ScriptedEngine("old"), ScriptedEngine("From the new one.")) as chat:
         await chat.say(f"/model hf:{NAME}:{FILE}")
@@ -80,6 +101,8 @@ async def test_what_the_hub_refuses_is_one_sentence(path: Path, how: Behaviour) 
 async def test_a_template_is_kept_begun_with_told_and_removed(path: Path) -> None:
     async with opened(path) as chat:
         box = chat.app.screen.query_one("#prompt", PromptBox)
+        await chat.say("/template")
+        await chat.until("There is no template yet.", gone="Begin with")
         await chat.say("/template review Review this code:\nbe strict.")
         await chat.until("Saved.")
         await chat.say("/template review")

@@ -24,13 +24,13 @@ async def test_why_shows_the_costs_the_choice_and_what_was_observed(path: Path) 
     async with opened(path, ScriptedEngine("one two three four"), size=(160, 48)) as chat:
         await chat.ask("Q")
         await chat.press("f2")
-        await chat.until("Hardly anything was guessed, 1 token for a reply of 4")
-        await chat.until("Is it faster?", "Too early to say: the last reply had 4 tokens", gone="T(n)")
+        await chat.until("Only 1 of the reply's 4 tokens was guessed")
+        await chat.until("Is it faster?", "Too early to say: the last reply was shorter", gone="T(n)")
         await chat.press("t")
         await chat.until(
             "Why passes had no guess",
             "1 of the 3 passes",
-            "2 the model drafter helps where it is confident, but rarely had a",
+            "2 guesses from a draft model help, but few were sure enough to be",
             "T(n)",
             "10.00 1.00",
             "30.00 3.00",
@@ -48,13 +48,13 @@ async def test_why_shows_the_costs_the_choice_and_what_was_observed(path: Path) 
 async def test_the_side_panel_draws_draft_lengths(path: Path) -> None:
     async with opened(path, ScriptedEngine("one two three four")) as chat:
         await chat.ask("Q")
-        assert "guesses/pass" not in chat.seen()
+        assert "Guessed ahead" not in chat.seen()
         await chat.press("ctrl+b")
-        await chat.until("guesses/pass guesses right tokens/pass", gone="%")
+        await chat.until("Guessed ahead Guessed right Written at once", gone="%")
         panel = chat.app.screen.query_one(SidePanel)
         assert (panel.region.width, panel.region.height) == (80, 3)  # a strip
         await chat.pilot.resize_terminal(120, 40)
-        await chat.until("33% by a draft model", "67% none")
+        await chat.until("33% a draft model", "67% without a guess")
         assert panel.region.width == 32
 
 
@@ -64,15 +64,15 @@ async def test_the_numbers_are_those_of_the_reply_on_screen(path: Path) -> None:
     async with opened(path, ScriptedEngine(long, short), size=(120, 36)) as chat:
         await chat.press("ctrl+b")
         await chat.ask("Q")
-        await chat.until("context 54/256", "▏ 1.9 tokens/pass")
+        await chat.until("context 54/256", "▏ Written at once: 1.9")
         await chat.press("ctrl+n")
-        await chat.until("scripted is ready", gone="tokens/pass")
+        await chat.until("scripted is ready", gone="Written at once")
         await chat.press("ctrl+o", "enter")
-        await chat.until("context 54/256", "▏ 1.9 tokens/pass", "1.00× as fast")
+        await chat.until("context 54/256", "▏ Written at once: 1.9")
         await chat.ask("/regenerate")
         await chat.until("context 6/256", gone="context 54/256")
         await chat.press("shift+tab", "left")
-        await chat.until("context 54/256", "▏ 1.9 tokens/pass", gone="context 6/256")
+        await chat.until("context 54/256", "▏ Written at once: 1.9", gone="context 6/256")
 
 
 @piloted
@@ -111,10 +111,12 @@ async def test_what_is_said_is_there_to_its_last_word(path: Path, n: int) -> Non
 async def test_what_went_wrong_is_told_for_longer_than_what_was_done(path: Path) -> None:
     async with opened(path, ScriptedEngine("one")) as chat:
         await chat.say("/wat")
+        await chat.until("no command /wat")
+        (error,) = notifications(chat.app)
         chat.screen.notify("Copied the message.")
         await chat.until("Copied the message.")
-        lasting = {each.severity: each.timeout for each in notifications(chat.app)}
-        assert lasting["error"] > 2 * lasting["information"]
+        (done,) = notifications(chat.app)
+        assert error.timeout > 2 * done.timeout
 
 
 @piloted
@@ -202,12 +204,9 @@ async def test_the_log_tells_what_was_loaded_and_said(path: Path) -> None:
         await chat.until("loaded scripted", "256 tokens of context", "reply: 100 tok/s")
 
 
-@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
 @piloted
-async def test_where_no_colours_are_wanted_there_are_none(
-    path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    monkeypatch.setenv(name, value)
+async def test_where_no_colours_are_wanted_there_are_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
     async with opened(path, ScriptedEngine("one `two` three"), size=(120, 36)) as chat:
         await chat.ask("Q")
         await chat.press("ctrl+t", "ctrl+o")
@@ -221,11 +220,23 @@ async def test_where_no_colours_are_wanted_there_are_none(
 
 
 @piloted
-async def test_few_toasts_are_there_at_once_and_none_twice(path: Path) -> None:
+async def test_a_message_replaces_the_last_one_and_covers_the_status_line_without_moving_anything(path: Path) -> None:
     async with opened(path, ScriptedEngine("Hello.")) as chat:
-        for text in ("first", "second", "third", "fourth", "third"):
+        await chat.ask("Q")
+        before, at = chat.seen().splitlines(), chat.screen.status.region.y
+        for text in ("first", "second"):
             chat.app.notify(f"The {text} one.")
-        await chat.until("The fourth one.")
-        assert [str(toast.render()) for toast in chat.app.screen.query("Toast")] == [
-            f"The {text} one." for text in ("second", "fourth", "third")
-        ]
+        await chat.until("The second one.")
+        after = chat.seen().splitlines()
+        assert after[at] == "▌ The second one.".ljust(80)
+        assert after[:at] + after[at + 1 :] == before[:at] + before[at + 1 :]
+        chat.app.notify("A remedy that needs " + "many words " * 10, severity="error")
+        await chat.until("A remedy", gone="The second one.")
+        assert chat.seen().splitlines()[at - 2] == before[at - 2]
+        await chat.press("f8")
+        await chat.until("A remedy that needs many words", gone="The second one.")
+        await chat.press("escape")
+        await chat.paste("one\ntwo\nthree")  # the prompt grows, and the status line moves up
+        chat.app.notify("Short.")
+        await chat.until("▌ Short.")
+        assert chat.seen().splitlines()[at - 2].startswith("▌ Short.")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from app.chats.store import Store
 from app.cli.main import app
 from app.tui.actions import chats
-from app.tui.chat_settings import ChatSettings
+from app.tui.chat_settings import ChatSettings, Given
 from runtime.core.errors import SettingsError
 from runtime.engine import Message
 from runtime.models.registry import Pair
@@ -48,7 +48,7 @@ async def test_defaults_hold_in_every_chat_and_at_the_next_start(path: Path) -> 
         await chat.ask("/set --default max_tokens 1")
         await chat.ask("/system --default Rhyme.")
         await chat.until("scripted · max_tokens 1 · system prompt · new chat")
-    async with opened(path, ScriptedEngine("ok")) as chat:
+    async with opened(path, ScriptedEngine("ok"), size=(100, 40)) as chat:
         await chat.until("scripted · max_tokens 1 · system prompt · new chat")
         await chat.ask("Q")
         turns, _, max_tokens = engine_of(chat).asked[0]
@@ -106,22 +106,55 @@ async def test_each_value_is_listed_with_its_source_and_can_be_changed_there(pat
         )
         await chat.type("top_k")
         await chat.press("enter")
-        await chat.until("default restores it")
-        await chat.press("end", "backspace", "backspace")
+        await chat.until("How many of the most likely tokens can be taken", "default restores 40")
         await chat.type("7")
         await chat.press("enter")
         await chat.until("top_k 7 this chat", "min_p 0.1 this chat")
         await chat.type("top_k")
         await chat.press("enter")
-        await chat.press("end", "backspace")
         await chat.type("default")
         await chat.press("enter")
         await chat.until("top_k 40 Slipstream's default")
+
+
+@piloted
+async def test_a_value_that_is_refused_stays_in_its_dialog_with_the_reason(path: Path) -> None:
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chat.say("/settings")
+        for name, text, reason in (
+            ("top_p", "7", "top_p is 7.0: it must be above 0 and at most 1"),
+            ("context", "few", "'few' is not a number of tokens"),
+        ):
+            await chat.type(name)
+            await chat.press("enter")
+            await chat.type(text)
+            await chat.press("enter")
+            await chat.until(reason, f"│ {text} ")
+            await chat.press("escape")
+            await chat.until("Settings: scripted in this chat", gone=reason)
+        assert chat.screen.branch.settings == {}
+
+
+@piloted
+async def test_it_is_asked_whether_an_unusual_value_is_meant(path: Path) -> None:
+    async with opened(path, ScriptedEngine("ok")) as chat:
+        await chat.say("/set temperature 5")
+        await chat.until("Is that meant?", "temperature 5 is unusual: from 0 to 2")
+        await chat.press("escape")
+        await chat.until("scripted · new chat", gone="Is that meant?")
+        await chat.say("/set --default temperature 5")
         await chat.press("enter")
-        await chat.press("end", "backspace")
-        await chat.type("x")
+        await chat.until("scripted · temperature 5.0 · new chat")
+        await chat.say("/settings")
+        await chat.type("frequency")
         await chat.press("enter")
-        await chat.until("top_k must be a number, not '4x'", "top_k 40 Slipstream's default")
+        await chat.type("9")
+        await chat.press("enter")
+        await chat.until("frequency_penalty 9 is unusual: from -2 to 2")
+        await chat.press("escape")
+        await chat.until("│ 9 ", "Enter accepts", gone="Is that meant?")
+        await chat.press("enter", "enter")
+        await chat.until("frequency_penalty 9.0 this chat")
 
 
 @piloted
@@ -188,7 +221,8 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(path: Path, argument
 
 def test_what_is_damaged_or_of_another_version_is_left_out(path: Path) -> None:
     store = Store(path)
-    for kept, left in (("{", {}), ("3", {}), ('{"temperature": 0.2, "warmth": 1}', {"temperature": 0.2})):
+    partly = '{"temperature": 0.2, "warmth": 1}', {"temperature": 0.2}
+    for kept, left in (("{", {}), ("[" * 100_000, {}), ("3", {}), partly):
         store.set_preference("settings", kept)
         assert ChatSettings(store).for_all == left
     store.close()
@@ -205,11 +239,11 @@ def test_a_chat_that_is_deleted_takes_its_settings_along(path: Path) -> None:
 
 def test_the_command_line_tells_a_chat_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[object, ...]] = []
-    monkeypatch.setattr("app.cli.main.is_terminal", lambda: True)
+    monkeypatch.setattr("app.cli.streams.is_terminal", lambda: True)
     monkeypatch.setattr("app.tui.app.run", lambda *given: told.append(given))
     result = CliRunner().invoke(app, ["chat", "--system", "Rhyme.", "--temperature", "0.3", "--seed", "7"])
     assert result.exit_code == 0
-    assert told[0][-2:] == ({"temperature": 0.3, "seed": 7}, "Rhyme.")
+    assert told[0][-1] == Given({"temperature": 0.3, "seed": 7}, "Rhyme.")
     refused = CliRunner().invoke(app, ["chat", "--temperature", "-1"])
     assert isinstance(refused.exception, SettingsError)
     assert len(told) == 1

@@ -11,10 +11,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from app.tui.background.unsent import SAVE
 from bench.instruments.servers import free_port
+from tests.support.waiting import wait_for
 
 PATIENCE = 90.0  # seconds until something must be seen on a busy machine
 ROOT = Path(__file__).parents[1]
@@ -159,3 +161,25 @@ def test_what_was_typed_is_there_again_after_the_window_was_closed(terminal: Ter
     terminal.tmux("kill-session", "-t", "0")
     terminal.chat()
     terminal.until("demo is ready", "half a sentence")
+
+
+def test_a_chat_that_is_stopped_goes_on_and_a_stopped_one_can_be_ended(terminal: Terminal) -> None:
+    terminal.begin(80, 24)
+    terminal.until("sane$")
+    terminal.chat()
+    terminal.until("demo is ready")
+    terminal.keys("C-z")
+    terminal.until("sane$")
+    assert terminal.state() == "0 0 1"
+    terminal.line("fg")
+    terminal.until("demo is ready")
+    terminal.line("What does os.path.join do?")
+    terminal.until("Join two or more pathname components", "tok/s")
+    terminal.keys("C-z")
+    terminal.until("sane$")
+    terminal.line("clear; kill %1; kill -CONT %1")  # which `kill` of other shells does itself
+    chats = str(terminal.folder / "c.db")
+    wait_for(lambda: not any(chats in (each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])))
+    assert terminal.state() == "0 0 1"
+    terminal.line("echo still $((6 * 7))")
+    terminal.until("still 42")

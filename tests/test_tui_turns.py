@@ -117,8 +117,12 @@ async def test_a_key_continues_a_stopped_reply_and_is_named_until_then(path: Pat
         await chat.until("one")
         await chat.press("escape")
         await chat.until("The reply was stopped. Ctrl+S continues it, Ctrl+G begins another one.")
+        engine_of(chat).replies[1] = "and [wait]the rest"
+        engine_of(chat).go.clear()
         await chat.press("ctrl+s")
-        await chat.until("and the rest", gone="The reply was stopped")
+        await chat.until("oneand", gone="The reply was stopped")
+        engine_of(chat).go.set()
+        await chat.until("the rest")
         assert engine_of(chat).asked[1][0].begun.startswith("one")
 
 

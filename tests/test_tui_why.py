@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
-from app.tui.dialogs.why_text import unguessed
+from app.tui.dialogs.why_text import read_ahead, unguessed
 from app.tui.numbers import kept, reasons_of, stats_of
 from runtime.engine.stats import Stats
+from runtime.engine.status import Status
 from runtime.speculative.control.explain import Pass, Why
+from tests.support.scripted import ScriptedEngine
 
 
 def test_why_passes_had_no_guess_is_kept_and_counted() -> None:
@@ -22,3 +24,12 @@ def test_why_passes_had_no_guess_is_kept_and_counted() -> None:
         ["3", "did not ask model: it is parked"],
     ]
     assert reasons_of({}) == []
+
+
+def test_what_was_read_ahead_is_told_once_there_is_some() -> None:
+    engine = ScriptedEngine("Hello.")
+    assert read_ahead(None) == read_ahead(engine) == []  # type: ignore[arg-type]
+    engine.status = Status(ahead=(2310, 2300))
+    (section,) = read_ahead(engine)  # type: ignore[arg-type]
+    assert "2,310 tokens were read while you typed" in section.text
+    assert "2,300 of them were needed" in section.text

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from textual.events import Key
+from textual.widgets import OptionList
 
 from app.chats.store import Store
 from app.tui.widgets.pastes import MARK
@@ -73,6 +74,25 @@ async def test_several_lines_history_and_its_search(path: Path) -> None:
         assert box.text == "draft"
         await chat.press("ctrl+r", "f", "i", "enter")
         assert box.text == "first\nline"
+
+
+@piloted
+async def test_the_search_in_the_history_has_questions_without_commands_and_without_attached_files(path: Path) -> None:
+    Path("a.py").write_text("print('inside')\n")
+    for start in ("begun", "begun again"):
+        async with opened(path, ScriptedEngine("ok")) as chat:
+            if start == "begun":
+                await chat.ask("What does @a.py do?")
+                await chat.say("/set temperature 0.5")
+                await chat.until("temperature")
+                await chat.say("/nonsense")
+                await chat.until("no command /nonsense")
+            await chat.press("ctrl+r")
+            await chat.until("What does @a.py do?")
+            found = chat.app.screen.query_one(OptionList)
+            assert [str(each.prompt) for each in found.options] == ["What does @a.py do?"], start
+            await chat.press("enter")
+            assert chat.screen.prompt.text == "What does @a.py do?"
 
 
 @piloted

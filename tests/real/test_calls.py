@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from runtime.backends.vocab import Vocab
 from runtime.conversation.calls import CallForm, call_grammar, form_of
 from runtime.conversation.calls.past import written_calls
 from runtime.conversation.chat_template import ChatTemplate
 from tests.support.calls import CALLS, CLOSED, Calls, read, rendered_turn, turn
+from tests.support.carried import cases, fate
 from tests.support.collection import collection
 from tests.support.marks import walk
 from tests.support.vocabulary import opened_vocabulary
@@ -72,6 +75,14 @@ def test_what_a_template_writes_is_read_back(case: str) -> None:
         for sizes in ((10**6,), (1, 4)):
             _, found = read(form, text, sizes)
             assert found == calls, (name, text)
+
+
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_hostile_arguments_are_read_back_or_told(data: st.DataObject) -> None:
+    for name, form in forms().items():
+        case = data.draw(cases(form), label=name)
+        fate(form, case)
 
 
 @pytest.fixture(scope="module", params=VOCABULARIES)

@@ -14,7 +14,8 @@ import pytest
 import typer
 
 import runtime.training
-from app.chats.store import Store, default_path
+from app.chats.database import default_path
+from app.chats.store import Store
 from app.models import consent, distill
 from runtime.models.registry import load_registry
 from runtime.tools.made_drafts import trainings
@@ -36,22 +37,27 @@ class Distilling:
         self.at_look: Callable[[], object] | None = None  # instead of being cancelled
         self.err = self.out = ""
         monkeypatch.setattr(distill, "require_extra", lambda: None)
-        monkeypatch.setattr(distill, "flagged", self._flagged)
+        monkeypatch.setattr(distill, "Interrupt", lambda: self)
         fake = SimpleNamespace(require_device=lambda name: None, train=self._train)
         monkeypatch.setattr(runtime.training, "run", fake, raising=False)
         monkeypatch.setattr(
             Target, "try_out", lambda *args: Trial(self.gains.pop(0) if self.gains else 0.9, 0.5, 1.0, 99, per_pass=1.5)
         )
 
-    @contextmanager
-    def _flagged(self) -> Iterator[Callable[[], bool]]:
-        def is_cancelled() -> bool:
-            self.looks_left -= 1
-            if self.looks_left == 0 and self.at_look:
-                self.at_look()
-            return self.looks_left <= 0 and not self.at_look
+    code = 130
 
-        yield is_cancelled
+    @contextmanager
+    def watching(self) -> Iterator[Distilling]:
+        """As Interrupt does."""
+        yield self
+
+    @property
+    def pressed(self) -> bool:
+        """As Interrupt has it."""
+        self.looks_left -= 1
+        if self.looks_left == 0 and self.at_look:
+            self.at_look()
+        return self.looks_left <= 0 and not self.at_look
 
     def _train(self, job: Any, work: Path, report: object, is_cancelled: object) -> Any:
         self.trained.append(job)

@@ -1,8 +1,9 @@
 """A model process to which things happen, told by the prompt: `python -m tests.support.mishaps PIPES`.
 
 `[abort]`, `[abort with drafts]` and `[hang]` befall the reply at its fifth token, `[long piece]` at its first step,
-`[slow beginning]` before it, `[slow text]` the tokenizer. An embedding of SLOW tokens takes PIECE seconds. A pair of
-the name UNLOADABLE aborts while it is loaded with drafts.
+`[slow beginning]` and `[abort while prepared]` before it, `[slow text]` the tokenizer. An embedding of SLOW tokens
+takes PIECE seconds. A pair of the name UNLOADABLE aborts while it is loaded with drafts, one of the name SLOW_DISK
+stores all prompts, slowly.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from runtime.backends import prefix_store
+from runtime.engine import prefixes
 from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk, Output
 from runtime.loading.options import Options
@@ -22,7 +25,8 @@ from runtime.process import host
 PLACE = 5  # tokens
 PIECE = 2.0  # seconds that a long one takes
 SLOW = 7  # tokens whose embedding takes as long
-UNLOADABLE = "unloadable with drafts"
+UNLOADABLE, SLOW_DISK = "unloadable with drafts", "slow disk"
+PART, PART_SECONDS = 2**14, 0.05  # bytes that are written at a time there, and how long that takes
 
 
 class UnluckyEngine(host.LoadedEngine):
@@ -35,13 +39,20 @@ class UnluckyEngine(host.LoadedEngine):
         if pair.name == UNLOADABLE and options.drafters != ():
             print("x.cpp:1: GGML_ASSERT(luck) failed", file=sys.stderr, flush=True)
             os.abort()
+        if pair.name == SLOW_DISK:
+            prefixes.THRESHOLDS, prefix_store.CHUNK = prefixes.Worth(seconds=0.0, gain=0.0), PART
+            pause = prefixes.Prefixes._pause
+            prefixes.Prefixes._pause = lambda self: (time.sleep(PART_SECONDS), pause(self))[1]  # type: ignore[method-assign]
         super().__init__(pair, options, *more, **named)
 
-    def begin(self, ask: Ask, number: int) -> None:
+    def _sequence(self, ask: Ask, number: int, is_cancelled: Callable[[], bool]) -> Any:
         if "[slow beginning]" in str(ask.prompt):
             time.sleep(60)
+        if "[abort while prepared]" in str(ask.prompt):
+            time.sleep(PIECE / 4)
+            os.abort()
         self.asked, self.said = str(ask.prompt), len(ask.reply_tokens)
-        super().begin(ask, number)
+        return super()._sequence(ask, number, is_cancelled)
 
     def step(self) -> list[Output]:
         asked, has_drafters = self.asked, bool(self.decoder.lineup.drafters)

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from runtime.core.draft import Tokens
-from runtime.core.limits import UNLIMITED
+from runtime.core.limits import UNLIMITED, Limits
 from runtime.engine.binding import Binding
 from runtime.engine.engine import Ask
-from runtime.engine.scheduler import Batch, Scheduler
-from runtime.engine.sequence import Sequence
+from runtime.engine.scheduler import Scheduler
+from runtime.engine.sequence import Batch, Sequence
 from runtime.loading.exactness import Exactness
 from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
@@ -44,7 +44,9 @@ class Cache:
 class Setting:
     """A scheduler, and the sequences that a test gave it, by number."""
 
-    def __init__(self, exact_rows: int = sys.maxsize, shares: bool = True, **target: int) -> None:
+    def __init__(
+        self, exact_rows: int = sys.maxsize, shares: bool = True, limits: Limits = UNLIMITED, **target: int
+    ) -> None:
         self.target = Cache(**target)
         costs = PassCosts()
         for rows in range(1, 12):
@@ -55,8 +57,10 @@ class Setting:
             drafting=SimpleNamespace(switch_seconds=0.1),
         )
         self.exactness = BLURRED if exact_rows < sys.maxsize else EXACT
-        self.scheduler = Scheduler(self.decoder, self.target, self.exactness, UNLIMITED)  # type: ignore[arg-type]
+        self.pass_seconds, self.row_seconds = 0.01, 1e-5  # what a pass takes, and more for each prompt token
+        self.scheduler = Scheduler(self.decoder, self.target, self.exactness, limits)  # type: ignore[arg-type]
         self.decoder.controller.passes.joint.learn_read(10, 0.2)
+        self.scheduler._prompts._row_seconds = self.row_seconds
 
     def add(
         self, number: int, n: int, n_cached: int = 0, sampling: Sampling = GREEDY, n_said: int = 0, **request: Any
@@ -70,12 +74,17 @@ class Setting:
         self.target.held[number] = n_cached
         sequence.n_read = min(n_cached, n + n_said - 1)
         self.scheduler.add(sequence)
-        self.scheduler.admit()
+        for each in self.scheduler.admitted():
+            self.scheduler.run(each)
         return sequence
 
     def speaking(self, number: int, n: int = 10, sampling: Sampling = GREEDY) -> Sequence:
         """One that is well under way."""
         return self.add(number, n, n + 1, sampling, n_said=2)
+
+    def seconds(self, batch: Batch) -> float:
+        """What a pass takes."""
+        return self.pass_seconds + self.row_seconds * sum(batch.n_rows.values())
 
     def plan(self) -> tuple[list[int], list[int], list[tuple[int, int]]]:
         """Numbers of those that decode, what is read of their prompts, and prompts that are read up to where."""
@@ -85,16 +94,22 @@ class Setting:
         """The same, of a pass that is made."""
         batch = self.scheduler.plan()
         found = told(batch)
-        for each, end in batch.reading:
+        self.make(batch)
+        return found
+
+    def make(self, batch: Batch) -> None:
+        """A pass is made, and each that decodes says a token."""
+        if self.scheduler.holds_one:
+            self.target.held = {each: n for each, n in self.target.held.items() if each == batch.sequences[0].number}
+        for each, _, end in batch.reading:
             self.target.held[each.number] = end
-        self.scheduler.record(batch, 0.01)
+        self.scheduler.record(batch, self.seconds(batch))
         for each, _ in batch.decoding:
             self.target.held[each.number] = each.buffer.n
             each.buffer.append(1)
             each.n_read = each.buffer.n - 1
-        return found
 
 
 def told(batch: Batch) -> tuple[list[int], list[int], list[tuple[int, int]]]:
     decoding, n_unread = [each.number for each, _ in batch.decoding], [n for _, n in batch.decoding]
-    return decoding, n_unread, [(each.number, end) for each, end in batch.reading]
+    return decoding, n_unread, [(each.number, end) for each, _, end in batch.reading]

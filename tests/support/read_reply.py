@@ -45,12 +45,13 @@ class Reply:
         self.said.reason = chunk.finish_reason
 
 
-def is_full(limits: Limits, replies: Sequence[Reply], is_short: bool) -> bool:
+def is_full(limits: Limits, replies: Sequence[Reply], is_short: bool, holds_one: bool) -> bool:
     """Would a new reply have to wait, though as many wait as may?"""
     if limits.max_running is None or limits.max_waiting is None:
         return False
-    left = {}  # places of a kind, less those who wait for them
+    left = {}  # places of a kind, less those who wait for them; one place for both where one conversation is held
     for kind, most in ((False, limits.max_running), (True, 1)):
-        alike = [each for each in replies if not each.has_ended and each.request.is_short == kind]
-        left[kind] = most - sum(each.has_begun or not each.is_cancelled for each in alike)
-    return left[is_short] <= 0 and sum(max(0, -n) for n in left.values()) >= limits.max_waiting
+        alike = [each for each in replies if not each.has_ended and (holds_one or each.request.is_short == kind)]
+        left[kind] = (1 if holds_one else most) - sum(each.has_begun or not each.is_cancelled for each in alike)
+    n_waiting = max(0, -left[is_short]) if holds_one else sum(max(0, -n) for n in left.values())
+    return left[is_short] <= 0 and n_waiting >= limits.max_waiting

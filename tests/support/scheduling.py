@@ -23,10 +23,11 @@ from runtime.process import client, host, model_process
 from runtime.process.client import EngineProcess
 from runtime.process.spawning import Spawned
 from tests.support.alone import Request
+from tests.support.fairness import Fairness
 from tests.support.read_reply import Reply, is_full
 from tests.support.toy_engine import N_CTX, PAIR, Setup, ToyEngine
 from tests.support.toy_library import FAILED, TickingClock, ToyContext, ToyLibrary
-from tests.support.toy_process import LostError, Outgoing, ToyProcess
+from tests.support.toy_process import LostError, NoTexts, Outgoing, ToyProcess
 
 
 class Scheduling:
@@ -42,9 +43,11 @@ class Scheduling:
         self._patch.setattr(client, "HEED", 60.0)
         self._patch.setattr(model_process, "spawn", self._spawn)
         self._patch.setattr(model_process, "Outgoing", Outgoing)
+        self._patch.setattr(model_process, "TextCalls", NoTexts)
         self._patch.setattr(EngineProcess, "_run", lambda self: None)  # it is advanced here
         # Who asks for no seed gets one, so that a failure can be had again
         self._patch.setattr("runtime.sampling.sampler.random", SimpleNamespace(Random=lambda seed: random.Random(0)))
+        self.fairness = Fairness(self._patch)
         self._library = ToyLibrary(self._patch, clock)
         self._library.before_pass = self._before_pass
         self._events: list[tuple[int, Callable[[ToyContext], int]]] = []
@@ -75,12 +78,15 @@ class Scheduling:
         for each in self.replies:
             if each.is_cancelled:
                 self.engine.cancel(each.number)
-        expects_refusal, reply = is_full(self._setup.limits, self.replies, request.is_short), Reply(request)
+        expects_refusal, reply = self._is_full(request), Reply(request)
         self.replies.append(reply)
         self._begin(reply)
         if self._n_ahead is None:
             assert expects_refusal == any(isinstance(came, BusyError) for came in reply.came)
         return reply
+
+    def _is_full(self, request: Request) -> bool:
+        return is_full(self._setup.limits, self.replies, request.is_short, self._setup.n_slots == 1)
 
     def _begin(self, reply: Reply) -> None:
         request, reply.n_unwanted = reply.request, 0
@@ -217,7 +223,7 @@ class Scheduling:
         if not self.is_at_rest:
             return []
         core = self._toy.core
-        found: list[object] = [*core.scheduler.sequences, *core.scheduler.waiting, *core._cancels._known]
+        found: list[object] = [*core.scheduler.sequences, *core.scheduler.waiting, *core.cancels._known]
         if isinstance(self.engine, EngineProcess):
             while self.engine.kept.current._commands.came:  # type: ignore[attr-defined]
                 self.engine.advance()

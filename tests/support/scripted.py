@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from app.tui.session import EDITORS
 from bench.instruments.facts import facts
 from runtime.conversation.window import PromptWindow
 from runtime.core.drafter import NO_DRAFTER
@@ -52,7 +53,7 @@ class ScriptedEngine(Answering):
     """
 
     def __init__(self, *replies: str, drafter: str = "model", n_ctx: int = 256) -> None:
-        self.pair = Pair("scripted", target=None)  # type: ignore[arg-type]
+        self.pair, self.limits = Pair("scripted", target=None), EDITORS  # type: ignore[arg-type]
         self.facts, self.replies, self.drafter = facts(n_ctx=n_ctx), list(replies), drafter
         self.asked: list[tuple[Any, Sampling, int | None]] = []
         self.predictions: list[str] = []
@@ -128,8 +129,9 @@ class ScriptedEngine(Answering):
         self._stats.decode_seconds += seconds
         reason = "" if guessed else self.controller.reason().text
         why = Why(self._stats.prompt_n + at, (), reason, 100.0) if self._is_traced else None
-        self._stats.steps.append(Pass(seconds, drafter, int(guessed), int(guessed), n, 0.0, seconds, why=why))
-        return Chunk("".join(pieces), tuple(map(len, both[:n])), (guessed, False)[:n], tuple(pieces))
+        made = Pass(seconds, drafter, int(guessed), int(guessed), n, 0.0, seconds, why=why)
+        self._stats.steps.append(made)
+        return Chunk("".join(pieces), tuple(map(len, both[:n])), (guessed, False)[:n], tuple(pieces), made=made)
 
     def encode(self, prompt: str | Sequence[Message] | Talk | Ids) -> list[int]:
         """One token a word, by its length; a conversation ends in those of a chat template."""

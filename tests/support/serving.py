@@ -1,4 +1,6 @@
-"""A running server on a thread of this process: TCP and a Unix socket, with any engine behind it."""
+"""A running server on a thread of this process: TCP and a Unix socket, with any engine behind it; and engines in other
+processes, as people have them, of which all tests of a worker share one that is as they ask.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,20 @@ from app.server.policy import ServerPolicy
 from app.server.served import OpenEngine
 from app.server.sockets import Addresses, listening
 from bench.instruments.facts import facts
+from runtime.core.errors import SettingsError
 from runtime.core.limits import Limits
-from runtime.engine import Chunk, Options
+from runtime.engine import Chunk, Engine, Options
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.output import Sink
 from runtime.engine.stats import Stats
 from runtime.models.registry import load_registry
+from runtime.process.client import EngineProcess
 from runtime.speculative.control.explain import Pass
 from tests.support.stepped import Stepping
 from tests.support.waiting import PATIENCE, wait_for
 
+LIMITS = Limits(3, 16)
 READ_FILE: dict[str, Any] = {
     "type": "function",
     "function": {
@@ -75,7 +80,6 @@ def running(
     open_engine: OpenEngine,
     path: Path | None = None,
     api_key: str = "",
-    max_waiting: int = 16,
     loads: bool = True,
     allow_origins: tuple[str, ...] = (),
     shows_slots: bool = False,
@@ -90,14 +94,14 @@ def running(
 
     def opened(on_progress: Any) -> Any:
         engine = open_engine(on_progress)
-        return Stepping(engine, Limits(3, max_waiting)) if isinstance(engine, LoadedEngine) else engine
+        return Stepping(engine, LIMITS) if isinstance(engine, LoadedEngine) else engine
 
     with listening(Addresses("127.0.0.1", 0, path)) as sockets:
         settings = ServerSettings(
             Addresses("127.0.0.1", 0, path), api_key, allow_origins=allow_origins,
             policy=ServerPolicy(aliases, shows_slots, max_tokens), verbose=verbose,
         )  # fmt: skip
-        server = EngineServer(opened, settings, loaded.set)
+        server = EngineServer(opened, settings, lambda engine: loaded.set())
         thread = threading.Thread(target=server.run, args=(sockets,))
         thread.start()
         if loads:
@@ -112,17 +116,52 @@ def running(
             thread.join()
 
 
-def open_plain(on_progress: Any) -> LoadedEngine:
-    """The bundled pair without drafters."""
-    return LoadedEngine(load_registry()["demo"], Options(threads=1, drafters=()), on_progress)
+class SharedProcess(EngineProcess):
+    """Outlives the servers before it."""
+
+    def close(self) -> None:
+        pass
+
+    def forget(self) -> bool:
+        """Drops a cached conversation. Are there more, or is a reply still being ended?"""
+        try:
+            return self.conversation("erase", 0)[0] > 0
+        except SettingsError:
+            return True
+
+
+_shared = dict[Options, SharedProcess]()
+
+
+def shared_process(**options: Any) -> SharedProcess:
+    """The bundled pair with these options in another process, with an empty cache."""
+    key = Options(**{"threads": 1, "limits": LIMITS} | options)
+    if key not in _shared:
+        _shared[key] = SharedProcess(load_registry()["demo"], key)
+    wait_for(lambda: not _shared[key].forget())
+    return _shared[key]
+
+
+def close_shared() -> None:
+    """Ends the processes that tests have shared."""
+    while _shared:
+        EngineProcess.close(_shared.popitem()[1])
+
+
+def shared(**options: Any) -> OpenEngine:
+    """Opens such an engine for a server."""
+    return lambda on_progress: shared_process(**options)
+
+
+open_usual, open_plain = shared(), shared(drafters=())  # with the usual drafters, and without
 
 
 def named(name: str) -> Any:
     """What a formatter asks of an engine that says nothing: what it is."""
-    return SimpleNamespace(pair=SimpleNamespace(name=name, target=Path(f"{name}.gguf")), facts=facts())
+    return SimpleNamespace(pair=SimpleNamespace(name=name, target=Path(f"{name}.gguf"), upstream=""), facts=facts())
 
 
-def endless_request(engine: LoadedEngine) -> dict[str, Any]:
+def endless_request(engine: Engine) -> dict[str, Any]:
     """A request to /completion whose reply does not end by itself, with the bias in llama.cpp's form."""
     ends = [[token, False] for token in range(engine.facts.n_vocab) if engine.is_end(token)]
     return {"prompt": "import os", "temperature": 0, "logit_bias": ends}

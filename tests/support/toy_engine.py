@@ -61,6 +61,7 @@ class Setup:
     fixed_k: int | None = None
     exact_rows: int = sys.maxsize
     limits: Limits = UNLIMITED
+    n_slots: int = N_SEATS  # conversations that are held
 
     @property
     def target(self) -> ToyModel:
@@ -87,7 +88,7 @@ class ToyEngine(LoadedEngine):
             close=self._free,
         )
         for backend in self.backends:
-            backend.set_slots(N_SEATS)
+            backend.set_slots(setup.n_slots)
         self.facts = facts(
             n_ctx=N_CTX,
             n_vocab=N_VOCAB,

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import io
 import math
-import pickle
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from runtime.core.errors import SlipstreamError
 from runtime.process.host import Host
-from runtime.process.messages import Opened, receive, send
+from runtime.process.messages import Opened, UsesGpu, receive, send, unpack
 from runtime.process.spawning import Spawned
 from tests.support.toy_engine import Setup, ToyEngine
 
@@ -74,6 +72,16 @@ class Outgoing:
         pass
 
 
+class NoTexts:
+    """Prompts are ids here, so nothing is asked about text."""
+
+    def __init__(self, *given: object) -> None:
+        pass
+
+    def end(self, loss: Exception) -> None:
+        pass
+
+
 class HostEnd:
     """The host's ends of its pipes, and the calls that have come through one."""
 
@@ -107,7 +115,7 @@ class ToyProcess:
         self.steps = Pipe(self.go_on, self._deliver)
         self.end = HostEnd(self._rest, self.steps.came.append)
         self.stops = Pipe(self.go_on, self._stop)
-        self.texts = Pipe(self.go_on, self._refuse)
+        self.texts = Pipe(self.go_on, lambda message: None)
         self.host = Host(self.end, self.end, self.end)  # type: ignore[arg-type]
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -130,7 +138,7 @@ class ToyProcess:
 
     def _serve(self) -> None:
         _pair, options = receive(self.end)  # type: ignore[arg-type]
-        send(self.end, False)  # type: ignore[arg-type]
+        send(self.end, UsesGpu(False))  # type: ignore[arg-type]
         engine = self.host.engine = ToyEngine(self._setup, options.drafters != ())
         send(self.end, Opened(engine.facts, engine.status))  # type: ignore[arg-type]
         self.host.loop()
@@ -182,10 +190,7 @@ class ToyProcess:
     def _stop(self, message: bytes) -> None:
         if self.code is not None:
             raise BrokenPipeError
-        self.host.engine.cancel(pickle.loads(message)[0])
-
-    def _refuse(self, message: bytes) -> None:
-        raise SlipstreamError("prompts are ids here")
+        self.host.engine.cancel(unpack(message)[0].reply)
 
     def poll(self) -> int | None:
         return self.code

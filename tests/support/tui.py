@@ -158,16 +158,19 @@ async def opened(
     keymap: dict[str, str] | None = None,
     pair: Pair | None = None,
     given: Values | None = None,
+    first: int | None = None,
 ) -> AsyncIterator[ChatPilot]:
-    """That chat, running; `given`: settings of the command line."""
-    app = chat_app(path, *engines, keymap=keymap, pair=pair, given=given)
-    async with app.run_test(size=size, notifications=True) as pilot:
-        chat = ChatPilot(app, pilot)
-        if wait:
-            await chat.idle()
-        yield chat
-    app.session.stop_serving()
-    app.session.store.close()
+    """That chat, running; `given`: settings of the command line, `first`: the chat that it begins with."""
+    app = ChatApp(session_with(path, *engines, keymap=keymap, pair=pair, given=given), first)
+    try:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            chat = ChatPilot(app, pilot)
+            if wait:
+                await chat.idle()
+            yield chat
+    finally:
+        app.session.stop_serving()
+        app.session.store.close()
 
 
 def engine_of(chat: ChatPilot) -> ScriptedEngine:

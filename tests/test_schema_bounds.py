@@ -1,0 +1,103 @@
+"""What would take long or end the process is refused before anything is compiled."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from llguidance import LLTokenizer
+
+from runtime.core.errors import SettingsError
+from runtime.sampling.grammar import Grammar, compile_grammar
+from runtime.sampling.schema_bounds import MAX_TEXT, excess, n_remainders
+
+BYTES = LLTokenizer("byte")
+PRIMES = (7, 11, 13, 17, 19, 23, 29)
+
+
+def chain(n: int, inside: str = "") -> dict[str, Any]:
+    """A schema of definitions, each of which refers to the next one."""
+
+    def link(i: int) -> dict[str, Any]:
+        ref = {"$ref": f"#/$defs/d{i}"}
+        return {"type": "object", "properties": {inside: ref}, "required": [inside]} if inside else ref
+
+    return {"$ref": "#/$defs/d0", "$defs": {f"d{i}": link(i + 1) for i in range(n)} | {f"d{n}": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [{"type": "integer", "multipleOf": prime} for prime in PRIMES]},
+        {"type": "integer", "multipleOf": 99991},
+        {
+            "properties": {
+                "a": {"type": "integer", "multipleOf": 9973, "anyOf": [{"multipleOf": 17}, {"multipleOf": 3}]}
+            }
+        },
+        {
+            "$ref": "#/$defs/a",
+            "$defs": {"a": {"multipleOf": 9973, "allOf": [{"$ref": "#/$defs/b"}]}, "b": {"multipleOf": 7}},
+        },
+        chain(5000),
+        chain(2000, "a"),
+    ],
+    ids=["primes", "one prime", "alternatives", "definitions", "references", "objects"],
+)
+def test_a_schema_that_takes_long_is_refused_at_once(schema: dict[str, Any]) -> None:
+    began = time.process_time()
+    with pytest.raises(SettingsError, match=r"^The json_schema (has multipleOf|nests more than)"):
+        compile_grammar(Grammar("json_schema", json.dumps(schema)), BYTES)
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "n"),
+    [
+        ({"multipleOf": 100_000}, 1),
+        ({"multipleOf": 0.01}, 1),
+        ({"multipleOf": 0.25}, 25),
+        ({"allOf": [{"multipleOf": 7}, {"multipleOf": 0.03}]}, 2100),
+        ({"type": "string"}, 1),
+        (
+            {"multipleOf": 6, "$ref": "#/$defs/a", "$defs": {"a": {"multipleOf": 4, "allOf": [{"$ref": "#/$defs/a"}]}}},
+            12,
+        ),
+    ],
+)
+def test_the_common_multiple_is_that_of_the_last_digits(schema: dict[str, Any], n: int) -> None:
+    assert n_remainders(schema, schema) == n
+    assert not excess(schema)
+
+
+def test_what_is_usual_is_allowed() -> None:
+    for schema in (
+        chain(100),
+        chain(50, "a"),
+        {"allOf": [{"type": "integer", "multipleOf": prime} for prime in PRIMES[:4]]},
+    ):
+        compile_grammar(Grammar("json_schema", json.dumps(schema)), BYTES)
+
+
+@pytest.mark.parametrize(
+    ("begin", "of"),
+    [("start: r0", 'r{}: r{} "x"?'), ("start: R0", 'R{}: "x" R{}'), ("start: r0", 'r{}: "(" r{} ")" | "x"')],
+)
+def test_rules_in_lark_that_nest_too_deeply_are_refused(begin: str, of: str) -> None:
+    for n, is_allowed in ((300, True), (5000, False)):
+        names = [of.format(i, i + 1) for i in range(n)]
+        text = "\n".join([begin, *names, f'{begin[-2]}{n}: "a"'])
+        if is_allowed:
+            compile_grammar(Grammar("lark", text), BYTES)
+            continue
+        with pytest.raises(
+            SettingsError, match=r"^The lark is not valid Lark: 500\d of its rules lie within each other"
+        ):
+            compile_grammar(Grammar("lark", text), BYTES)
+
+
+def test_a_text_that_is_given_word_for_word_is_bounded() -> None:
+    assert not excess({"enum": ["x" * MAX_TEXT, 5]})
+    assert "has a text of 10001 characters" in excess({"items": {"const": "x" * (MAX_TEXT + 1)}})
