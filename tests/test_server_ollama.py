@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from app.server import sockets
 from app.server.command import ollama_note
+from app.server.ollama.chat import OllamaChatRequest
 from app.server.sockets import AddressError, Addresses, check, listening
 from runtime.engine import Engine, Message, Sampling
 from tests.support.serving import READ_FILE, Running, open_plain, running, saying
@@ -92,6 +93,13 @@ def test_thoughts_text_and_whole_calls_are_told_apart(
     assert "".join(each.content or "" for each in said).strip() == "I look."
     (calls,) = [each.tool_calls for each in said if each.tool_calls]
     assert [(each.function.name, each.function.arguments) for each in calls] == [("read_file", {"path": "a.txt"})] * 2
+
+
+def test_tools_of_other_types_are_left_out() -> None:
+    tools = [{"type": "web_search"}, READ_FILE]
+    offered = OllamaChatRequest.model_validate({"messages": ASKED, "tools": tools}).as_chat().tool_set()
+    assert offered is not None
+    assert [function.name for function in offered.functions] == ["read_file"]
 
 
 def test_results_of_tools_are_read(client: ollama.Client) -> None:

@@ -66,7 +66,9 @@ def kind_of(tool: Any) -> str | None:
     """Return the tag of the model that reads this tool. The space in it keeps it out of the field names in errors."""
     if isinstance(tool, dict):
         return "function tool" if tool.get("type") in (None, "function") or "function" in tool else "hosted tool"
-    return "function tool" if isinstance(tool, ToolDefinition) else None
+    if isinstance(tool, ToolDefinition):
+        return "function tool"
+    return "hosted tool" if isinstance(tool, HostedTool) else None
 
 
 ToolInput = Annotated[
