@@ -164,6 +164,16 @@ async def test_where_it_fails_all_the_same_the_old_one_comes_back(path: Path) ->
 
 
 @piloted
+async def test_a_typed_path_is_refused_before_anything_is_loaded(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "torn.gguf").write_bytes(b"GGUF")
+    async with opened(path, ScriptedEngine("Still here."), pair=named("first")) as chat:
+        await chat.say(f"/model {tmp_path}/torn.gguf")
+        await chat.until("torn.gguf", "Slipstream · first", gone="Loading")
+        await chat.ask("Q")
+        await chat.until("Still here.")
+
+
+@piloted
 async def test_without_a_model_a_question_is_kept_and_gets_a_sentence(path: Path) -> None:
     async with opened(path, ModelError("x.gguf is damaged."), wait=False) as chat:
         await chat.until("x.gguf is damaged.", "Slipstream · no model", "Load another model")

@@ -64,11 +64,15 @@ def estimates(screen: ChatScreen) -> list[Callable[[], prospects.Machine]]:
 
 
 def load_by_name(screen: ChatScreen, name: str) -> None:
-    """Load a pair, fetching it first if it is not on this machine. Raises RegistryError."""
+    """Load a pair, fetching it first if it is not on this machine. Raises RegistryError, and ModelError as
+    `check_file` does.
+    """
     pair = find_here(screen, name)
     if pair is None:
         fetch(screen, name, is_to_be_loaded=True)
-    elif screen.session.is_loaded(pair) and screen.host.coming is None:
+        return
+    check_file(screen, pair)
+    if screen.session.is_loaded(pair) and screen.host.coming is None:
         screen.notify(f"{pair.name} is loaded already.")
     else:
         answer_with(screen, pair)
@@ -186,17 +190,24 @@ def is_here(screen: ChatScreen, name: str) -> bool:
 
 
 def checked_name(screen: ChatScreen, name: str, is_second: bool = False) -> str:
-    """Return the name if it can be loaded or fetched. Raises RegistryError, and ModelError for a file that is none or
-    does not fit into memory, where the loaded model stays if this one `is_second`.
-    """
+    """Return the name if it can be loaded or fetched. Raises RegistryError, and ModelError as `check_file` does."""
     pair = find_here(screen, name)
-    if pair is not None and not pair.upstream:
-        try:
-            prospects.demands(pair.target)
-        except OSError:
-            read_model_header(pair.target)  # whose error is a sentence
-        check_memory(screen, pair, is_second)
+    if pair is not None:
+        check_file(screen, pair, is_second)
     return name
+
+
+def check_file(screen: ChatScreen, pair: Pair, is_second: bool = False) -> None:
+    """Raise ModelError for a file that is none or does not fit into memory, where the loaded model stays if this one
+    `is_second`.
+    """
+    if pair.upstream:
+        return
+    try:
+        prospects.demands(pair.target)
+    except OSError:
+        read_model_header(pair.target)  # whose error is a sentence
+    check_memory(screen, pair, is_second)
 
 
 def check_memory(screen: ChatScreen, pair: Pair, is_second: bool) -> None:
