@@ -23,11 +23,18 @@ from tests.support.quick import LIST, listed, mark_slow
 from tests.support.serving import close_shared
 
 OpenEngine = Callable[..., LoadedEngine]
+UNTIL = float(os.environ.get("TESTS_UNTIL", "inf"))  # seconds since the epoch: tests that would begin later are skipped
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks for what `-m` leaves out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_slow(items, listed(LIST.read_text(encoding="utf8")))
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures are made
+def pytest_runtest_setup() -> None:
+    if time.time() > UNTIL:
+        pytest.skip("the time for these tests is over (TESTS_UNTIL)")
 
 
 @pytest.fixture(scope="session", autouse=True)

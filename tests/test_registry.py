@@ -82,6 +82,8 @@ def test_values_are_read(tmp_path: Path) -> None:
 def test_an_unknown_model_names_the_nearest() -> None:
     with pytest.raises(RegistryError, match=r"no model 'dmeo'. Did you mean 'demo'\?"):
         find_pair("dmeo", load_registry())
+    with pytest.raises(RegistryError, match=r"Known: demo, .* and \d+ more\. A path"):
+        find_pair("nothing like it", load_registry())
 
 
 def test_a_path_is_a_pair_without_a_draft(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Imports no other module of this project.
 from __future__ import annotations
 
 NO_MEMORY = "Memory ran out. Close other programs, or choose a smaller model or a smaller context."
+MAX_NAMED = 12  # names in a sentence
 
 
 class SlipstreamError(Exception):
@@ -73,3 +74,9 @@ class BusyError(SlipstreamError):
 
 class StoppedError(Exception):
     """A pass was stopped by its caller; nothing is wrong."""
+
+
+def listed(names: list[str]) -> str:
+    """Return names for a sentence; of many the first, and the number of the others."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more

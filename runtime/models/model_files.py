@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from runtime.core.errors import RegistryError
+from runtime.core.errors import RegistryError, listed
 from runtime.models.shards import is_first_shard, shard_names
 
 HUB = "hf:"  # prefix of the name of a file from the hub
@@ -62,7 +62,7 @@ def only_model(folder: Path) -> Path:
         ) from error
     if len(models) == 1:
         return models[0]
-    names = ", ".join(file.name for file in models[:5]) + ", ..." * (len(models) > 5)
+    names = listed([file.name for file in models])
     what = f"{len(models)} models: {names}. Name one of them" if models else "no GGUF file. Name another, or a file"
     raise RegistryError(f"The folder {folder} has {what}.")
 

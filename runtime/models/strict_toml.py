@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from runtime.core.errors import SlipstreamError
+from runtime.core.errors import SlipstreamError, listed
 from runtime.core.outside import NotTextError, text_of
 from runtime.models.plain_file import read_plain
 
@@ -30,7 +30,9 @@ NUMBERS = {"finite_number": "that is finite", "int_from_float": "without a fract
 def nearest(word: str, known: list[str]) -> str:
     """Return `Did you mean 'x'?`, or the known names."""
     close = get_close_matches(word[:64], known, n=1, cutoff=0.5)
-    return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(known[:12])}{', ...' * (len(known) > 12)}."
+    if close:
+        return f"Did you mean '{close[0]}'?"
+    return f"Known: {listed(known)}."
 
 
 def read_toml(path: Path, error: type[SlipstreamError]) -> dict[str, Any]:

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.core.errors import SlipstreamError
+from runtime.core.errors import SlipstreamError, listed
 from runtime.upstream.connection import Connection, UpstreamError, first_line
 
 # Programs by their names in their lists of models. Others only get requests of OpenAI's interface.
 PROGRAMS = {"slipstream": "Slipstream", "llamacpp": "llama.cpp's server", "vllm": "vLLM", "sglang": "SGLang"}
 OURS, LLAMA_CPP, VLLM, SGLANG = PROGRAMS
-MAX_NAMED = 8
 PAUSE, POLL_SECONDS = (
     1.0,
     0.1,
@@ -93,7 +92,7 @@ def only_model(connection: Connection, names: list[str]) -> str:
     """Return the name of the only model. Raises UpstreamError where there are several."""
     if len(names) == 1:
         return names[0]
-    shown = ", ".join(map(first_line, names[:MAX_NAMED])) + ", ..." * (len(names) > MAX_NAMED)
+    shown = listed([first_line(name) for name in names])
     raise UpstreamError(
         f"The server at {connection.base} has {len(names)} models: {shown}. Name one, as `upstream_model` of the pair "
         "or after a # at the end of the address."

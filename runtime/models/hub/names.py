@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from runtime.core.errors import SlipstreamError
+from runtime.core.errors import SlipstreamError, listed
 from runtime.models.shards import is_first_shard
 
 REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -76,5 +76,5 @@ def pick(repo: str, names: Sequence[str], wanted: str) -> str:
         if wanted
         else f"{repo} has {len(models)} models"
     )
-    shown = ", ".join((found or models)[:12]) + ", ..." * (len(found or models) > 12)
+    shown = listed(found or models)
     raise HubError(f"{what[0].upper()}{what[1:]}: {shown}. Name one, as in {repo}:{(found or models)[0]}.")
