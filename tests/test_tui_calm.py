@@ -27,7 +27,7 @@ async def test_the_reason_is_said_by_f2_when_speculation_is_off(path: Path) -> N
         await chat.until("100 tok/s", gone="guesses")
         assert "drafter" not in chat.seen()
         await chat.press("f2")
-        await chat.until("The model wrote every token by itself: the model drafter")
+        await chat.until("The model wrote every token by itself: guesses from a draft model")
 
 
 @piloted

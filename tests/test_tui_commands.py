@@ -50,7 +50,7 @@ async def test_enter_does_what_is_chosen_and_waits_for_what_must_follow(path: Pa
         box(chat).begin()
         await chat.type("/keys")
         await chat.press("enter")
-        await chat.until("Colour the tokens")
+        await chat.until("Colour the words that were guessed")
         assert engine_of(chat).asked == []
 
 

@@ -193,7 +193,7 @@ async def test_a_named_file_is_attached_and_a_bad_one_refused(path: Path) -> Non
         await chat.type("Explain @no")
         await chat.press("tab", "enter")
         await chat.idle()
-        assert engine_of(chat).asked[0][0][-1].content == "Explain @note.py\n\nnote.py:\n````py\nx = 1\n```\n````"
+        assert engine_of(chat).asked[0][0][-1].content == "note.py:\n````py\nx = 1\n```\n````\n\nExplain @note.py"
         await chat.say("And @bad.bin")
         await chat.until("bad.bin is not UTF-8 text, so it is not attached. Enter once more", "And @bad.bin")
         assert len(engine_of(chat).asked) == 1
