@@ -90,8 +90,12 @@ def test_what_is_prepared_for_too_long_is_overdue_beside_others(now: list[float]
     process: Any = Silent()
     replies = submitted(process, 1, 2, 3)
     replies.take(Output(1, Chunk("a", (5,))))
-    now[0] = 20.0
-    process.status = Status(preparing=(3,))
+    now[0] = 20.0  # a pass of the first one took as long
+    process.status, process.silent_since = Status(preparing=(3,)), 20.0
+    assert replies.overdue(process, 15.0, 5.0) is None
+    now[0] = 40.0
+    assert replies.overdue(process, 15.0, 5.0) is None  # another pass: nothing was heard since
+    process.silent_since = 40.0
     late = replies.overdue(process, 15.0, 5.0)
     assert late is not None
     assert late.number == 3

@@ -185,10 +185,10 @@ def test_what_takes_too_long_to_begin_is_given_up(unlucky: EngineProcess, monkey
 def test_who_comes_while_others_read_a_long_piece_waits(
     unlucky: EngineProcess, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "BEGIN", PIECE / 3)
     together = Concurrent(unlucky)
     first = together.add(("[long piece] What is a list?", GREEDY, None), 20)
     together.until(lambda: first.n_pieces)
+    monkeypatch.setattr(client, "BEGIN", PIECE / 3)  # from here on, as this process prepares its first request slowly
     second = together.add(("What is a tuple?", GREEDY, None), 20)
     together.until(lambda: not together.live)
     assert (first.error, second.error, said) == (None, None, [])

@@ -13,6 +13,7 @@ from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 
 MOMENT = 0.002  # seconds to wait for outputs of a process
+PATIENCE = 600.0  # seconds until what is waited for must have happened
 Case = tuple[str | Ids, Sampling, Grammar | None]  # prompt, sampling, grammar of the reply
 
 
@@ -66,8 +67,11 @@ class Concurrent:
             time.sleep(MOMENT)
 
     def until(self, is_so: Callable[[], object]) -> None:
-        """Run steps until `is_so` returns a true value."""
+        """Run steps until `is_so` returns a true value. Raises TimeoutError."""
+        end = time.monotonic() + PATIENCE
         while not is_so():
+            if time.monotonic() > end:
+                raise TimeoutError(f"Waited {PATIENCE:.0f} s in vain; the replies: {self.told}")
             self.step()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,7 @@ class LiveReply:
     cancelled_at: float | None = None
     process: ModelProcess | None = None  # the process that has it
     submitted_at: float = 0.0
+    prepared_since: float = math.inf  # when that process first reported that it prepares it
     has_begun: bool = False  # whether it ever ran
     runs: bool = False  # whether it runs in that process; else it waits there, and cannot be why the process is lost
     suspected_at: tuple[int, int] | None = None  # its place when it was last lost together with others
@@ -136,7 +138,8 @@ class LiveReplies:
                 tokens, passes = tuple(reply.reply_tokens), tuple(reply.passes)
                 ask = replace(reply.ask, is_admitted=reply.ask.is_admitted or reply.has_begun)
                 process.add(reply.number, replace(ask, reply_tokens=tokens, passes=passes))
-                reply.process, reply.runs, reply.submitted_at = process, False, time.monotonic()
+                reply.process, reply.runs = process, False
+                reply.submitted_at, reply.prepared_since = time.monotonic(), math.inf
 
     def lost(self, process: ModelProcess) -> list[LiveReply]:
         """Return the replies that ran in a lost process, or if none did, those that it had; if there are several,
@@ -166,11 +169,15 @@ class LiveReplies:
         return [*filter(is_unheeded, self.all())]
 
     def overdue(self, process: ModelProcess, begin: float, heed: float) -> LiveReply | None:
-        """Return a reply that the process has been preparing for longer than `begin` seconds, or, while it generates no
-        other, one for which it takes too long (see `is_overdue`).
+        """Return a reply that the process had been preparing for longer than `begin` seconds at its last message, or,
+        while it generates no other, one for which it takes too long (see `is_overdue`). During a long pass there are no
+        messages, and what was being prepared may be ready.
         """
         theirs = [each for each in (*self._left.values(), *self._live.values()) if each.process is process]
-        late = (each for each in theirs if each.is_preparing and time.monotonic() - each.submitted_at > begin)
+        preparing = [each for each in theirs if each.is_preparing]
+        for each in preparing:
+            each.prepared_since = min(each.prepared_since, time.monotonic())
+        late = (each for each in preparing if process.silent_since - each.prepared_since > begin)
         if not process.is_asked and (found := next(late, None)):
             return found
         if any(each.runs and each.is_wanted for each in theirs):
