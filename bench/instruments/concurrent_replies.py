@@ -13,7 +13,7 @@ from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 
 MOMENT = 0.002  # seconds to wait for outputs of a process
-PATIENCE = 600.0  # seconds until what is waited for must have happened
+MAX_SECONDS = 600.0  # seconds until what is waited for must have happened
 Case = tuple[str | Ids, Sampling, Grammar | None]  # prompt, sampling, grammar of the reply
 
 
@@ -68,10 +68,10 @@ class Concurrent:
 
     def until(self, is_so: Callable[[], object]) -> None:
         """Run steps until `is_so` returns a true value. Raises TimeoutError."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + MAX_SECONDS
         while not is_so():
             if time.monotonic() > end:
-                raise TimeoutError(f"Waited {PATIENCE:.0f} s in vain; the replies: {self.told}")
+                raise TimeoutError(f"Waited {MAX_SECONDS:.0f} s in vain; the replies: {self.told}")
             self.step()
 
     @property
