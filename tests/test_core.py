@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from weakref import ref
 
 import pytest
 
@@ -65,6 +68,19 @@ def test_a_reply_that_is_cancelled_ends_with_its_numbers(engine: LoadedEngine) -
     assert last.stats is not None
     assert last.stats.predicted_n >= 1
     assert engine.step() == []
+
+
+def test_nothing_is_held_of_a_request_that_was_cancelled_while_it_was_prepared(engine: LoadedEngine) -> None:
+    before = engine.core.last
+    with ThreadPoolExecutor(1) as pool:
+        engine.begin(Ask([Message("user", TEXT)], GREEDY, 40), 999, pool)
+        made = ref(engine.core.preparing[0].made.result())
+        engine.cancel(999)
+        ((_, last),) = engine.step()
+    assert isinstance(last, Chunk)
+    assert last.finish_reason == "cancelled"
+    gc.collect()
+    assert (made(), engine.core.last) == (None, before)
 
 
 def test_a_pass_is_ended_by_a_cancel_of_one_that_has_a_part_in_it(

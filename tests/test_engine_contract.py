@@ -147,7 +147,7 @@ def test_who_cancels_gets_what_came_and_an_end(engine: AnyEngine, n_asked: int) 
     *chunks, last = engine.reply(QUESTION, GREEDY, cancel=after(n_asked))
     assert last.finish_reason == "cancelled"
     assert whole.startswith(text_of([*chunks, last]))
-    assert len(chunks) <= n_asked
+    assert len(chunks) <= n_asked or isinstance(engine, EngineProcess)  # which may send several before one is asked for
     assert last.stats is not None
     assert last.stats.predicted_n == len(tokens_of(chunks))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from asyncio import Future, gather, run, sleep
 from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
 
-from app.server.request_body import Inflater
+from app.server.request_body import Inflater, Room
 from tests.support.serving import open_plain, running
 
 CHAT = json.dumps({"messages": [{"role": "user", "content": "What is a deque?"}], "max_tokens": 2}).encode()
@@ -43,6 +44,28 @@ def test_a_packed_body_is_read(client: httpx2.Client, encoding: str, packed: byt
     assert post(client, packed, encoding).json()["usage"]["completion_tokens"] == 2
     pieces = (packed[i : i + 1] for i in range(len(packed)))
     assert post(client, pieces, encoding).status_code == 200
+
+
+def test_parts_of_many_bodies_leave_turns_to_other_requests() -> None:
+    turns = list[int]()
+
+    async def body(room: Room) -> None:
+        for _ in range(3):
+            await room.take_turns()
+            turns[-1] += 1
+
+    async def count(bodies: Future[Any]) -> None:
+        while not bodies.done():
+            turns.append(0)
+            await sleep(0)
+
+    async def main() -> None:
+        room = Room()
+        await count(gather(*(body(room) for _ in range(20))))
+
+    run(main())
+    assert sum(turns) == 60
+    assert max(turns) <= 2
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -53,6 +53,7 @@ class Room:
 
     def __init__(self) -> None:
         self._large, self._small = asyncio.Semaphore(N_LARGE), asyncio.Semaphore(N_SMALL)
+        self._turn = asyncio.Lock()
         self._arriving, self._n_bytes = dict[Arrival, None](), 0
         self._holds_much = False  # it has held much since memory was last returned
 
@@ -90,6 +91,13 @@ class Room:
             self._holds_much = False
             loop = asyncio.get_running_loop()
             loop.call_later(SOON, loop.run_in_executor, None, trim_heap)
+
+    async def take_turns(self) -> None:
+        """Let one body after the other have its next part, each in a turn of the event loop, so that a request without
+        a body waits for few of them.
+        """
+        async with self._turn:
+            await asyncio.sleep(0)
 
     def place_for(self, body: bytearray) -> asyncio.Semaphore:
         """Return the places where a body of that size is read."""
@@ -130,6 +138,7 @@ async def _receive(request: Request, room: Room, arrival: Arrival) -> None:
         if len(arrival.body) > MAX_BODY:
             raise _too_long()
         arrival.wait(min(loop.time() + TIMEOUT, end))
+        await room.take_turns()
     unpacker.finish()
 
 

@@ -90,6 +90,7 @@ class EngineCore:
         self.scheduler = Scheduler(decoder, target, exactness, limits)
         self.prefixes: Prefixes | None = None  # prompts on disk
         self.preparing: list[Preparation] = []  # requests that have no sequence yet
+        self.last: Sequence | None = None  # the sequence of the last request, also when it has ended
 
     def begin(self, ask: Ask, number: int, make: Make, pool: Executor | None = None) -> None:
         """Let `make` prepare the sequence of a request, on a thread of the pool, if there is one; a later step adds it
@@ -160,6 +161,7 @@ class EngineCore:
         for each in [each for each in self.preparing if each.is_over]:
             self.preparing.remove(each)
             if isinstance(came := each.outcome, Sequence):
+                self.last = self.last if each.ask.is_ahead else came
                 self.scheduler.add(came)
             else:
                 self.cancels.remove(each.number)

@@ -62,7 +62,6 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         self.core = EngineCore(self.decoder, self._loaded.backend, self.facts.exactness, self.limits, ahead)
         self.prompts = KeptPrompts(self._loaded, self.core)
         self._numbers, self._sinks = count(1), dict[int, Sink]()
-        self._last: Sequence | None = None
 
     def add(self, ask: Ask, sink: Sink) -> int:
         """See Engine."""
@@ -93,10 +92,8 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         drops = ask.when_full == "drop-oldest"
         window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, drops, is_cancelled)
         sequence = Sequence(number, ask, self._begun(window, ask.max_tokens), window, binding)
-        if not ask.is_ahead:
-            self._last = sequence
-            if self._learner:
-                self._learner.reply_begins(sequence.generated, self.decoder.lineup.memory_level)
+        if self._learner and not ask.is_ahead:
+            self._learner.reply_begins(sequence.generated, self.decoder.lineup.memory_level)
         return sequence
 
     def step(self) -> list[Output]:
@@ -137,11 +134,12 @@ class LoadedEngine(LoadedTexts, PushedEngine):
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """See Engine."""
-        return tuple(self._last.stats.steps[first:]) if self._last else ()
+        return tuple(self.core.last.stats.steps[first:]) if self.core.last else ()
 
     def explain(self) -> Explanation:
         """See Engine."""
-        n_context, state = (self._last.buffer.n, self._last.drafting) if self._last else (0, None)
+        last = self.core.last
+        n_context, state = (last.buffer.n, last.drafting) if last else (0, None)
         return explain(self.decoder.controller, n_context, self.decoder.why_plain(state).text)
 
     @property
