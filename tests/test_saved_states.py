@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,13 @@ def state(ids: Ids, grain: int = 1) -> SavedState:
 texts = st.lists(st.integers(0, 1), max_size=8)
 
 
-@given(st.lists(texts, max_size=9), texts.filter(bool), st.sampled_from([1, 3]), st.booleans(), st.integers(0, 5))
+@given(
+    st.lists(texts, max_size=9, unique_by=tuple),
+    texts.filter(bool),
+    st.sampled_from([1, 3]),
+    st.booleans(),
+    st.integers(0, 5),
+)
 def test_the_state_that_shares_most_is_found(
     known: list[Ids], asked: Ids, grain: int, exact: bool, more_than: int
 ) -> None:
@@ -33,6 +41,19 @@ def test_the_state_that_shares_most_is_found(
     best = max(zip(shared, saved, strict=True), key=lambda each: each[0], default=(0, None))
     assert saved.pop(context, more_than, exact) is (best[1] if best[0] > more_than else None)
     assert len(saved) == len(known) - (best[0] > more_than)
+
+
+def test_what_a_newer_one_contains_is_not_kept_beside_it() -> None:
+    saved = SavedStates(None)
+    saved.most = 9
+    begun = replace(state([1, 2]), n_asked=1, n_exact=1)
+    longer = replace(state([1, 2, 3]), n_asked=1, n_exact=1)
+    for each in (begun, longer, state([5]), longer, state([5])):
+        saved.add(each)
+    assert [each.tokens.tolist() for each in saved] == [[1, 2, 3], [5]]
+    for each in (begun, state([1]), replace(longer, checkpoints=())):
+        saved.add(each)
+    assert len(saved) == 5
 
 
 def test_more_are_kept_where_memory_has_room_but_not_without_end() -> None:

@@ -48,6 +48,13 @@ class SavedState:
         """Bytes of memory used."""
         return len(self.state) + (sum(len(each.state) for each in self.checkpoints) if self.checkpoints else 0)
 
+    def contains(self, other: SavedState) -> bool:
+        """Return whether as much of any prompt can be reused of this state as of the other one."""
+        n = len(other.tokens)
+        begins_alike = n <= len(self.tokens) and np.array_equal(self.tokens[:n], other.tokens)
+        reuse, others = ((each.n_asked, each.n_exact, each.grain) for each in (self, other))
+        return begins_alike and self.checkpoints is None and reuse == others
+
     def n_shared(self, context: Tokens, exact: bool) -> int:
         """Return the number of leading tokens of `context[:-1]` that can be reused of this state."""
         shared = common_prefix(self.tokens, context[:-1])
@@ -122,8 +129,11 @@ class SavedStates:
         return best, most
 
     def add(self, state: SavedState | None, n: int | None = None) -> None:
-        """Add a state as the newest, and keep the newest `n`, by default `most`. None stands for a failed copy."""
+        """Add a state as the newest, without those that it contains, and keep the newest `n`, by default `most`. None
+        stands for a failed copy.
+        """
         if state is not None:
+            self._states = [each for each in self._states if not state.contains(each)]
             self._states.append(state)
             self.keep(self.most if n is None else n)
 
