@@ -21,7 +21,7 @@ def main() -> None:
     ended_by = list[int]()
     atexit.register(lambda: [*map(end_by, ended_by)])  # first, so that it is called last
     args = sys.argv[1:] or ["chat"] * is_terminal()
-    if args[:1] in (["-c"], ["--continue"]):
+    if args[:1] in (["-c"], ["--continue"]) or "".join(args[:1]).endswith(".gguf"):
         args = ["chat", *args]
     is_elsewhere = any(each.startswith(("http://", "https://", "--attach")) for each in args)  # remote model
     if args[:1] and args[0] in LOADING and {"-h", "--help"}.isdisjoint(args) and not is_elsewhere:

@@ -17,6 +17,7 @@ from runtime.speculative.control.explain import Explanation
 
 BAR = 32  # characters of the longest bar
 SEVERAL = 4  # tokens of the pass whose cost is shown
+DECIMAL = 20.0  # tokens per second, from which on they are told without a decimal
 OFTEN = 0.6  # acceptance rate, from which on other drafts would not help much
 
 
@@ -27,11 +28,16 @@ def is_faster(stats: Stats) -> str:
     ratio, speed = times(stats), stats.predicted_per_second
     if ratio is None:
         return no_comparison(stats)
-    alone = f"the {speed / ratio:.0f} tokens a second of the model alone"
+    alone = f"the {figure(speed / ratio)} tokens a second of the model alone"
     if abs(ratio - 1) <= ALIKE:
-        return f"Neither faster nor slower: the last reply came at {speed:.0f}, about {alone}."
+        return f"Neither faster nor slower: the last reply came at {figure(speed)}, about {alone}."
     answer = "Yes" if ratio > 1 else "No"
-    return f"{answer}: the last reply came {ratio:.2f} times as fast, {speed:.0f} instead of {alone}."
+    return f"{answer}: the last reply came {ratio:.2f} times as fast, {figure(speed)} instead of {alone}."
+
+
+def figure(value: float) -> str:
+    """Return a number of tokens; tokens per second have a decimal where a whole number would hide a difference."""
+    return f"{value:.1f}" if isinstance(value, float) and value < DECIMAL else f"{value:.0f}"
 
 
 def no_comparison(stats: Stats) -> str:
@@ -44,7 +50,7 @@ def no_comparison(stats: Stats) -> str:
     if stats.predicted_n < LEAST:
         return f"Too early to say: the last reply was shorter than the {LEAST} tokens that a comparison takes."
     if stats.plain_per_second:
-        speed = f"{stats.predicted_per_second:.0f} tokens a second"
+        speed = f"{figure(stats.predicted_per_second)} tokens a second"
         return f"There was little to guess from, so the last reply came as fast as the model writes alone: {speed}."
     return "Hard to say: how fast the model is alone was not measured."
 
@@ -131,7 +137,7 @@ def bars(rows: Sequence[tuple[str, float]], unit: str) -> Content:
     """Return two bars, the second in color."""
     most = max(value for _, value in rows)
     lines = [
-        Content.assemble(f"{name:>16}  ", ("█" * round(BAR * value / most), color), f"  {value:.0f} {unit}\n")
+        Content.assemble(f"{name:>16}  ", ("█" * round(BAR * value / most), color), f"  {figure(value)} {unit}\n")
         for (name, value), color in zip(rows, ("$foreground 40%", "$success"), strict=True)
     ]
     return Content.assemble(*lines)
