@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from app.bench.page import page
+from app.bench.command import page
 from app.bench.plan import Plan
 from app.bench.plots import plots
 from tests.support.bench import FACTS, PLAN, made

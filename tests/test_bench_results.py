@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from app.bench.hindsight import Guesser, right_at, seconds_by_length, shortest
+from app.bench.command import show
 from app.bench.plan import ADAPTIVE, PLAIN, Cell
-from app.bench.results import TimedReply
+from app.bench.results import Guesser, TimedReply, right_at, seconds_by_length, shortest
 from app.bench.runs import Runs
-from app.bench.table import show
 from app.bench.words import as_json, headlines, rows, verdict
 from bench.instruments.facts import facts
 from tests.support.bench import FACTS, PLAN, STEPS, made

@@ -14,7 +14,7 @@ from tests.support.code_measures import Measure, measures
 ROOT = Path(__file__).parents[1]
 LIST = "tests/budgets.toml"
 ROOMS, BESIDE = ("runtime", "app"), ("tests", "bench")  # of BESIDE only the length of files counts
-LIMITS = {"lines": 250, "function lines": 40, "parameters": 7, "attributes": 12, "constants": 5}
+LIMITS = {"lines": 250, "function lines": 40, "parameters": 7, "attributes": 12, "constants": 8}
 REMEDIES = {
     "lines": "split it by noun",
     "function lines": "split it by idea",

@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra `train` is not installed")
 
-from runtime.training import cross_entropy  # noqa: E402
-from runtime.training.cross_entropy import ROWS, CrossEntropy  # noqa: E402
+from runtime.training import learners  # noqa: E402
+from runtime.training.learners import ROWS, CrossEntropy  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def test_outputs_that_stay_as_they_are_have_no_slope_and_measuring_needs_none() 
 
 
 def test_logits_of_a_few_rows_are_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, linear = list[int](), cross_entropy.F.linear
-    monkeypatch.setattr(cross_entropy.F, "linear", lambda rows, *more: (seen.append(len(rows)), linear(rows, *more))[1])
+    seen, linear = list[int](), learners.F.linear
+    monkeypatch.setattr(learners.F, "linear", lambda rows, *more: (seen.append(len(rows)), linear(rows, *more))[1])
     CrossEntropy.apply(*given())
     assert seen == [ROWS, ROWS, 5]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.models import consent
+from app.models import distill
 from app.models.distill import noted
 from runtime.speculative.control.explain import Pass
 from runtime.tools.trial import FEW, Trial, trial_of
@@ -223,20 +223,20 @@ def test_leave_to_learn_from_chats_is_asked_for_once(profile: Path, answer: str,
 def test_without_a_terminal_nobody_is_asked_and_nothing_is_remembered(profile: Path) -> None:
     said = failing("models", "distill", "demo", "--from", "chats")
     assert "can only be asked on a terminal" in said
-    assert consent.answer() == ""
+    assert distill.answer() == ""
 
 
 def test_a_question_that_is_not_answered_is_asked_again(profile: Path) -> None:
     if sys.platform == "win32":
         pytest.skip("has no pseudo-terminals")
     assert answered("\x04")[0] == 1
-    assert consent.answer() == ""
+    assert distill.answer() == ""
 
 
 def test_an_answer_that_nobody_gave_is_none(profile: Path) -> None:
     asked()
-    consent.answer_file().write_bytes(b"\xff\xfe maybe")
-    assert consent.answer() == ""
+    distill.answer_file().write_bytes(b"\xff\xfe maybe")
+    assert distill.answer() == ""
 
 
 def test_what_gains_without_right_guesses_is_not_kept() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from app.chats.database import default_path
 from app.chats.store import Store
-from app.models import consent
+from app.models import distill
 from bench.instruments.heads import head_for, write_head
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
@@ -73,7 +73,7 @@ async def test_nothing_that_was_typed_stays_after_forget(
         engine.tend()
         words = needles(engine)
         vocabulary = engine.facts.n_vocab
-    consent.answer_file().write_text(consent.YES)
+    distill.answer_file().write_text(distill.YES)
     assert distilling.run(source="chats", looks=20) == 130
     assert len(folders()) == 1
     before = holding(tmp_path, words)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from runtime.backends import vocab
-from runtime.backends.long_text import BLOCK, Cutter
+from runtime.backends.vocab import BLOCK, Cutter
 from runtime.core.errors import ContextError
 from runtime.engine import Message, Sampling
 from tests.conftest import OpenEngine

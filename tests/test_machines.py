@@ -30,7 +30,7 @@ from runtime.backends.workers import WorkerError, ask
 from runtime.core.errors import ModelError, NoMemoryError, RegistryError, SettingsError
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.loading.reaching import reach
+from runtime.loading.open_pair import reach
 from runtime.memory.fit import Headroom, PairSpec
 from runtime.memory.footprint import ALL_LAYERS, ContextSpec
 from runtime.memory.offload import fit_workers

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from app.cli.choices import read_file
 from app.cli.keys import chosen_key
-from app.models import consent
+from app.models import distill
 from app.models.ollama import digest_of
 from app.settings import read_settings
 from app.tui.desktop import attach, editor, templates
@@ -180,10 +180,10 @@ def test_what_an_editor_saved_is_never_lost(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_cannot_be_read_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consent, "answer_file", lambda: tmp_path / "answer")
+    monkeypatch.setattr(distill, "answer_file", lambda: tmp_path / "answer")
     for data, answer in ((encoded("yes\n", "UTF-16 LE"), "yes"), (LATIN, "")):
         (tmp_path / "answer").write_bytes(data)
-        assert consent.answer() == answer
+        assert distill.answer() == answer
 
 
 def test_a_request_may_begin_with_a_mark() -> None:

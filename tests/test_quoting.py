@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from runtime.backends.long_text import BLOCK
-from runtime.backends.vocab import Vocab
+from runtime.backends.vocab import BLOCK, Vocab
 from runtime.conversation import chat_template, template_bounds
 from runtime.conversation.chat_template import ChatTemplate
 from runtime.conversation.marks import MarkNames

@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from app.server.connections import AddressedConnection
+from app.server.command import AddressedConnection
 from runtime.backends.saved_states import no_room
 from runtime.core.limits import Limits
 from runtime.engine import Options

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from app.chats.database import StoreError
+from app.chats.export import as_json, as_markdown
 from app.chats.store import Store
 from app.chats.titles import title_from, title_of
-from app.chats.transcript import as_json, as_markdown
 
 
 @pytest.fixture

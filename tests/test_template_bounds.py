@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from runtime.conversation import chat_template
-from runtime.conversation.chat_template import ChatTemplate, Message
+from runtime.conversation.chat_template import ChatTemplate, Message, TemplateTooSlowError, run_limited
 from runtime.conversation.template_bounds import ROOM, Meter, TooMuchError, weight
-from runtime.conversation.template_clock import TemplateTooSlowError, run_limited
 from runtime.core.errors import TemplateError
 from tests import support
 

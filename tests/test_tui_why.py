@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from app.tui.dialogs.why_summary import figure
 from app.tui.dialogs.why_text import read_ahead, unguessed
 from app.tui.numbers import kept, reasons_of, stats_of
 from runtime.engine.stats import Stats
@@ -33,3 +34,7 @@ def test_what_was_read_ahead_is_told_once_there_is_some() -> None:
     (section,) = read_ahead(engine)  # type: ignore[arg-type]
     assert "2,310 tokens were read while you typed" in section.text
     assert "2,300 of them were needed" in section.text
+
+
+def test_speeds_have_a_decimal_where_a_whole_number_would_hide_a_difference() -> None:
+    assert [figure(value) for value in (9.56, 10.44, 19.96, 100.0, 3)] == ["9.6", "10.4", "20.0", "100", "3"]

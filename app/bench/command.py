@@ -14,21 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
 from app.bench.engines import Engines
 from app.bench.facts import Facts
-from app.bench.page import page
 from app.bench.plan import Plan
+from app.bench.plots import plots
 from app.bench.results import Results
 from app.bench.runs import WARM_UP, Runs
-from app.bench.table import show
-from app.bench.words import as_json
+from app.bench.words import TableRow, as_json, headlines, kinds, rows, verdict
 from app.terminal import Interrupt, print_json, print_note
 from runtime.engine import Options
 from runtime.models.registry import Pair
 
+WIDTH = 120  # columns, if the output is not a terminal
 LONG = 600  # seconds from which on a shorter plan is suggested
 
 
@@ -116,3 +121,53 @@ def write(files: Files, results: Results, facts: Facts, summary: dict[str, Any])
     if files.json is not None:
         samples = [asdict(sample) for sample in results.samples]
         files.json.write_text(json.dumps({**summary, "replies": samples}, ensure_ascii=False) + "\n", encoding="utf8")
+
+
+def page(results: Results, facts: Facts) -> str:
+    """Return the whole document."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    temperatures = dict.fromkeys(cell.temperature for cell in results.cells)
+    return environment.get_template("report.html").render(
+        results=results,
+        facts=facts,
+        headlines=headlines(results),
+        tables=[
+            {"temperature": each, "kinds": kinds(results, each), "rows": rows(results, each)} for each in temperatures
+        ],
+        plots=[{"title": plot.title, "caption": plot.caption, "svg": Markup(plot.svg)} for plot in plots(results)],
+        verdict=verdict(results),
+    )
+
+
+def show(results: Results) -> None:
+    """Print all results on standard output."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH)
+    for temperature in dict.fromkeys(cell.temperature for cell in results.cells):
+        console.print(table(results, temperature))
+    for headline in headlines(results):
+        console.print(f"{headline.number:>8} {headline.text}", soft_wrap=True)
+    console.print(f"{'':>8} {verdict(results)}", soft_wrap=True)
+
+
+def table(results: Results, temperature: float) -> Table:
+    """Return a table with a row for each configuration and a column for each kind of text."""
+    title = f"temperature {temperature:g}{', with a seed' if temperature else ''}; by kind: times plain"
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", padding=(0, 1))
+    made.add_column("setting")
+    for name in ("tok/s", "times plain", *kinds(results, temperature)):
+        made.add_column(name, justify="right")
+    for row in rows(results, temperature):
+        made.add_row(row.way, row.speed, row.ratio, *marked(row))
+    return made
+
+
+def marked(row: TableRow) -> list[Text]:
+    """Return the cells of a row, the fastest of each kind highlighted."""
+    return [
+        Text(text, style="bold green" if is_best else "")
+        for text, is_best in zip(row.by_kind, row.is_best, strict=True)
+    ]

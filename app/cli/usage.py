@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.cli.wording import reason
 from app.terminal import InertFormatter, inert
 
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+REASONS = {
+    "int_parsing": "'{input}' is no whole number.",
+    "int_from_float": "'{input}' is no whole number.",
+    "int_type": "'{input}' is no whole number.",
+    "int_parsing_size": "{input} has too many digits.",
+    "float_parsing": "'{input}' is no number.",
+    "float_type": "'{input}' is no number.",
+    "finite_number": "'{input}' is no number.",
+    "greater_than_equal": "{input} is too small: it must be at least {ge:g}.",
+    "less_than_equal": "{input} is too large: it may be at most {le:g}.",
+}
 ClickError = typer.BadParameter.__mro__[2]  # of all errors of usage; Typer exports no name for it
 
 
@@ -50,3 +63,12 @@ def is_lack_of_memory(error: BaseException) -> bool:
     if isinstance(error, ImportError | RuntimeError):
         return any(sign in str(error) for sign in ("failed to map segment", "can't start new thread"))
     return True
+
+
+def reason(error: ValidationError) -> str:
+    """Return the first reason as a sentence; pydantic's own if it has no other here."""
+    first: Any = error.errors()[0]
+    text = REASONS.get(first["type"])
+    if text is None:
+        return str(first["msg"]).removeprefix("Value error, ").rstrip(".") + "."
+    return text.format(input=first["input"], **first.get("ctx", {}))

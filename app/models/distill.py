@@ -5,23 +5,25 @@ Knows the terminal.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from platformdirs import user_data_path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from app.chats.recent_messages import latest_questions
 from app.models.amounts import gigabytes
-from app.models.consent import ask_once
 from app.models.pair import say, usual_candidates
 from app.terminal import Interrupt, print_text
 from runtime.core.errors import DraftError, StoppedError
-from runtime.models.plain_file import expanded
+from runtime.core.outside import NotTextError, text_of
+from runtime.models.plain_file import expanded, read_plain
 from runtime.models.registry import load_registry, local_pair
 from runtime.tools.pairing import Target
 from runtime.training import begun
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
 
     from runtime.training.collecting import Stage
 
+YES, NO = "yes", "no"
+QUESTION = "Let drafts learn from the questions in your chats? They are read on this machine only and never leave it."
+INSTEAD = "Leave out `--from`, or name a text file or folder."
 CHATS = "chats"
 CONTEXT = 1024  # tokens of context during training
 TOO_SHORT = "Its replies are too short to learn from and to measure on. Name a file with other prompts with `--from`."
@@ -177,3 +182,35 @@ def noted(stage: Stage, seconds: float | None, passes: list[float], guess: float
 def left(seconds: float) -> str:
     """Return a remaining time in words."""
     return f"{seconds:.0f} s left" if seconds < 100 else f"{seconds / 60:.0f} min left"
+
+
+def answer_file() -> Path:
+    """Return the file that stores the answer."""
+    return user_data_path("slipstream") / "drafts-learn-from-chats"
+
+
+def answer() -> str:
+    """Return the stored answer. "" if there is none."""
+    with suppress(OSError, NotTextError):
+        text = text_of(read_plain(answer_file())).strip()
+        return text if text in (YES, NO) else ""
+    return ""
+
+
+def ask_once() -> None:
+    """Ask unless there is an answer. Raises TrainingError if drafts may not learn from chats."""
+    given = answer()
+    if not given:
+        if not sys.stdin.isatty():
+            raise TrainingError(
+                "Whether drafts may learn from your chats can only be asked on a terminal: run this command there "
+                "once, or leave out `--from`."
+            )
+        given = YES if typer.confirm(QUESTION, err=True) else NO
+        answer_file().parent.mkdir(0o700, parents=True, exist_ok=True)
+        answer_file().touch(0o600)
+        answer_file().write_text(given)
+    if given == NO:
+        raise TrainingError(
+            f"Nothing is learned from your chats, as you answered. {INSTEAD} To be asked again, remove {answer_file()}."
+        )

@@ -5,6 +5,7 @@ Must not know an endpoint's content: an endpoint is defined in its own module an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from starlette.applications import Starlette
@@ -14,6 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.origins import pattern
 from app.server import lm_studio, monitoring
@@ -31,10 +33,12 @@ from app.server.page import page
 from app.server.refusal import PAGE, error_response
 from app.server.request_body import Room
 from app.server.served import ServedEngine
-from app.server.spellings import Spellings
 from app.server.wire import JSONBody
 from runtime.core.errors import SlipstreamError
 
+AGAIN = re.compile(r"^/v1(?:/v1)+(?=/)")  # the address has the prefix already and the client adds it again
+# Paths of editor plugins for Azure's, Mistral's and DeepSeek's fill-in-the-middle endpoints
+OTHERS = re.compile(r"^(/v1)?/(?:engines/[^/]+|fim|beta)(?=(?:/v1)?/(?:chat/)?completions$)")
 ENDPOINTS = (
     monitoring.HEALTH,
     monitoring.METRICS,
@@ -137,3 +141,22 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     response = error_response(refusal, request.url.path)
     response.headers.update(error.headers or {})  # such as Allow, which lists the methods
     return response
+
+
+class Spellings:
+    """ASGI middleware that maps other spellings of a path to the usual one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as the wrapped application does."""
+        if scope["type"] == "http" and (path := usual(scope["path"])) != scope["path"]:
+            scope["path"], scope["raw_path"] = path, path.encode()
+        await self.app(scope, receive, send)
+
+
+def usual(path: str) -> str:
+    """Return the path as the endpoints define it."""
+    path = path.rstrip("/") or "/"
+    return OTHERS.sub(r"\1", AGAIN.sub("/v1", path))

@@ -10,6 +10,7 @@ import ctypes
 import socket
 import sys
 import time
+from asyncio import Transport
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from functools import partial
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.server import request_log
 from app.server.application import application
-from app.server.connections import AddressedConnection
 from app.server.policy import DEFAULT_POLICY, ServerPolicy
 from app.server.request_body import MIB
 from app.server.request_log import RequestLog
@@ -148,3 +149,13 @@ def announce(told: Sequence[str], engine: Engine) -> None:
     fit = "" if engine.facts.fit in engine.facts.left_out else engine.facts.fit
     for line in filter(None, (*told, fit, engine.facts.left_out)):
         print_note(f"slipstream: {line}")
+
+
+class AddressedConnection(H11Protocol):
+    """Uvicorn's connection, with the address from the transport where the socket no longer has it."""
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Record the client's address."""
+        super().connection_made(transport)
+        if self.client is None and isinstance(peer := transport.get_extra_info("peername"), tuple):
+            self.client = (str(peer[0]), int(peer[1]))

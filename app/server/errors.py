@@ -5,14 +5,19 @@ Must never repeat the client's input.
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 
 from pydantic import BaseModel, ValidationError
 
-from app.server.remedies import for_clients
 from app.server.wire import Event
 from runtime.core.errors import ContextError, SettingsError, SlipstreamError, TemplateError
 
+ALTERNATIVE, SENTENCE = re.compile(r",? or [^.,`]*`-[^.,]*"), re.compile(r"(?<=[.:]) [^.]*`-[^.]*\.")
+REMEDIES = {
+    "Use `--raw` to send the prompt as it is.": "Send the prompt as text to /v1/completions.",
+    "Raise `--context`.": "Shorten it.",
+}
 TYPES = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error",
     500: "server_error", 501: "not_supported_error", 503: "unavailable_error",
@@ -144,3 +149,10 @@ def predicate(kind: str, message: str) -> str:
     for theirs, ours in PHRASES.items():
         message = message.replace(theirs, ours)
     return message
+
+
+def for_clients(message: str) -> str:
+    """Return a message without options of the command line, which a client cannot give."""
+    for remedy, other in REMEDIES.items():
+        message = message.replace(remedy, other)
+    return SENTENCE.sub("", ALTERNATIVE.sub("", message))

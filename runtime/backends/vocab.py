@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import llama_cpp.llama_cpp as lib
 
 from runtime.backends.grammar_tokens import control_tokens, grammar_tokenizer
-from runtime.backends.long_text import BLOCK, Cutter
 from runtime.core.errors import VocabError
 from runtime.models.facts import WORDS
 from runtime.models.header import Header
@@ -23,6 +23,7 @@ from runtime.sampling.control_tokens import ControlTokens
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
+BLOCK = 2**14  # minimum characters of a part
 T = TypeVar("T")
 KEPT_PARTS = 64  # parts of long texts whose ids are cached, of a few thousand tokens each
 
@@ -215,3 +216,30 @@ def compare_vocabularies(target: ComparableVocab, draft: ComparableVocab, target
                 "in the draft. "
                 "Choose a draft model of the same family, or run with `--draft off`."
             )
+
+
+class Cutter:
+    """Splits text before one of `marks`, the special tokens, unless it is in `eager` and absorbs the text before it."""
+
+    def __init__(self, marks: Collection[str], eager: Collection[str] = ()) -> None:
+        self._marks, self._eager = sorted(filter(None, marks), key=len, reverse=True), frozenset(eager)
+        self._any = re.compile("|".join(map(re.escape, self._marks))) if self._marks else None
+
+    def parts(self, text: str) -> Iterator[str]:
+        """Yield the parts of the text in order."""
+        start = 0
+        while len(text) - start > BLOCK and (end := self._border(text, start + BLOCK)) is not None:
+            yield text[start:end]
+            start = end
+        yield text[start:]
+
+    def _border(self, text: str, start: int) -> int | None:
+        """Return the first place from `start` on where the text may be split; None if there is none."""
+        for found in self._any.finditer(text, start) if self._any else ():
+            if found[0] not in self._eager and not self._is_inside(text, found.start()):
+                return found.start()
+        return None
+
+    def _is_inside(self, text: str, place: int) -> bool:
+        """Return whether a mark could span the place."""
+        return any(text.find(mark, max(0, place - len(mark) + 1), place + len(mark) - 1) >= 0 for mark in self._marks)

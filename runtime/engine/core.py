@@ -90,7 +90,7 @@ class EngineCore:
         self.scheduler = Scheduler(decoder, target, exactness, limits)
         self.prefixes: Prefixes | None = None  # prompts on disk
         self.preparing: list[Preparation] = []  # requests that have no sequence yet
-        self.last: Sequence | None = None  # the sequence of the last request, also when it has ended
+        self.last: Sequence | None = None  # of the last request, also when it has ended
 
     def begin(self, ask: Ask, number: int, make: Make, pool: Executor | None = None) -> None:
         """Let `make` prepare the sequence of a request, on a thread of the pool, if there is one; a later step adds it
@@ -126,9 +126,8 @@ class EngineCore:
         if outputs := [*self._add_prepared(), *self._end_finished(), *self._admit()]:
             return outputs
         if not (batch := self.scheduler.plan()).sequences:
-            awaited: list[Future[Any]] = [each.made for each in self.preparing]
-            awaited += [each.stored for each in self.scheduler.waiting if each.stored]
-            wait(awaited, POLL, FIRST_COMPLETED)
+            stored: list[Future[Any]] = [each.stored for each in self.scheduler.waiting if each.stored]
+            wait([*stored, *(each.made for each in self.preparing)], POLL, FIRST_COMPLETED)
             return []
         return [*self._run(batch), *self._end_finished()]
 

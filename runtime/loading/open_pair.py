@@ -5,7 +5,8 @@ Knows files, devices and backends; measures nothing and decodes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from runtime.backends import library, rpc
 from runtime.backends.devices import devices
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
-from runtime.backends.workers import WorkerError
+from runtime.backends.workers import RpcWorker, WorkerError, ask
 from runtime.core.backend import OnProgress
 from runtime.core.errors import NoMemoryError
 from runtime.drafters.registry import Needs, described, needing
@@ -23,7 +24,6 @@ from runtime.loading.heads import HeadSource
 from runtime.loading.opening import load, open_target
 from runtime.loading.options import Options
 from runtime.loading.planning import HEADS, MODEL, MTP, drafts_by, n_snapshots, pair_spec, plan_of
-from runtime.loading.reaching import reach
 from runtime.memory.fit import DEFAULT_CONTEXT
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import Reading
@@ -31,6 +31,7 @@ from runtime.memory.system import MemoryReader
 from runtime.models.registry import Pair, with_files
 from runtime.speculative.control.reasons import Reason
 
+POLL_SECONDS = 0.5  # seconds between two queries of a missing worker
 SHARES = 1.0, 0.5, 0.25  # of the memory that devices report as free, in the order in which they are tried
 
 
@@ -173,3 +174,39 @@ def with_share(reading: Reading, share: float) -> Reading:
     """Return the reading with only that share of the memory that devices report as free."""
     pools = (replace(pool, free=int(share * pool.free)) if pool.is_device else pool for pool in reading.pools)
     return replace(reading, pools=tuple(pools))
+
+
+def reach(
+    addresses: Sequence[str], timeout: float, should_continue: Callable[[], bool]
+) -> tuple[tuple[str, ...], WorkerError | None]:
+    """Return the workers that respond within `timeout` seconds, and the error of one that does not.
+
+    Raises WorkerError for a missing worker if `timeout` is 0, SettingsError without RPC, and KeyboardInterrupt if
+    `should_continue` returns False.
+    """
+    rpc.require()
+    deadline = time.monotonic() + timeout
+    found: dict[str, RpcWorker | None] = {address: None for address in addresses if rpc.is_held(address)}
+    while True:
+        missing = ask_all([address for address in addresses if address not in found], found)
+        if missing is None or time.monotonic() >= deadline:
+            break
+        if not should_continue():
+            raise KeyboardInterrupt
+        time.sleep(POLL_SECONDS)
+    if missing and not timeout:
+        raise missing
+    for worker in filter(None, found.values()):
+        rpc.register(worker)
+    return tuple(address for address in addresses if address in found), missing
+
+
+def ask_all(addresses: Sequence[str], found: dict[str, RpcWorker | None]) -> WorkerError | None:
+    """Add the workers that respond to `found`; return the error of the first that does not."""
+    missing: WorkerError | None = None
+    for address in addresses:
+        try:
+            found[address] = ask(address)
+        except WorkerError as error:
+            missing = missing or error
+    return missing

@@ -6,20 +6,21 @@ Knows tensors and samples; the trainer sets the number and the rate of steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from runtime.training.cross_entropy import CrossEntropy
 from runtime.training.draft_model import DraftModel
 from runtime.training.head_file import HeadFile
 from runtime.training.head_model import unrolled
 from runtime.training.samples import Sample
 from runtime.training.target_words import TargetWords, floats
 
+ROWS = 128  # rows whose logits exist at a time
 N_STEPS = 3  # steps of drafting that a head is trained for together
 
 
@@ -131,3 +132,40 @@ class DraftLearner:
         ids = torch.from_numpy(padded(batch)).to(self.device)
         wanted = TargetDistributions(batch, ids.shape[1], self.module.row, self.device)
         return [wanted.lesson(self.module(ids)[:, :-1], 1, self.module.words, self.kept)]
+
+
+class CrossEntropy(torch.autograd.Function):
+    """The mean loss over rows, and the most likely token of each row."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, outputs: Tensor, places: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean loss [] and the index of the most likely output of each row [n].
+
+        `rows` [n, width] and `outputs` [words, width] give the logits. The target's probabilities are `weights` [n,
+        likely] of the outputs with indices `places` [n, likely].
+        """
+        of_rows, of_outputs = (ctx.needs_input_grad[i] for i in range(2))
+        total, likeliest = rows.new_zeros(()), places.new_zeros(len(rows))
+        by_rows, by_outputs = torch.zeros_like(rows), torch.zeros_like(outputs) if of_outputs else None
+        for at in range(0, len(rows), ROWS):
+            here = slice(at, at + ROWS)
+            chances = F.linear(rows[here], outputs).log_softmax(-1)
+            likeliest[here] = chances.argmax(-1)
+            total -= (weights[here] * chances.gather(1, places[here])).sum()
+            if not (of_rows or of_outputs):
+                continue
+            slopes = chances.exp_().mul_(weights[here].sum(-1, keepdim=True))
+            slopes.scatter_add_(1, places[here], -weights[here])
+            by_rows[here] = slopes @ outputs
+            if by_outputs is not None:
+                by_outputs.addmm_(slopes.T, rows[here])
+        ctx.save_for_backward(by_rows, by_outputs)
+        ctx.mark_non_differentiable(likeliest)
+        return total / len(rows), likeliest
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients by rows and by outputs."""
+        by_rows, by_outputs = ctx.saved_tensors
+        share = slope / len(by_rows)
+        return share * by_rows, None if by_outputs is None else share * by_outputs, None, None

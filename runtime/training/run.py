@@ -10,26 +10,29 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from gguf import GGUFReader, GGUFValueType, GGUFWriter
 from numpy.typing import NDArray
+from torch import Tensor
 
 from runtime.core.errors import StoppedError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.trimmed import choose
 from runtime.training.collecting import APART, SAMPLES, Cancel, Report, Stage, samples_in
-from runtime.training.draft_file import begin_draft, write_draft
+from runtime.training.draft_model import DraftModel
 from runtime.training.extra import TrainingError
-from runtime.training.head_file import HeadFile, write_head
+from runtime.training.head_file import NAMES, HeadFile, add_shape, add_weight, write_head
 from runtime.training.head_model import Head
 from runtime.training.job import HEAD, HEAD_DIM, MODEL, N_LAYERS, Job, draft_width, layers_read, n_words
 from runtime.training.layers import LayerShape
 from runtime.training.learners import DraftLearner, HeadLearner, Learner
-from runtime.training.own_head_file import OwnHeadFile, write_own_head
+from runtime.training.own_head_file import OwnHeadFile, finish, write_own_head
 from runtime.training.samples import not_written
 from runtime.training.state_learner import StateHeadLearner, begin_heads
 from runtime.training.target_words import TargetWords
 from runtime.training.trainer import Schedule, Trainer
 
+ROWS_PER_READ = 4096  # rows of a table read in one piece
 CHECKPOINT, DRAFT = "checkpoint", "draft.gguf"
 Write = Callable[[Path], None]  # of the draft's file
 
@@ -132,3 +135,36 @@ def trained(
     except OSError as error:
         raise not_written(work, error) from error
     return path, before, judge.held_out(apart.numbers())
+
+
+def begin_draft(shape: LayerShape, n_layers: int, words: TargetWords, kept: NDArray[np.int64]) -> DraftModel:
+    """Return an untrained model whose embedding is derived from the target's."""
+    return DraftModel(shape, n_layers, principal(words, shape.width), torch.from_numpy(kept))
+
+
+def principal(words: TargetWords, width: int) -> Tensor:
+    """Return the target's table on its first `width` principal axes [n_vocab, width], at an embedding's usual scale."""
+    covariance = sum(piece.T.astype(np.float64) @ piece for piece in words.pieces(ROWS_PER_READ))
+    _, axes = np.linalg.eigh(covariance)
+    axes = axes[:, ::-1][:, :width].astype(np.float32)
+    table = np.concatenate([piece @ axes for piece in words.pieces(ROWS_PER_READ)])
+    return torch.from_numpy(table * (width**-0.5 / table.std()))
+
+
+def write_draft(path: Path, model: DraftModel, target: Path, n_context: int, name: str) -> None:
+    """Write the model; `path` appears only when complete. Raises OSError."""
+    new = path.with_name(f"{path.name}.new")
+    writer = GGUFWriter(str(new), "llama")
+    add_shape(writer, model.shape, n_context, name)
+    writer.add_block_count(len(model.layers))
+    for key, field in GGUFReader(target).fields.items():
+        if key.startswith("tokenizer."):
+            is_list = field.types[0] == GGUFValueType.ARRAY
+            writer.add_key_value(key, field.contents(), field.types[0], field.types[-1] if is_list else None)
+    add_weight(writer, "token_embd.weight", model.whole_table())
+    for parameter, weight in model.state_dict().items():
+        first, *rest = parameter.split(".")
+        if first == "layers":
+            add_weight(writer, f"blk.{rest[0]}.{NAMES.get(rest[1], rest[1])}.weight", weight)
+    add_weight(writer, "output_norm.weight", model.norm.weight)
+    finish(writer, new, path)

@@ -16,7 +16,7 @@ import typer
 import runtime.training
 from app.chats.database import default_path
 from app.chats.store import Store
-from app.models import consent, distill
+from app.models import distill
 from runtime.models.registry import load_registry
 from runtime.tools.made_drafts import trainings
 from runtime.tools.pairing import Target
@@ -104,7 +104,7 @@ def begun_with() -> Begun:
 def asked(*questions: str) -> None:
     """Adds chats with these questions, and the leave to learn from them."""
     default_path().parent.mkdir(parents=True, exist_ok=True)
-    consent.answer_file().write_text(consent.YES)
+    distill.answer_file().write_text(distill.YES)
     store = Store(default_path())
     for question in questions:
         store.add_message(store.new_chat(question), None, "user", question)

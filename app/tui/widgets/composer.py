@@ -10,15 +10,19 @@ from collections.abc import Callable, Sequence
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.widgets import OptionList, Static, TextArea
+from textual.widgets.option_list import Option
 
-from app.tui.completion import Completion
+from app.tui.completion import Completion, Suggestion
 from app.tui.desktop.attach import unattached, without_attached
 from app.tui.pieces import clean
 from app.tui.widgets.prompt import PromptBox
-from app.tui.widgets.queue import MessageQueue
-from app.tui.widgets.suggestions import SuggestionList
 
+WIDEST = 44  # maximal columns for the text; the rest is for its note
+GAP = 2
+SHOWN = 3  # messages that have a line each; more are counted
+HINT = "Sent when the model is free · Up changes the last one · Esc takes back all"
 SEND = " Enter once more sends the text without it."
 
 
@@ -92,3 +96,77 @@ class Composer(Vertical):
 def lacking(text: str) -> str:
     """Return why files named in a question cannot be attached; "" for a command."""
     return "" if text.startswith("/") else clean(unattached(text))
+
+
+class MessageQueue(Static):
+    """Shows the waiting messages, the next one first; hidden while there are none."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self.texts: list[str] = []
+        self.display = False
+
+    def add(self, text: str) -> None:
+        """Add a message at the end of the queue."""
+        self._change([*self.texts, text])
+
+    def take_next(self) -> str | None:
+        """Remove and return the oldest message."""
+        return self._take(0)
+
+    def take_last(self) -> str | None:
+        """Remove and return the newest message."""
+        return self._take(-1)
+
+    def take_all(self) -> str:
+        """Remove all messages and return them as one text."""
+        texts = "\n\n".join(self.texts)
+        self._change([])
+        return texts
+
+    def _take(self, at: int) -> str | None:
+        if not self.texts:
+            return None
+        rest = list(self.texts)
+        taken = rest.pop(at)
+        self._change(rest)
+        return taken
+
+    def _change(self, texts: list[str]) -> None:
+        self.texts, self.display = texts, bool(texts)
+        lines = [f"▸ {clean(' '.join(text.split()))}" for text in texts[:SHOWN]]
+        lines += [f"  and {len(texts) - SHOWN} more"] * (len(texts) > SHOWN)
+        self.update(Content.assemble("\n".join(lines), (f"\n  {HINT}", "dim")))
+
+
+class SuggestionList(OptionList, can_focus=False):
+    """Shows suggestions while there are any. Posts OptionSelected for a click."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, compact=True)
+        self.display = False
+        self._shown: Sequence[Suggestion] = ()
+
+    def show(self, suggestions: Sequence[Suggestion], choice: int | None) -> None:
+        """Show these suggestions with one of them marked."""
+        if suggestions != self._shown:
+            self._shown = suggestions
+            width = min(WIDEST, self.app.size.width // 3, max((len(name(each)) for each in suggestions), default=0))
+            self.clear_options()
+            self.add_options(Option(row(each, width)) for each in suggestions)
+        self.display = bool(suggestions)
+        self.highlighted = choice
+
+
+def name(suggestion: Suggestion) -> str:
+    """Return the text in the list."""
+    return suggestion.shown or suggestion.text
+
+
+def row(suggestion: Suggestion, width: int) -> Content:
+    """Return a line with the text, in a column, and its note."""
+    shown = name(suggestion)
+    if not suggestion.note:
+        return Content(shown)
+    cut = shown if len(shown) <= width else f"{shown[: width - 1]}…"
+    return Content.assemble(cut.ljust(width + GAP), (suggestion.note, "dim"))

@@ -13,13 +13,14 @@ from textual.content import Content
 from textual.geometry import Offset
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Button
+from textual.widgets import Button, Static
 
 from app.chats.store import StoredMessage
 from app.tui.private_textual import stays_at_end
-from app.tui.widgets.below import COMES, HAS_ENDED, BelowLine
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.shown_part import MOST, SHOWN, ShownPart
+
+COMES, HAS_ENDED = "▾ The reply continues below. End shows it.", "▾ The reply has ended below. End shows it."
 
 
 class MessageScroll(VerticalScroll, can_focus=False):
@@ -227,3 +228,18 @@ class MessageScroll(VerticalScroll, can_focus=False):
 def more_button(hidden: int, which: str) -> Button:
     """Return a button for messages that are not mounted yet."""
     return Button(Content(f"Show {min(hidden, SHOWN)} of {hidden} {which} messages"), id=which, compact=True)
+
+
+class BelowLine(Static):
+    """A line that is only visible while it has text."""
+
+    def __init__(self) -> None:
+        super().__init__(id="below", markup=False)
+        self._text = ""
+
+    def say(self, text: str) -> None:
+        """Show that text from now on; "" hides the line."""
+        if text != self._text:
+            self._text = text
+            self.update(text)
+            self.display = bool(text)

@@ -18,14 +18,17 @@ from textual.widgets import Collapsible, Label, Markdown, Static
 
 from app.chats.store import StoredMessage
 from app.reasoning import split_reasoning
+from app.tui.desktop.attach import attached_in, without_attached
 from app.tui.edits import ACCEPTED
 from app.tui.markdown_dialect import markdown_parser
 from app.tui.pieces import Piece, clean, pieces_of, text_of
 from app.tui.private_textual import growing
-from app.tui.widgets.folding import folded
 from app.tui.widgets.reply_markdown import ReplyMarkdown
 from runtime.drafters.registry import described, find
 
+FIRST_LINES, LAST_LINES = 8, 5  # of a long text; the lines between them are folded
+FIRST_CHARACTERS, LAST_CHARACTERS = 900, 500
+HOW = "(Enter on this message)"
 ENDED = {"line", "end"}  # facts of an ended reply, which are removed if it continues
 OTHER = "accent"  # color of text by an unknown drafter
 
@@ -177,3 +180,28 @@ def color(drafter: str) -> str:
     """Return the color of text by a drafter; several combined count as the first."""
     known = find(drafter.partition("+")[0])
     return f"$text-{known.colour if known else OTHER}"
+
+
+def folded(question: str) -> tuple[str, str]:
+    """Return the short text of a question, and a line for each file attached to it."""
+    files = [f"attached: {path}, {counted(text)}" for path, text in attached_in(question).items()]
+    return shortened(without_attached(question).strip()), "\n".join(f"{line} {HOW}" for line in files)
+
+
+def shortened(text: str) -> str:
+    """Return the first and last lines of a long text around a line about those between; a short text unchanged."""
+    if text.count("\n") < FIRST_LINES + LAST_LINES + 1 and len(text) <= FIRST_CHARACTERS + LAST_CHARACTERS:
+        return text
+    first = "\n".join(text.split("\n")[:FIRST_LINES])[:FIRST_CHARACTERS]
+    rest = text[len(first) :]
+    last = "\n".join(rest.split("\n")[-LAST_LINES:])[-LAST_CHARACTERS:]
+    left_out = rest[: len(rest) - len(last)].strip("\n")
+    n_lines = left_out.count("\n") + 1
+    what = f"{n_lines} more lines" if n_lines > 1 else f"{len(left_out)} more characters"
+    return f"{first}\n… {what} {HOW}\n{last}"
+
+
+def counted(text: str) -> str:
+    """Return the number of lines in words."""
+    n = len(text.splitlines())
+    return f"{n} line{'s' * (n != 1)}"
