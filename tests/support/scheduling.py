@@ -17,6 +17,7 @@ import pytest
 from runtime.backends.shared import SharedBackend
 from runtime.conversation.prompt import Ids
 from runtime.core.errors import BusyError
+from runtime.engine import core
 from runtime.engine.engine import Ask
 from runtime.loading.options import Options
 from runtime.process import client, host, model_process
@@ -41,6 +42,7 @@ class Scheduling:
         self._patch.setattr(time, "monotonic", clock)
         self._patch.setattr(host, "WAY", 0.0)
         self._patch.setattr(client, "HEED", 60.0)
+        self._patch.setattr(core, "POLL", 60.0)  # a thread that is late adds no steps, which would take time here
         self._patch.setattr(model_process, "spawn", self._spawn)
         self._patch.setattr(model_process, "Outgoing", Outgoing)
         self._patch.setattr(model_process, "TextCalls", NoTexts)
