@@ -42,7 +42,8 @@ class Scheduling:
         self._patch.setattr(time, "monotonic", clock)
         self._patch.setattr(host, "WAY", 0.0)
         self._patch.setattr(client, "HEED", 60.0)
-        self._patch.setattr(core, "POLL", 60.0)  # a thread that is late adds no steps, which would take time here
+        if n_ahead is not None:  # a thread of the process that is late adds no steps, which would take time here
+            self._patch.setattr(core, "POLL", 60.0)
         self._patch.setattr(model_process, "spawn", self._spawn)
         self._patch.setattr(model_process, "Outgoing", Outgoing)
         self._patch.setattr(model_process, "TextCalls", NoTexts)
