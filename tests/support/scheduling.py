@@ -37,13 +37,12 @@ class Scheduling:
     def __init__(self, setup: Setup, n_ahead: float | None, patch: pytest.MonkeyPatch) -> None:
         self._setup, self._n_ahead = setup, n_ahead
         self._patch, clock = patch, TickingClock()
-        self._patch.setattr(time, "perf_counter", clock)
-        self._patch.setattr(time, "process_time", clock)
-        self._patch.setattr(time, "monotonic", clock)
+        for name in ("perf_counter", "process_time", "monotonic"):
+            self._patch.setattr(time, name, clock)
         self._patch.setattr(host, "WAY", 0.0)
         self._patch.setattr(client, "HEED", 60.0)
-        if n_ahead is not None:  # a thread of the process that is late adds no steps, which would take time here
-            self._patch.setattr(core, "POLL", 60.0)
+        # A thread of a process that is late adds no steps, which would take time here
+        self._patch.setattr(core, "POLL", core.POLL if n_ahead is None else 60.0)
         self._patch.setattr(model_process, "spawn", self._spawn)
         self._patch.setattr(model_process, "Outgoing", Outgoing)
         self._patch.setattr(model_process, "TextCalls", NoTexts)
