@@ -16,7 +16,7 @@ from runtime.backends.model import LlamaModel  # noqa: E402
 from runtime.training.head_file import HeadFile, read_head, write_head  # noqa: E402
 from runtime.training.head_model import Head, unrolled  # noqa: E402
 from runtime.training.layers import LayerShape  # noqa: E402
-from runtime.training.learners import HeadLearner  # noqa: E402
+from runtime.training.learners import HeadLearner, states_of  # noqa: E402
 from runtime.training.refining import refine  # noqa: E402
 from runtime.training.samples import Samples, Text  # noqa: E402
 from runtime.training.target_words import TargetWords  # noqa: E402
@@ -85,7 +85,8 @@ def test_a_head_with_fewer_words_says_in_llama_cpp_what_it_says_in_pytorch(tmp_p
     learner = HeadLearner(file, words, torch.device("cpu"))
     sample = samples.read(0)
     with torch.no_grad():
-        ids, states = torch.from_numpy(sample.tokens.astype(np.int64))[None], learner._states([sample], 40)
+        ids = torch.from_numpy(sample.tokens.astype(np.int64))[None]
+        states = states_of([sample], ids.shape[1], learner.module.fc.in_features, learner.device)
         steps = [each[0, -1] @ learner.outputs.T for each in unrolled(learner.module, words.vectors, ids, states, 3)]
     model, small = LlamaModel(TARGET), LlamaModel(tmp_path / "head.gguf", is_head=True)
     backend = LlamaBackend(model, 256, 4)
