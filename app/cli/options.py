@@ -191,6 +191,11 @@ class ModelOptions:
     rpc: Rpc = None
 
 
+def reading_ahead(options: Options, is_wanted: bool) -> Options:
+    """Return the options, with which prompts are read ahead only if that is wanted here and by the settings."""
+    return replace(options, reads_ahead=options.reads_ahead and is_wanted)
+
+
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
     """The chat that is open at first, and the settings of new ones."""
@@ -209,7 +214,7 @@ class ChatOptions:
 
     def adapted(self, options: Options) -> Options:
         """Return the options for the chat."""
-        return replace(options, reads_ahead=options.reads_ahead and not self.no_read_ahead)
+        return reading_ahead(options, not self.no_read_ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +233,8 @@ class WorkOptions:
 
     def adapted(self, options: Options) -> Options:
         """Return the options for the server: with a slot for each request, and one for a short completion."""
-        reads_ahead = options.reads_ahead and not self.no_read_ahead
         limits = Limits(self.parallel, self.max_waiting)
-        return replace(options, slots=self.parallel + 1, limits=limits, reads_ahead=reads_ahead)
+        return replace(reading_ahead(options, not self.no_read_ahead), slots=self.parallel + 1, limits=limits)
 
     def policy(self, names: tuple[str, ...]) -> ServerPolicy:
         """Return the policy for all requests, given the model's names."""

@@ -24,11 +24,11 @@ class ContinuedChat(ChatRequest):
 
     context: Many[int]
 
-    def _write(self, engine: Engine) -> WrittenPrompt:
+    def write(self, engine: Engine) -> WrittenPrompt:
         """Return the prompt after the context: the end of the last turn, and the new ones."""
         messages, known = self._new_messages(engine), [placeholder("user"), placeholder("assistant")]
         whole = ChatRequest.model_copy(self, update={"messages": [*known, *messages], "_written": None})
-        prompt = ChatRequest._write(whole, engine)  # noqa: SLF001 (its own method)
+        prompt = ChatRequest.write(whole, engine)
         at = prompt.text.find(PLACEHOLDER, prompt.text.find(PLACEHOLDER) + 1)
         return replace(prompt, rendered=after(prompt.rendered, at + len(PLACEHOLDER)) if at >= 0 else prompt.rendered)
 

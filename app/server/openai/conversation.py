@@ -118,14 +118,14 @@ class ConversationRequest(RequestModel):
     def written(self, engine: Engine) -> WrittenPrompt:
         """Return the rendered prompt. It is rendered only once. Raises ApiError and TemplateError."""
         if self._written is None:
-            written = self._write(engine)
+            written = self.write(engine)
             self._written = replace(written, changes=(*self._changes(), *written.rendered.changes))
         return self._written
 
     def followed_by(self, engine: Engine, more: Sequence[object]) -> Rendered:
         """Return the prompt of the same request with more messages. Raises ApiError and TemplateError."""
         messages = [*self.messages, *map(ChatMessage.model_validate, more)]
-        return self.model_copy(update={"messages": messages})._write(engine).rendered  # noqa: SLF001 (its own method)
+        return self.model_copy(update={"messages": messages}).write(engine).rendered
 
     def template(self, engine: Engine) -> str:
         """Return the source of the chat template that the conversation is rendered with. Raises ApiError."""
@@ -138,7 +138,8 @@ class ConversationRequest(RequestModel):
         if not all(call.has_arguments() for message in self.messages for call in message.tool_calls or ()):
             yield "arguments wrapped in an object"
 
-    def _write(self, engine: Engine) -> WrittenPrompt:
+    def write(self, engine: Engine) -> WrittenPrompt:
+        """Render the prompt, every time. Raises ApiError and TemplateError."""
         if not self._continues():
             prompt = self._render(engine, self.messages, self.add_generation_prompt is not False)
             return WrittenPrompt(prompt, opens_reasoning(prompt.text))
