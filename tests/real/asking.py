@@ -64,7 +64,8 @@ def cases(kind: str, *question: Any, **more: Any) -> dict[str, Case]:
 
 
 SHORT = cases("short", QUESTION, 24)
-LONG = cases("long", "\n\n".join([TIDES, LIBRARY] * 2 + [TIDES[:300]]), 24, is_raw=True)
+# As long as a draft model needs that reads the text meanwhile, a piece of 32 tokens between two passes
+LONG = cases("long", "\n\n".join([TIDES, LIBRARY] * 2 + [TIDES[:300]]), 96, is_raw=True)
 FORM = cases("form", "Describe the function sorted.", 100, grammar=Grammar("json_schema", SCHEMA))
 CASES = SHORT | LONG | FORM
 
