@@ -7,8 +7,11 @@ import sys
 
 import pytest
 
+from runtime.engine import Sampling
 from runtime.engine.prompt_order import MAX_READ, PIECE
 from tests.support.planning import FREE, GREEDY, Setting
+
+UNSEEDED = Sampling(temperature=0.0)
 
 
 def test_those_that_wait_for_their_next_token_share_a_pass() -> None:
@@ -51,20 +54,22 @@ def test_a_prompt_alone_is_read_in_pieces_and_the_last_one_says_a_token() -> Non
 
 
 @pytest.mark.parametrize(
-    ("exact_rows", "row_seconds", "ends"),
+    ("exact_rows", "row_seconds", "sampling", "ends"),
     [
-        (sys.maxsize, 0.005, [384, 576, 768]),
-        (sys.maxsize, 0.5, [384, 416, 448]),  # whole tiles of kernels
-        (4, 0.005, [128, 256, 384]),  # the same whenever it is read
-        (4, 0.5, [128, 256, 384]),
+        (sys.maxsize, 0.005, GREEDY, [384, 576, 768]),
+        (sys.maxsize, 0.5, GREEDY, [384, 416, 448]),  # whole tiles of kernels
+        (4, 0.005, UNSEEDED, [128, 256, 384]),  # the same whenever it is read
+        (4, 0.5, UNSEEDED, [128, 256, 384]),
+        (4, 0.005, FREE, [384, 576, 768]),
+        (4, 0.5, FREE, [384, 416, 448]),
     ],
 )
 def test_pieces_take_a_second_where_it_does_not_matter_how_a_prompt_is_divided(
-    exact_rows: int, row_seconds: float, ends: list[int]
+    exact_rows: int, row_seconds: float, sampling: Sampling, ends: list[int]
 ) -> None:
     setting = Setting(exact_rows=exact_rows)
     setting.row_seconds = row_seconds  # which is not known before
-    setting.add(1, 800, 10, FREE if exact_rows == 4 else GREEDY)
+    setting.add(1, 800, 10, sampling)
     assert [setting.passed()[2] for _ in range(3)] == [[(1, end)] for end in ends]
 
 

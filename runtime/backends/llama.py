@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends import library
+from runtime.backends.attention import row_attention
 from runtime.backends.held import HeldConversations, Reuse
 from runtime.backends.model import LlamaModel
 from runtime.backends.pointers import INT8_P, INT32_P
@@ -38,7 +39,6 @@ class LlamaBackend(HeldConversations):
         self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512, can_branch: bool = False
     ) -> None:
         self.model, self.n_vocab, self.can_branch = model, model.vocab.n_vocab, can_branch
-        self.cache_types = model.cache_types
         self.n_rows, self.n_batch = n_rows, max(n_batch, n_rows)
         self.handle = lib.llama_init_from_model(model.handle, self._params(n_ctx))
         if not self.handle:
@@ -48,6 +48,7 @@ class LlamaBackend(HeldConversations):
                 f"No context of {n_ctx} tokens could be made for {model.path.name} ({reason}). Try a smaller context."
             )
         self.memory, self.stop_flag = lib.llama_get_memory(self.handle), StopFlag(self.handle)
+        self._attention = row_attention(self.handle) if self.attends_in_blocks else None
         self.tree, self.saved = TreeCache(self.memory), SavedStates(self.handle)
         self._n_cells: int = lib.llama_n_ctx(self.handle)
         self.n_ctx: int = min(n_ctx, self._n_cells)
@@ -135,12 +136,8 @@ class LlamaBackend(HeldConversations):
         else:
             self._decode_chain(start, n + k, 1 + k)
             logits = self._logits(1 + k)
-        self._reuse.extend(start, n, n + k, exact or (k == 0 and self._is_tiled(start, n)))
+        self._reuse.extend(start, n, n + k, exact or (k == 0 and self._is_piece(start, n)))
         return logits
-
-    def _is_tiled(self, start: int, n: int) -> bool:
-        """Return whether a pass from `start` to `n` without a draft rounds as one for a reply with a seed does."""
-        return n - start == 1 or start % self.saved.grain == 0
 
     def _decode_tree(self, start: int, n: int, draft: Draft) -> Logits:
         """Decode positions [start, n) of `_held` and a token tree; return the last token's and the tree's logits."""
@@ -218,6 +215,8 @@ class LlamaBackend(HeldConversations):
     def _decode(self, batch: lib.llama_batch) -> None:
         """Decode a batch. Raises StoppedError; ModelError and interrupts leave an empty cache."""
         self.n_decoded += batch.n_tokens
+        if self._attention is not None:
+            self._attention.prepare(batch.n_tokens)
         if self.shown.shows_outputs:
             self.shown.prepare(batch, self.n_rows)
         try:

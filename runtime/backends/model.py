@@ -48,7 +48,8 @@ class LlamaModel:
     """The weights and vocabulary of one GGUF file, shared by its contexts. Raises ModelError when it cannot be used.
 
     `ids` is given where no words are needed, `facts` where the header was read already. `is_head` allows a model that
-    only drafts. `workers` may hold layers; other registered workers may not.
+    only drafts. `workers` may hold layers; other registered workers may not. `cache_types`, of keys and values, may be
+    replaced before a context is opened.
     """
 
     def __init__(

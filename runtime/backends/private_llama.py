@@ -5,8 +5,8 @@ Written for WRITTEN_FOR, which pyproject.toml pins; tests/test_private_interface
 - `ggml`: the shared library, of which llama-cpp-python declares llama.h alone. DECLARED are functions of ggml's public
   headers. Without one of them nothing runs, and a ModelError names the version to install.
 - SYMBOLS: C++ functions without a public header. Without "scheduler", the scheduler calls back for every node in every
-  pass, which takes longer. Without "repacked", weights keep the file's layout where the library has AMX. Without the
-  others, which expose hidden states, heads are left out.
+  pass, which takes longer, and keys are never kept in F16 on a processor. Without "repacked", weights keep the file's
+  layout where the library has AMX. Without the others, which expose hidden states, heads are left out.
 - Tensor: nodes of a graph, for LayerSkip. It is left out where `knows_tensors` is false or the graph is not as
   expected; its own check at load compares logits.
 - TypeTraits: conversion of values to floats, for drafts with fewer words. They are left out where the block's size is
@@ -38,6 +38,9 @@ DECLARED: dict[str, tuple[Any, ...]] = {  # result type, then argument types
     "ggml_backend_tensor_get": (None, ADDRESS, ADDRESS, SIZE, SIZE),
     "ggml_backend_tensor_set": (None, ADDRESS, ADDRESS, SIZE, SIZE),
     "ggml_backend_sched_set_eval_callback": (None, ADDRESS, ADDRESS, ADDRESS),
+    "ggml_backend_sched_get_n_backends": (INT, ADDRESS),
+    "ggml_backend_sched_get_backend": (ADDRESS, ADDRESS, INT),
+    "ggml_backend_get_device": (ADDRESS, ADDRESS),
     "ggml_backend_dev_count": (SIZE,),
     "ggml_backend_dev_get": (ADDRESS, SIZE),
     "ggml_backend_dev_type": (INT, ADDRESS),

@@ -116,7 +116,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
             start = self._with_room(start, end)
             self._held[start:end] = context[start:end]
             self._decode_chain(start, end, 0)
-            self._reuse.extend(start, end, end, exact or self._is_tiled(start, end))
+            self._reuse.extend(start, end, end, exact or self._is_piece(start, end))
         return end - self._n_held
 
     def _decode_joint(self, seats: Sequence[Seat], asked: Sequence[PassInput]) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from runtime.backends.held import TILE
+from runtime.backends.held import PIECE, TILE
 from runtime.engine.sequence import Sequence
 from runtime.loading.exactness import Exactness
+from runtime.speculative.step import Widths
 
-# Tokens of a piece where rounding depends on the width of passes. It does not depend on speed or on other sequences,
-# and so neither does the text of a reply with a seed. Twice as many would be read 4 to 7% faster
-PIECE = 128
 MAX_READ = 384  # most prompt tokens of one pass
 MAX_SECONDS = 1.0  # time that a pass which reads should take at most
 OLDEST_RATIO = 3.0  # seconds that others may be read for each second of the oldest prompt
@@ -53,13 +51,16 @@ class PromptOrder:
 
     def end(self, sequence: Sequence, n_cached: int, is_alone: bool) -> int:
         """Return the end of the next piece to read, of a sequence that runs alone or with others. It does not depend
-        on the tokens that drafts left in the cache.
+        on the tokens that drafts left in the cache. A greedy reply that runs alone is repeatable, as those with a seed
+        always are.
 
         Reply tokens after the prompt are read as they were generated: in passes no wider than the exact ones.
         """
         end = sequence.buffer.n_prompt - 1
         if n_cached < end:
-            return min(self._prompt_end(n_cached, is_alone or sequence.needs_exact_widths), end)
+            is_greedy = sequence.binding.widths is Widths.PREFER_EXACT
+            is_repeatable = sequence.needs_exact_widths or (is_alone and is_greedy)
+            return min(self._prompt_end(n_cached, is_repeatable), end)
         while end <= n_cached:
             end += PIECE if self._exactness.is_exact else self._exactness.rows_at(end + 1, self._n_ctx)
         return min(end, sequence.buffer.n - 1)

@@ -147,9 +147,12 @@ class Scheduler:
 
     @property
     def _mixed(self) -> Sharing | None:
-        """The rules of shared passes where those that read prompts also decode; else None."""
+        """The rules of shared passes where those that read prompts may also decode: where all passes round alike, or
+        nobody has a seed; else None.
+        """
         sharing = self._sharing
-        return sharing if sharing and sharing.exact_rows == sys.maxsize and self._is_exact else None
+        rounds_alike = sharing is not None and sharing.exact_rows == sys.maxsize and self._is_exact
+        return sharing if rounds_alike or not any(each.needs_exact_widths for each in self.sequences) else None
 
     @property
     def turn_seconds(self) -> float:

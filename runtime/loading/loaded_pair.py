@@ -11,6 +11,7 @@ from pathlib import Path
 
 from runtime.backends import library
 from runtime.backends.embedding import Embedder
+from runtime.backends.held import PIECE, TILE
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.core.backend import OnProgress
@@ -111,7 +112,7 @@ class LoadedPair(OpenPair):
         self.exactness = self.profile.exactness(self.backend, self.costs.costs())
         self.costs = self.costs.padded(self.exactness.padded)
         if not self.exactness.prefill and not self.target.is_recurrent:
-            self.backend.read_in_tiles()
+            self.backend.read_in_tiles(PIECE if self.backend.attends_in_blocks else TILE)
 
     def _window_shape(self) -> WindowShape | None:
         """Return the window of the lookahead drafter, and give the context room for it. None, with a reason in
@@ -174,7 +175,7 @@ class LoadedPair(OpenPair):
     @property
     def could_be_exact(self) -> bool:
         """Whether another layout of the weights, not tried yet, might allow drafts for greedy and seeded replies."""
-        is_open = not self.exactness.is_exact and not self.options.exact and not self.options.fast
+        is_open = self.exactness.width < self.exactness.tried and not self.options.exact and not self.options.fast
         return is_open and not self.is_elsewhere and layout.remembered(self.pair.target) is None
 
     def _controller(self, drafters: list[Drafter]) -> Controller:

@@ -19,15 +19,17 @@ from runtime.core.backend import OnProgress
 from runtime.core.errors import NoMemoryError
 from runtime.drafters.registry import Needs, described, needing
 from runtime.loading import layout
+from runtime.loading.cache_types import fastest
 from runtime.loading.draft import WantedDraft
 from runtime.loading.heads import HeadSource
 from runtime.loading.opening import load, open_target
 from runtime.loading.options import Options
-from runtime.loading.planning import HEADS, MODEL, MTP, drafts_by, n_snapshots, pair_spec, plan_of
+from runtime.loading.planning import HEADS, MODEL, MTP, drafts_by, n_snapshots, pair_spec, plan_of, plan_with_halves
 from runtime.memory.fit import DEFAULT_CONTEXT
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import Reading
 from runtime.memory.system import MemoryReader
+from runtime.models.cache_layout import HALVES
 from runtime.models.registry import Pair, with_files
 from runtime.speculative.control.reasons import Reason
 
@@ -117,6 +119,7 @@ class OpenPair:
         facts = self.spec.target if self.spec else None
         has_draft = self.plan is None or self.plan.with_draft
         wanted = WantedDraft(self.pair, self.spec, self.plan, self._drafts_by, self.names, head)
+        halves = plan_with_halves(self.spec, self.plan, self.reader(), self.options)
         refused = wanted.try_out(on_progress)
         self.target = load(
             self.pair.target,
@@ -136,6 +139,8 @@ class OpenPair:
             self.shortened = f"the context holds {n_ctx} tokens, not {self.options.n_ctx}: {why}"
         most = n_snapshots(self.options) if self.target.is_recurrent else self.options.max_k
         self.options = replace(self.options, n_ctx=n_ctx, max_k=min(most, n_ctx // 2 - 1))
+        if halves and fastest(self.target, n_ctx) == HALVES:
+            self.spec, self.plan, self.target.cache_types = *halves, HALVES
         self._open_target()
         self._wanted = replace(wanted, names=self.names, refused=refused)  # it may lack some
 

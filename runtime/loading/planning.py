@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runtime.backends import library
+from runtime.core.errors import NoMemoryError
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.mtp import MtpDrafter
 from runtime.drafters.registry import Needs, known_names, needing
@@ -16,6 +17,7 @@ from runtime.memory.fit import DEFAULT_CONTEXT, FLOOR, LoadPlan, PairSpec, fit, 
 from runtime.memory.footprint import ContextSpec
 from runtime.memory.offload import fit_devices, fit_workers
 from runtime.memory.pressure import Reading, is_sane
+from runtime.models.cache_layout import HALVES
 from runtime.models.heads import ASSISTANT, DRAFTERS, begins_for, drafter_of
 from runtime.models.mtp import has_mtp
 from runtime.models.own_heads import UNKNOWN
@@ -64,6 +66,22 @@ def drafts_by(pair: Pair, spec: PairSpec | None) -> str:
 def n_snapshots(options: Options) -> int:
     """Return the number of draft tokens that a recurrent target must be able to undo."""
     return min(options.max_model_k, options.fixed_k or (options.max_model_k if library.has_gpu() else SNAPSHOTS))
+
+
+def plan_with_halves(
+    spec: PairSpec | None, plan: LoadPlan | None, reading: Reading, options: Options
+) -> tuple[PairSpec, LoadPlan] | None:
+    """Return the spec and the plan with keys and values in F16 on the processor; None where less would fit than by
+    `plan`, or where layers are elsewhere.
+    """
+    if spec is None or plan is None or plan.is_less or library.has_gpu() or options.rpc or options.exact:
+        return None
+    found = replace(spec, context=replace(spec.context, n_ctx=plan.n_ctx, cache=HALVES), is_open=False)
+    try:
+        planned = plan_of(found, reading, options, "")
+    except NoMemoryError:
+        return None
+    return (found, planned) if planned and not planned.is_less else None
 
 
 def plan_of(spec: PairSpec | None, reading: Reading, options: Options, name: str) -> LoadPlan | None:

@@ -13,17 +13,21 @@ from pathlib import Path
 
 from runtime.backends import library
 from runtime.backends.devices import devices
+from runtime.backends.filled import FilledContext
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.shared import SharedBackend
 from runtime.backends.vocab import ComparableVocab
 from runtime.core.backend import Backend
 from runtime.core.clock import Clock
+from runtime.core.draft import Tokens
 from runtime.core.errors import ModelError
 from runtime.drafters.reply_store import Replies, folder
 from runtime.loading.calibration import Calibration, calibrate
-from runtime.loading.exactness import Exactness, is_exact_padded, is_exact_together, self_test
+from runtime.loading.exactness import Exactness, is_exact_padded, is_exact_together, sample, self_test, worst
 from runtime.loading.options import Options
+from runtime.loading.pass_timing import n_cores
 from runtime.loading.profile_cache import ProfileCache, fingerprint
+from runtime.models.cache_layout import CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.speculative.control.controller import Controller
@@ -31,6 +35,8 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.kept import kept, restore
 
 PADDED = 8, 4, 2  # rows to which passes may be padded: kernels of GPUs take as long for them as for one
+FAR_CONTEXTS = 256, 1024, 4096  # tokens of long contexts in which exactness is tested; FilledContext doubles them
+FAR_ROWS, FAR_BYTES = 4, 256 << 20  # rows that are compared there; most memory for that
 COSTS_NOTHING = 1.05  # largest ratio to a plain pass's time that counts as free
 
 
@@ -116,18 +122,56 @@ def is_free(costs: PassCosts, rows: int) -> bool:
 def tested(backend: LlamaBackend, max_width: int) -> Exactness:
     """Return the result of the self-test, corrected for what it may miss.
 
-    On a processor, float matrices round by width, which mostly, but not always, is lost where results are quantized.
+    On a processor, float matrices round by width, which mostly, but not always, is lost where results are quantized,
+    and passes over long contexts may use other kernels.
     """
     vocab = backend.model.vocab
     found = self_test(backend, max_width, vocab=vocab)
+    if backend.attends_in_blocks:
+        found = replace(found, prefill=False)
     if isinstance(backend, SharedBackend):
         found = replace(found, together=is_exact_together(backend, found.width, vocab))
     try:
         facts = ModelFacts(read_model_header(backend.model.path))
+        far = 0.0 if library.has_gpu() else far_difference(backend, found.width, longest_test(backend, facts))
     except (ModelError, OSError):
         return found
+    if far:
+        found = replace(found, difference=max(found.difference, far))
     is_lucky = facts.has_float_matrices and not library.has_gpu()
-    return replace(found, width=1, prefill=False) if is_lucky else found
+    return replace(found, width=1, prefill=False) if is_lucky or far else found
+
+
+def longest_test(backend: LlamaBackend, facts: ModelFacts) -> int:
+    """Return the tokens of context up to which the self-test can afford the memory."""
+    n_tokens = min(FAR_CONTEXTS[-1], backend.n_ctx // 2)
+    n_bytes = cache_bytes(facts, CacheSpec(n_tokens, backend.cache_types))
+    return n_tokens if n_bytes <= FAR_BYTES else n_tokens * FAR_BYTES // n_bytes
+
+
+def far_difference(backend: LlamaBackend, width: int, longest: int) -> float:
+    """Return the largest difference of a logit between passes over `width` rows and over single ones after contexts of
+    several lengths up to `longest` tokens. Raises ModelError where such contexts cannot be made.
+    """
+    if width == 1 or longest < FAR_CONTEXTS[0] or backend.model.is_recurrent or backend.model.window:
+        return 0.0
+    text = sample(backend.model.vocab, max(width, FAR_ROWS))
+    context = FilledContext(backend.model, backend.cache_types, longest + 2 * len(text), len(text), n_cores())
+    try:
+        return max(difference_at(context, text, n, width) for n in FAR_CONTEXTS if n <= longest)
+    finally:
+        context.close()
+
+
+def difference_at(context: FilledContext, text: Tokens, length: int, width: int) -> float:
+    """Return that difference after `length` tokens, in the first rows."""
+    n = min(FAR_ROWS, width)
+    context.fill(text[:FAR_ROWS], length)
+    alone = [context.decode(text[i : i + 1], 1)[0] for i in range(n)]
+    context.drop(n)
+    together = context.decode(text[:width], n)
+    context.drop(width)
+    return worst(together, alone)
 
 
 def replies_of(target: Path, vocab: ComparableVocab) -> Replies:

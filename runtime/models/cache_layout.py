@@ -57,10 +57,10 @@ class CacheSpec:
 def cache_types(facts: ModelFacts, on_device: bool = False, n_halves: int = 1) -> CacheTypes:
     """Return the types of keys and values in a context's cache; kernels add `n_halves` values of F16 in one step.
 
-    If both are F16 on a CPU, llama.cpp uses different kernels for one row and for many; if they differ, every batch
-    width rounds alike. Q8_0 keys are the fastest to read, if its blocks fit. Values of that type must be unpacked, and
-    so must BF16, which is still faster than F16 if a remainder is added one by one. Where keys contain the values,
-    there is one type.
+    If both are F16 on a CPU, llama.cpp uses different kernels for one row, for some and for 64 and more; if they
+    differ, every batch width rounds alike. Q8_0 keys are the fastest to read, if its blocks fit. Values of that type
+    must be unpacked, and so must BF16, which is still faster than F16 if a remainder is added one by one. Where keys
+    contain the values, there is one type.
     """
     if on_device:
         return HALVES

@@ -118,7 +118,7 @@ def opened(setup: Setup, model: ToyModel, vocab: ToyVocab) -> LlamaBackend:
     held: Any = SimpleNamespace(
         handle=model,
         vocab=vocab,
-        cache_types=("F16", "F16"),
+        cache_types=("Q8_0", "F16"),
         n_embd=1,
         path=Path("toy.gguf"),
         is_recurrent=False,

@@ -1,0 +1,96 @@
+"""The types of keys and values in the target's cache: those of `cache_layout`, or both in F16 where that is faster.
+
+llama.cpp reads prompts with a faster kernel if both are F16, the more so the longer the context; single rows may then
+take longer, because keys in Q8_0 are half as large. Which counts for more depends on the model and the processor, so
+both are timed when a model is first loaded.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+
+from runtime.backends import library
+from runtime.backends.attention import BLOCK
+from runtime.backends.filled import FilledContext
+from runtime.backends.model import LlamaModel
+from runtime.core.draft import Tokens
+from runtime.core.errors import ModelError
+from runtime.loading.exactness import sample
+from runtime.loading.layout import READING
+from runtime.loading.pass_timing import thread_counts
+from runtime.loading.profile_cache import ProfileCache, fingerprint
+from runtime.models.cache_layout import HALVES, CacheTypes
+
+# Tokens of context at which both are timed, usually and at least: half a long prompt, as all of it is read on average
+FAR, LEAST_FAR = 2048, 1536
+WORTH = 0.97  # ratio of a usual turn's times up to which F16 is chosen
+ROUNDS, BUDGET = 6, 1.5  # turns of either pass: at most, and the seconds in which they begin
+SLOW = 0.4  # seconds of a pass over SHORT rows from which attention is a small part of reading, and is not timed
+SHORT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTrial:
+    """Speed with keys and values in F16, relative to the usual types: of reading a prompt, and of plain decode."""
+
+    reading: float
+    decoding: float
+
+    @property
+    def prefers_halves(self) -> bool:
+        """Whether a usual turn takes clearly less time with F16."""
+        return (1 - READING) / self.decoding + READING / self.reading <= WORTH
+
+
+def fastest(target: LlamaModel, n_ctx: int) -> CacheTypes:
+    """Return the fastest types for a context of `n_ctx` tokens; measured, or known from an earlier start."""
+    length = min(FAR, n_ctx // 2)  # two contexts of the trial take no more memory than that one
+    is_usual = target.is_recurrent or target.window or library.has_gpu() or target.cache_types == HALVES
+    if is_usual or length < LEAST_FAR:
+        return target.cache_types
+    try:
+        cache = ProfileCache(fingerprint(target.path, "cache types", library.version(), target.cache_types, length))
+        trial = remembered(cache)
+        if trial is None:
+            trial = compare(target, length)
+            cache.write(asdict(trial))
+    except (ModelError, OSError):  # it cannot be measured, or the file is gone
+        return target.cache_types
+    return HALVES if trial.prefers_halves else target.cache_types
+
+
+def remembered(cache: ProfileCache) -> CacheTrial | None:
+    """Return the cached trial, if it can be read."""
+    trial = cache.read_as(CacheTrial)
+    return trial if trial and trial.reading > 0 and trial.decoding > 0 else None
+
+
+def compare(target: LlamaModel, length: int) -> CacheTrial:
+    """Time passes after `length` tokens with either types. Raises ModelError where that cannot be measured."""
+    threads, tokens = max(thread_counts()), sample(target.vocab, BLOCK)
+    contexts = list[FilledContext]()
+    try:
+        for types in (target.cache_types, HALVES):
+            contexts.append(FilledContext(target, types, length + 2 * BLOCK, BLOCK, threads))
+            if contexts[-1].has_split_rows:
+                raise ModelError("Passes of one row would round differently here.")
+            contexts[-1].fill(tokens[:SHORT], length)
+            if contexts[-1].seconds(tokens[:SHORT]) > SLOW:
+                return CacheTrial(1.0, 1.0)
+        usual, halves = contexts
+        return CacheTrial(share(usual, halves, tokens), share(usual, halves, tokens[:1]))
+    finally:
+        for context in contexts:
+            context.close()
+
+
+def share(usual: FilledContext, halves: FilledContext, tokens: Tokens) -> float:
+    """Return the speed of passes over `tokens` [n] with F16 relative to the usual types', by the fastest of each, which
+    take turns: other load only makes passes longer.
+    """
+    began, taken = time.perf_counter(), list[tuple[float, float]]()
+    while not taken or (len(taken) < ROUNDS and time.perf_counter() - began < BUDGET):
+        taken.append((usual.seconds(tokens), halves.seconds(tokens)))
+    of_usual, of_halves = map(min, zip(*taken, strict=True))
+    return float(round(of_usual / of_halves, 3))
