@@ -1,55 +1,63 @@
 """Makes passes of one row round as rows of wider passes do where keys and values are both F16 on a processor.
 
 There ggml's flash attention (ggml-cpu/ops.cpp) has three kernels: for one row it divides the cells among the threads
-and adds up the parts, 2 to 63 rows are computed one by one, and 64 and more in blocks. Its reference implementation
-computes every row as the second kernel does; a single row takes as long with it.
+and adds up the parts, 2 to 63 rows are computed one by one, and 64 and more in blocks of rows and cells, so that the
+result also depends on where in the cache they are. Its reference implementation computes every row as the second kernel
+does; a single row takes as long with it.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from runtime.backends import library
 from runtime.backends.nodes import scheduler_of
 from runtime.backends.private_llama import ADDRESS, BOOL, ggml
+from runtime.models.cache_layout import HALVES, CacheTypes
 
 BLOCK = 64  # rows of a pass from which attention is computed in blocks (ggml_fa_tile_config::Q)
+NARROW = 48  # rows of a pass that still computes them one by one: whole tiles of the matrix kernels
 NAME = b"ggml_backend_cpu_set_use_ref"
 Switch = Callable[[int, bool], None]  # (processor's backend, whether it uses the reference implementation)
 
 
-class RowAttention:
-    """The attention of one context's passes."""
+class Attention:
+    """The attention of one context's passes.
 
-    def __init__(self, processors: dict[int, Switch]) -> None:
-        self._processors, self._is_single = processors, False
+    `has_blocks`: whether wide passes compute it in blocks. `has_parts`: whether those of one row add up parts, because
+    this build has no switch for it.
+    """
+
+    def __init__(self, context: Any, types: CacheTypes) -> None:
+        self.has_blocks = types == HALVES and not library.has_gpu()
+        self._switches = dict(switches(context)) if self.has_blocks else {}
+        self.has_parts = self.has_blocks and not self._switches
+        self._is_single = False
+
+    def most_read(self, exact: bool, n_rows: int, n_batch: int) -> int:
+        """Return the most rows of a pass that reads, of a context whose passes have up to `n_rows` rows with logits and
+        `n_batch` in all.
+        """
+        return max(NARROW, n_rows) if exact and self.has_blocks else n_batch
 
     def prepare(self, n_rows: int) -> None:
         """Prepare a pass over `n_rows` rows."""
-        if (is_single := n_rows == 1) is self._is_single:
+        if not self._switches or (n_rows == 1) is self._is_single:
             return
-        self._is_single = is_single
-        for backend, switch in self._processors.items():
-            switch(backend, is_single)
+        self._is_single = n_rows == 1
+        for backend, switch in self._switches.items():
+            switch(backend, self._is_single)
 
 
-def row_attention(context: Any) -> RowAttention | None:
-    """Return the attention of a context, or None where this build has no such switch."""
+def switches(context: Any) -> Iterable[tuple[int, Switch]]:
+    """Yield the processors' backends of a context with their switches; nothing where this build has none."""
     scheduler = scheduler_of(context)
-    if scheduler is None:
-        return None
-    n = ggml.ggml_backend_sched_get_n_backends(scheduler)
-    backends = [ggml.ggml_backend_sched_get_backend(scheduler, i) for i in range(n)]
-    switches = {backend: switch for backend in backends if (switch := _switch_of(backend))}
-    return RowAttention(switches) if switches else None
-
-
-def _switch_of(backend: int) -> Switch | None:
-    """Return the switch of a processor's backend; None of another one."""
-    device = ggml.ggml_backend_get_device(backend)
-    if not device or not library.is_processor(device):
-        return None
-    found = ggml.ggml_backend_reg_get_proc_address(ggml.ggml_backend_dev_backend_reg(device), NAME)
-    return ctypes.CFUNCTYPE(None, ADDRESS, BOOL)(found) if found else None
+    n = 0 if scheduler is None else ggml.ggml_backend_sched_get_n_backends(scheduler)
+    for backend in [ggml.ggml_backend_sched_get_backend(scheduler, i) for i in range(n)]:
+        device = ggml.ggml_backend_get_device(backend)
+        if device and library.is_processor(device):
+            found = ggml.ggml_backend_reg_get_proc_address(ggml.ggml_backend_dev_backend_reg(device), NAME)
+            if found:
+                yield backend, ctypes.CFUNCTYPE(None, ADDRESS, BOOL)(found)

@@ -13,13 +13,13 @@ import time
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
-from runtime.backends.attention import row_attention
+from runtime.backends.attention import Attention
 from runtime.backends.llama import GGML_TYPES
 from runtime.backends.model import LlamaModel
 from runtime.backends.pointers import INT8_P, INT32_P, UINT8_P
 from runtime.core.draft import Logits, Tokens
 from runtime.core.errors import ModelError
-from runtime.models.cache_layout import HALVES, CacheTypes
+from runtime.models.cache_layout import CacheTypes
 
 MAIN, COPY = 0, 1  # ids of sequences
 
@@ -41,9 +41,8 @@ class FilledContext:
         self.handle = lib.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise ModelError(f"No context for measurements could be made for {model.path.name}. Free some memory.")
-        self._attention = row_attention(self.handle) if types == HALVES else None
+        self.attention = Attention(self.handle, types)
         self._memory, self._n_vocab = lib.llama_get_memory(self.handle), model.vocab.n_vocab
-        self.has_split_rows = types == HALVES and self._attention is None  # single rows round differently from others
         self._n = self._n_cells = 0  # positions, and cells with the copies
 
     def fill(self, tokens: Tokens, length: int) -> None:
@@ -75,8 +74,7 @@ class FilledContext:
         flags[:n_outputs] = 1
         batch = lib.llama_batch_get_one(tokens.ctypes.data_as(INT32_P), len(tokens))
         batch.logits = flags.ctypes.data_as(INT8_P)
-        if self._attention is not None:
-            self._attention.prepare(len(tokens))
+        self.attention.prepare(len(tokens))
         if code := lib.llama_decode(self.handle, batch):
             raise ModelError(f"llama.cpp could not decode {len(tokens)} tokens for a measurement (code {code}).")
         self._n += len(tokens)

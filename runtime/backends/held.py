@@ -11,20 +11,16 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends import library
+from runtime.backends.attention import BLOCK, Attention
 from runtime.backends.checkpoints import Checkpoint, message_ends
 from runtime.backends.model import LlamaModel
 from runtime.backends.saved_states import NEGLIGIBLE, HeldConversation, SavedState, SavedStates, copied
 from runtime.backends.tree import MAIN, TreeCache
 from runtime.core.draft import Tokens, common_prefix, usable
-from runtime.models.cache_layout import HALVES, CacheTypes
 
 # Tokens. Kernels process rows in tiles and the remainder separately. Where the two round differently, a prompt that
 # shares only its beginning with a cached one is read from a multiple of this on, so its rows fall into the usual tiles
 TILE = 32
-# Tokens of a piece in which such a prompt is read. It depends neither on speed nor on other sequences, and so neither
-# does the text of a reply with a seed. Twice as many would be read 4 to 7% faster
-PIECE = 128
 POINTS = 4  # checkpoints in a copy of a conversation with sliding windows
 
 
@@ -68,6 +64,7 @@ class HeldConversations:
     """
 
     model: LlamaModel
+    attention: Attention
     memory: Any
     tree: TreeCache
     saved: SavedStates
@@ -123,27 +120,17 @@ class HeldConversations:
         """Keep up to `n` conversations from now on, including the one in the context."""
         self.saved.limit(n - 1)
 
-    def read_in_tiles(self, grain: int = TILE) -> None:
-        """Reuse prefixes for exact passes only in multiples of `grain` from now on, so that the cache changes no
-        rounding: PIECE where wide passes compute attention otherwise, TILE where only matrix kernels depend on width.
+    def read_in_tiles(self) -> None:
+        """Reuse prefixes for exact passes only in multiples of TILE from now on, so that the cache changes no rounding.
+
+        Needed where rounding depends on the width of a pass.
         """
-        self.saved.grain = grain
+        self.saved.grain = TILE
 
     def _is_piece(self, start: int, n: int) -> bool:
         """Return whether a pass from `start` to `n` without a draft rounds as one for a reply with a seed does."""
-        grain = self.saved.grain
-        ends_alike = grain <= TILE or n % grain == 0 or n - start < grain  # with a piece, or with the prompt
-        return n - start == 1 or (start % grain == 0 and ends_alike)
-
-    @property
-    def cache_types(self) -> CacheTypes:
-        """The types of keys and values."""
-        return self.model.cache_types
-
-    @property
-    def attends_in_blocks(self) -> bool:
-        """Whether wide passes compute attention with a kernel of their own, which rounds differently."""
-        return self.cache_types == HALVES and not library.has_gpu()
+        has_blocks = self.attention.has_blocks and n - start >= BLOCK
+        return n - start == 1 or (start % self.saved.grain == 0 and not has_blocks)
 
     def resume(self, context: Tokens, exact: bool = True) -> None:
         """Restore the cached conversation that `context` continues, without losing another; see Backend."""

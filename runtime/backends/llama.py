@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends import library
-from runtime.backends.attention import row_attention
+from runtime.backends.attention import Attention
 from runtime.backends.held import HeldConversations, Reuse
 from runtime.backends.model import LlamaModel
 from runtime.backends.pointers import INT8_P, INT32_P
@@ -48,7 +48,7 @@ class LlamaBackend(HeldConversations):
                 f"No context of {n_ctx} tokens could be made for {model.path.name} ({reason}). Try a smaller context."
             )
         self.memory, self.stop_flag = lib.llama_get_memory(self.handle), StopFlag(self.handle)
-        self._attention = row_attention(self.handle) if self.attends_in_blocks else None
+        self.attention = Attention(self.handle, model.cache_types)
         self.tree, self.saved = TreeCache(self.memory), SavedStates(self.handle)
         self._n_cells: int = lib.llama_n_ctx(self.handle)
         self.n_ctx: int = min(n_ctx, self._n_cells)
@@ -72,7 +72,7 @@ class LlamaBackend(HeldConversations):
         params.n_seq_max, params.kv_unified = self.n_spare + bool(self.model.window), True
         params.n_outputs_max, params.n_outputs_max_per_seq = max(self.n_rows, params.n_seq_max), self.n_rows
         params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
-        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in self.cache_types)
+        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in self.model.cache_types)
         params.swa_full, params.no_perf = True, True
         return params
 
@@ -129,19 +129,20 @@ class LlamaBackend(HeldConversations):
         start = self._with_room(self._rewind(context, exact), self._padded_end(n - 1, n + k))
         self._held[start:n] = context[start:]
         self._held[n : n + k] = draft.tokens
+        most = self.attention.most_read(exact, self.n_rows, self.n_batch)
         if draft.parents is not None:
-            logits = self._decode_tree(start, n, draft)
+            logits = self._decode_tree(start, n, draft, most)
         elif self.pass_rows > 1:
             logits = self._decode_padded(start, n - 1, n + k)
         else:
-            self._decode_chain(start, n + k, 1 + k)
+            self._decode_chain(start, n + k, 1 + k, most)
             logits = self._logits(1 + k)
         self._reuse.extend(start, n, n + k, exact or (k == 0 and self._is_piece(start, n)))
         return logits
 
-    def _decode_tree(self, start: int, n: int, draft: Draft) -> Logits:
+    def _decode_tree(self, start: int, n: int, draft: Draft, most: int) -> Logits:
         """Decode positions [start, n) of `_held` and a token tree; return the last token's and the tree's logits."""
-        self._decode_chain(start, n - 1, 0)
+        self._decode_chain(start, n - 1, 0, most)
         self._run(self.tree.batch(int(self._held[n - 1]), n, draft), n - 1, n)
         return self._logits(1 + len(draft.tokens))
 
@@ -182,12 +183,13 @@ class LlamaBackend(HeldConversations):
             start += len(taken)
         return self._drop(start) if start < self._n_held else start
 
-    def _decode_chain(self, start: int, end: int, n_outputs: int) -> None:
+    def _decode_chain(self, start: int, end: int, n_outputs: int, most: int | None = None) -> None:
         """Decode positions [start, end) of `_held`, with logits for the last `n_outputs`, which are in one batch."""
+        most = most or self.n_batch  # rows of a batch
         while start < end:
             rows = end - start
-            if rows > self.n_batch:
-                rows = min(self.n_batch, rows - n_outputs)
+            if rows > most:
+                rows = min(most, rows - n_outputs)
             self._run(self._window(start, rows, n_outputs if start + rows == end else 0), start, start + rows)
             start += rows
 
@@ -215,8 +217,7 @@ class LlamaBackend(HeldConversations):
     def _decode(self, batch: lib.llama_batch) -> None:
         """Decode a batch. Raises StoppedError; ModelError and interrupts leave an empty cache."""
         self.n_decoded += batch.n_tokens
-        if self._attention is not None:
-            self._attention.prepare(batch.n_tokens)
+        self.attention.prepare(batch.n_tokens)
         if self.shown.shows_outputs:
             self.shown.prepare(batch, self.n_rows)
         try:

@@ -76,12 +76,12 @@ class RecurrentBackend(LlamaBackend):
         self.checkpoints.cut(0)
         self._n_droppable = 0
 
-    def _decode_chain(self, start: int, end: int, n_outputs: int) -> None:
+    def _decode_chain(self, start: int, end: int, n_outputs: int, most: int | None = None) -> None:
         for border in self._borders(start, end - max(1, n_outputs)):
-            super()._decode_chain(start, border, 0)
+            super()._decode_chain(start, border, 0, most)
             self.checkpoints.take(border)
             start = border
-        super()._decode_chain(start, end, n_outputs)
+        super()._decode_chain(start, end, n_outputs, most)
         if self._is_drafting and end - start > 1:
             self.checkpoints.take(end)
 

@@ -24,7 +24,7 @@ class WindowedBackend(LlamaBackend):
     def __init__(self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512) -> None:
         super().__init__(model, n_ctx, n_rows, n_batch)
         # The library does not report its number of cells, so this is the memory estimate's
-        cells = CacheSpec(self.n_ctx, self.cache_types, n_batch=self.n_batch).cells(model.window)
+        cells = CacheSpec(self.n_ctx, model.cache_types, n_batch=self.n_batch).cells(model.window)
         self.n_rewindable = min(self.n_ctx, cells)
 
     def _params(self, n_ctx: int) -> lib.llama_context_params:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from runtime.backends.held import PIECE, TILE
+from runtime.backends.held import TILE
 from runtime.engine.sequence import Sequence
 from runtime.loading.exactness import Exactness
 from runtime.speculative.step import Widths
 
+# Tokens of a piece where rounding depends on the width of passes. It does not depend on speed or on other sequences,
+# and so neither does the text of a reply with a seed. Twice as many would be read 4 to 7% faster
+PIECE = 128
 MAX_READ = 384  # most prompt tokens of one pass
 MAX_SECONDS = 1.0  # time that a pass which reads should take at most
 OLDEST_RATIO = 3.0  # seconds that others may be read for each second of the oldest prompt

@@ -73,7 +73,7 @@ def compare(target: LlamaModel, length: int) -> CacheTrial:
     try:
         for types in (target.cache_types, HALVES):
             contexts.append(FilledContext(target, types, length + 2 * BLOCK, BLOCK, threads))
-            if contexts[-1].has_split_rows:
+            if contexts[-1].attention.has_parts:
                 raise ModelError("Passes of one row would round differently here.")
             contexts[-1].fill(tokens[:SHORT], length)
             if contexts[-1].seconds(tokens[:SHORT]) > SLOW:

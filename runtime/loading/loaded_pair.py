@@ -11,7 +11,6 @@ from pathlib import Path
 
 from runtime.backends import library
 from runtime.backends.embedding import Embedder
-from runtime.backends.held import PIECE, TILE
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.core.backend import OnProgress
@@ -112,7 +111,7 @@ class LoadedPair(OpenPair):
         self.exactness = self.profile.exactness(self.backend, self.costs.costs())
         self.costs = self.costs.padded(self.exactness.padded)
         if not self.exactness.prefill and not self.target.is_recurrent:
-            self.backend.read_in_tiles(PIECE if self.backend.attends_in_blocks else TILE)
+            self.backend.read_in_tiles()
 
     def _window_shape(self) -> WindowShape | None:
         """Return the window of the lookahead drafter, and give the context room for it. None, with a reason in

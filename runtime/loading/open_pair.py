@@ -119,7 +119,9 @@ class OpenPair:
         facts = self.spec.target if self.spec else None
         has_draft = self.plan is None or self.plan.with_draft
         wanted = WantedDraft(self.pair, self.spec, self.plan, self._drafts_by, self.names, head)
-        halves = plan_with_halves(self.spec, self.plan, self.reader(), self.options)
+        halves = None
+        if not needing(self.names, Needs.EARLY_EXIT):
+            halves = plan_with_halves(self.spec, self.plan, self.reader(), self.options)
         refused = wanted.try_out(on_progress)
         self.target = load(
             self.pair.target,

@@ -44,7 +44,7 @@ class TargetProfile:
     """The profile of one target with this library and these settings."""
 
     def __init__(self, target: Path, backend: LlamaBackend, options: Options) -> None:
-        self._target, self._cache_types, self._options = target, backend.cache_types, options
+        self._target, self._cache_types, self._options = target, backend.model.cache_types, options
         # Costs and rounding depend on which device computes which layers
         self._places = library.has_gpu() and (backend.model.gpu_layers, [device[:2] for device in devices()])
 
@@ -127,7 +127,7 @@ def tested(backend: LlamaBackend, max_width: int) -> Exactness:
     """
     vocab = backend.model.vocab
     found = self_test(backend, max_width, vocab=vocab)
-    if backend.attends_in_blocks:
+    if backend.attention.has_blocks:
         found = replace(found, prefill=False)
     if isinstance(backend, SharedBackend):
         found = replace(found, together=is_exact_together(backend, found.width, vocab))
@@ -145,7 +145,7 @@ def tested(backend: LlamaBackend, max_width: int) -> Exactness:
 def longest_test(backend: LlamaBackend, facts: ModelFacts) -> int:
     """Return the tokens of context up to which the self-test can afford the memory."""
     n_tokens = min(FAR_CONTEXTS[-1], backend.n_ctx // 2)
-    n_bytes = cache_bytes(facts, CacheSpec(n_tokens, backend.cache_types))
+    n_bytes = cache_bytes(facts, CacheSpec(n_tokens, backend.model.cache_types))
     return n_tokens if n_bytes <= FAR_BYTES else n_tokens * FAR_BYTES // n_bytes
 
 
@@ -156,7 +156,7 @@ def far_difference(backend: LlamaBackend, width: int, longest: int) -> float:
     if width == 1 or longest < FAR_CONTEXTS[0] or backend.model.is_recurrent or backend.model.window:
         return 0.0
     text = sample(backend.model.vocab, max(width, FAR_ROWS))
-    context = FilledContext(backend.model, backend.cache_types, longest + 2 * len(text), len(text), n_cores())
+    context = FilledContext(backend.model, backend.model.cache_types, longest + 2 * len(text), len(text), n_cores())
     try:
         return max(difference_at(context, text, n, width) for n in FAR_CONTEXTS if n <= longest)
     finally:

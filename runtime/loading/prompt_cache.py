@@ -29,5 +29,5 @@ def model_key(loaded: LoadedPair) -> str:
     options, backend = loaded.options, loaded.backend
     layers = loaded.plan.n_gpu_layers if loaded.plan and library.has_gpu() else 0
     passes = backend.n_batch, backend.pass_rows, backend.saved.grain
-    kind = type(backend).__name__, backend.cache_types, options.exact, library.has_gpu(), layers
+    kind = type(backend).__name__, backend.model.cache_types, options.exact, library.has_gpu(), layers
     return fingerprint(loaded.pair.target, "prompts", library.version(), *kind, *passes)

@@ -1,0 +1,158 @@
+"""Keys and values in F16 where that is faster: the choice, its cost, and that replies with a seed stay the same."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from runtime.backends.attention import Attention
+from runtime.backends.filled import FilledContext
+from runtime.backends.model import LlamaModel
+from runtime.core.errors import ModelError
+from runtime.engine import Options, Sampling
+from runtime.engine.loaded import LoadedEngine
+from runtime.loading import cache_types, open_pair, profile
+from runtime.loading.cache_types import CacheTrial, fastest
+from runtime.loading.exactness import sample, worst
+from runtime.loading.planning import pair_spec, plan_of, plan_with_halves
+from runtime.memory.pressure import MIB, MemoryPool, Reading
+from runtime.models.cache_layout import HALVES
+from runtime.models.registry import load_registry
+
+DEMO = load_registry()["demo"]
+TEXT = "The keeper of the lamp wrote: def add(a, b): return a + b. "
+N_FILLED = 512  # cells past which ggml divides the attention of a single row
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[LlamaModel]:
+    with closing(LlamaModel(DEMO.target)) as found:
+        yield found
+
+
+@pytest.fixture
+def filled(model: LlamaModel) -> Iterator[FilledContext]:
+    with closing(FilledContext(model, HALVES, 1024, 64, 2)) as context:
+        context.fill(sample(model.vocab, 8), N_FILLED)
+        yield context
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[tuple[LoadedEngine, LoadedEngine]]:
+    """With F16, without drafts and with copies of earlier text as drafts."""
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(open_pair, "fastest", lambda *_: HALVES)
+        options = [Options(drafters=(), slots=3), Options(drafters=("ngram",), fixed_k=6, slots=3)]
+        plain, drafted = (stack.enter_context(closing(LoadedEngine(DEMO, each))) for each in options)
+        yield plain, drafted
+
+
+def said(engine: LoadedEngine, text: str, sampling: Sampling) -> list[int]:
+    return [token for chunk in engine.reply(text, sampling, 40) for token in chunk.tokens]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_seed_says_the_same_with_drafts_whatever_was_read_before(
+    engines: tuple[LoadedEngine, LoadedEngine], seed: int
+) -> None:
+    plain, drafted = engines
+    assert plain.facts.exactness.width == plain.facts.exactness.tried
+    assert not plain.facts.exactness.prefill
+    text, sampling = TEXT * 60 + str(seed), Sampling(temperature=0.7, seed=seed)
+    expected = said(plain, text, sampling)
+    said(drafted, text[:-300] + "Else", Sampling(temperature=1.0))  # in blocks
+    assert said(drafted, text, sampling) == expected
+    said(plain, text, Sampling(temperature=1.0))
+    assert said(plain, text, sampling) == expected
+
+
+def test_a_single_row_rounds_as_one_of_some_in_a_long_context(filled: FilledContext, model: LlamaModel) -> None:
+    text = sample(model.vocab, 8)
+    alone = [filled.decode(text[i : i + 1], 1)[0] for i in range(4)]
+    filled.drop(4)
+    assert worst(filled.decode(text, 4), alone) == 0
+
+
+def test_without_the_switch_the_self_test_finds_the_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Attention, "prepare", lambda *_: None)
+    monkeypatch.setattr(open_pair, "fastest", lambda *_: HALVES)
+    with closing(LoadedEngine(DEMO, Options(drafters=()))) as engine:
+        assert engine.facts.exactness.width == 1
+        assert engine.facts.exactness.difference > 0
+
+
+def test_a_filled_context_is_as_long_and_takes_more(model: LlamaModel, filled: FilledContext) -> None:
+    assert filled._n_cells == N_FILLED
+    with closing(FilledContext(model, HALVES, 256, 8, 1)) as short:
+        short.fill(sample(model.vocab, 8), 7)  # no copy fits
+        assert short._n_cells == 8
+        short.fill(sample(model.vocab, 8), 256)
+        with pytest.raises(ModelError, match="could not decode"):
+            short.decode(sample(model.vocab, 8), 0)  # it is full
+
+
+@pytest.mark.parametrize(
+    ("reading", "decoding", "prefers"),
+    [(1.5, 1.0, True), (1.5, 0.93, True), (1.1, 0.95, False), (1.0, 1.0, False), (0.9, 1.2, True), (2.0, 0.7, False)],
+)
+def test_what_counts_is_the_time_of_a_usual_turn(reading: float, decoding: float, prefers: bool) -> None:
+    assert CacheTrial(reading, decoding).prefers_halves is prefers
+
+
+def test_the_trial_is_made_once_and_where_it_can_be(monkeypatch: pytest.MonkeyPatch, model: LlamaModel) -> None:
+    trials, usual = [CacheTrial(2.0, 1.0)], model.cache_types
+    monkeypatch.setattr(cache_types, "compare", lambda *_: trials.pop())
+    assert usual != HALVES
+    assert fastest(model, cache_types.LEAST_FAR) == usual  # too short a context
+    assert [fastest(model, 8192), fastest(model, 8192)] == [HALVES, HALVES]
+    for facts in ({"is_recurrent": True}, {"window": 512}, {"path": Path("gone")}):
+        other = {"is_recurrent": False, "window": 0, "path": model.path, "cache_types": usual} | facts
+        assert fastest(SimpleNamespace(**other), 8192) == usual  # type: ignore[arg-type]
+
+
+def test_a_trial_compares_both(model: LlamaModel) -> None:
+    trial = cache_types.compare(model, 1024)
+    assert 0.2 < trial.reading < 5
+    assert 0.2 < trial.decoding < 5
+
+
+def test_large_models_are_not_timed(monkeypatch: pytest.MonkeyPatch, model: LlamaModel) -> None:
+    monkeypatch.setattr(cache_types, "SLOW", 0.0)
+    assert cache_types.compare(model, 1024) == CacheTrial(1.0, 1.0)
+
+
+def test_f16_takes_no_memory_that_was_planned_for_something_else() -> None:
+    options = Options(n_ctx=2048)
+    spec = pair_spec(replace(DEMO, draft=None), options, False)
+    assert spec is not None
+
+    def with_halves(free: int, options: Options = options) -> bool | None:
+        """Whether the plan changes, if all fits without."""
+        reading = Reading((MemoryPool("this machine", free, 16_000 * MIB),))
+        plan = plan_of(spec, reading, options, "demo")
+        return None if plan is None or plan.is_less else plan_with_halves(spec, plan, reading, options) is not None
+
+    frees = range(spec.needs(2048, False), 4000 * MIB, MIB // 4)
+    least = frees[bisect_left(frees, True, key=lambda free: with_halves(free) is not None)]
+    assert not with_halves(least)
+    assert with_halves(least + 8 * MIB)
+    assert not with_halves(least + 8 * MIB, replace(options, exact=True))
+
+
+def test_long_contexts_are_tested_as_far_as_memory_allows(
+    monkeypatch: pytest.MonkeyPatch, engines: tuple[LoadedEngine, LoadedEngine]
+) -> None:
+    backend, pair = engines[0]._loaded.backend, engines[0]._loaded
+    assert pair.spec is not None
+    monkeypatch.setattr(profile, "FAR_BYTES", 1 << 40)
+    whole = profile.longest_test(backend, pair.spec.target)
+    assert whole == min(profile.FAR_CONTEXTS[-1], backend.n_ctx // 2)
+    monkeypatch.setattr(profile, "FAR_BYTES", 1 << 20)
+    assert 0 < profile.longest_test(backend, pair.spec.target) < whole
+    assert profile.far_difference(backend, 1, whole) == profile.far_difference(backend, 8, 100) == 0
