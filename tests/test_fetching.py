@@ -17,6 +17,7 @@ from runtime.core.errors import SettingsError
 from runtime.core.limits import Limits
 from runtime.engine.core import EngineCore
 from runtime.engine.prefixes import Prefixes
+from runtime.engine.stored_states import StoredStates
 from runtime.sampling.settings import Sampling
 from tests.support.alone import Request, alone
 from tests.support.read_reply import Reply
@@ -63,7 +64,7 @@ def with_disk(limits: Limits | None = None) -> Iterator[tuple[Scheduling, Engine
         disk.state = backend.conversations()[0].copy(0)
         assert disk.state is not None
         backend._clear()
-        core.prefixes = Prefixes(backend, disk, True, lambda: not core.is_idle)  # type: ignore[arg-type]
+        core.prefixes = Prefixes(backend, StoredStates(disk, lambda: not core.is_idle), True)  # type: ignore[arg-type]
         try:
             yield made, core, disk
         finally:
@@ -159,8 +160,8 @@ def test_each_written_part_is_a_sign_of_life_when_it_closes(tmp_path: Any, monke
         to_end(made, made.add(LATER))
         backend, signs = made._toy.backends[0], list[str]()
         store = PrefixStore("toy", 10**9, tmp_path / "prompts")
-        core.prefixes = Prefixes(backend, store, True, lambda: False)
-        core.prefixes._token_seconds = 10.0
+        states = StoredStates(store, lambda: False)
+        core.prefixes, states.token_seconds = Prefixes(backend, states, True), 10.0
         core.prefixes.close(lambda: signs.append("alive"))
         (state,) = store.place.glob("*.state")
         assert len(signs) == -(-state.stat().st_size // 8) > 1

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import zlib
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +19,10 @@ from bench.instruments.architectures.families import TEXT
 from bench.instruments.architectures.writer import write_family
 from runtime.backends import prefix_store
 from runtime.conversation.prompt import Ids
-from runtime.engine import Options, Sampling, prefixes
+from runtime.engine import Options, Sampling, prefixes, stored_states
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.prefixes import Worth
 from runtime.engine.stats import Stats
+from runtime.engine.stored_states import Worth
 from runtime.models.registry import Pair, load_registry
 from tests.support.quick import FAMILIES, others_slow
 
@@ -33,7 +37,7 @@ def eager(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     """Everything is worth storing and taking, and nothing is stored yet."""
     place = tmp_path_factory.mktemp("prompts")
     monkeypatch.setattr(prefix_store, "folder", lambda: place)
-    monkeypatch.setattr(prefixes, "THRESHOLDS", Worth(seconds=0.0, gain=0.0))
+    monkeypatch.setattr(stored_states, "THRESHOLDS", Worth(seconds=0.0, gain=0.0))
 
 
 @pytest.fixture
@@ -80,8 +84,38 @@ def test_another_engine_goes_on_where_one_had_read_with_the_same_text(family: st
             assert (n_cached >= len(ids)) if is_exact else (len(ids) // 2 <= n_cached <= len(ids))
 
 
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_draft_model_drafts_at_once_where_another_one_had_read(
+    demo: Pair, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = Options(threads=1, n_ctx=1024, slots=slots, drafters=("model",), fixed_k=3, prompt_bytes=10**9)
+
+    def at_once(read: Callable[[], object]) -> Future[object]:
+        done = Future[object]()
+        done.set_result(read())
+        return done
+
+    def read_by_draft(engine: LoadedEngine, prompt: str) -> tuple[str, int]:
+        """Return the text of a reply, and how many tokens the draft model decoded."""
+        assert engine._loaded.draft is not None
+        backend: Any = engine._loaded.draft.backend
+        before, never = backend.n_decoded, tuple((token, -math.inf) for token in engine.end_tokens)
+        text = asked(engine, prompt, replace(SAMPLINGS[0], logit_bias=never))[0]
+        return text, backend.n_decoded - before
+
+    monkeypatch.setattr(prefixes, "in_thread", at_once)
+    with closing(LoadedEngine(demo, replace(how, prompt_bytes=0))) as engine:
+        expected, n_whole = read_by_draft(engine, MORE)
+    with closing(LoadedEngine(demo, how)) as engine:
+        asked(engine, PROMPT, SAMPLINGS[1])
+    with closing(LoadedEngine(demo, how)) as engine:
+        said, n_read = read_by_draft(engine, MORE)
+        assert said == expected
+        assert n_read < n_whole - 100
+
+
 def test_a_short_prompt_leaves_nothing_on_disk(demo: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefixes, "THRESHOLDS", Worth())
+    monkeypatch.setattr(stored_states, "THRESHOLDS", Worth())
     with closing(LoadedEngine(demo, HOW)) as engine:
         asked(engine, "What is a list?", SAMPLINGS[0])
         assert not engine.prompts.keep()

@@ -80,13 +80,17 @@ class ModelDrafter(Drafter):
         self.backend.forward(self._view(context, n_whole))
 
     def _view(self, context: Tokens, n_whole: int) -> Tokens:
-        """Return the part of `context` that the draft model reads; `n_whole` is the length of the whole context."""
-        n_skipped = skipped(n_whole, self.n_seen)
-        return np.concatenate([context[:SINKS], context[SINKS + n_skipped :]]) if n_skipped else context
+        return seen(context, self.n_seen, n_whole)
 
     def close(self) -> None:
         """Free the draft model's context."""
         self.backend.close()
+
+
+def seen(context: Tokens, n_seen: int, n_whole: int | None = None) -> Tokens:
+    """Return the part of `context` [n], of which it has `n_whole` tokens in all, that a draft model reads."""
+    n_skipped = skipped(len(context) if n_whole is None else n_whole, n_seen)
+    return np.concatenate([context[:SINKS], context[SINKS + n_skipped :]]) if n_skipped else context
 
 
 def take(row: Logits, budget: Budget, picks: list[Pick]) -> bool:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from runtime.core.errors import SettingsError
+from runtime.drafters.model import seen
 from runtime.engine import conversation_files
 from runtime.engine.ahead import answering
 from runtime.engine.core import EngineCore
-from runtime.engine.prefixes import Prefixes
+from runtime.engine.prefixes import DraftPrefixes, Prefixes
+from runtime.engine.stored_states import StoredStates
 from runtime.loading.loaded_pair import LoadedPair
-from runtime.loading.prompt_cache import model_key, opened_store
+from runtime.loading.planning import MODEL
+from runtime.loading.prompt_cache import model_key, opened_draft_store, opened_store
 
 
 class KeptPrompts:
@@ -20,7 +24,24 @@ class KeptPrompts:
     def __init__(self, loaded: LoadedPair, core: EngineCore) -> None:
         self._loaded, self._core = loaded, core
         if store := opened_store(loaded):
-            core.prefixes = Prefixes(loaded.backend, store, loaded.exactness.is_exact, lambda: not core.is_idle)
+            states = StoredStates(store, self._is_busy)
+            core.prefixes = Prefixes(loaded.backend, states, loaded.exactness.is_exact, self._of_draft())
+
+    def _is_busy(self) -> bool:
+        return not self._core.is_idle
+
+    def _of_draft(self) -> DraftPrefixes | None:
+        """Return the stored prompts of the draft model; None if there is none, or another kind of draft."""
+        draft, store = self._loaded.draft, opened_draft_store(self._loaded)
+        if draft is None or store is None:
+            return None
+        n_seen = draft.backend.n_ctx - self._loaded.options.max_k
+
+        def token_seconds() -> float:
+            states = self._core.decoder.controller.states
+            return states[MODEL].prefill_seconds if MODEL in states else 0.0
+
+        return DraftPrefixes(draft, StoredStates(store, self._is_busy), partial(seen, n_seen=n_seen), token_seconds)
 
     def keep(self) -> bool:
         """Begin to store a conversation while the engine is idle. Return whether more may follow."""

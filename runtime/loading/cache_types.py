@@ -17,16 +17,17 @@ from runtime.backends.model import LlamaModel
 from runtime.core.draft import Tokens
 from runtime.core.errors import ModelError
 from runtime.loading.exactness import sample
-from runtime.loading.layout import READING
 from runtime.loading.pass_timing import thread_counts
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.cache_layout import HALVES, CacheTypes
 
 # Tokens of context at which both are timed, usually and at least: half a long prompt, as all of it is read on average
 FAR, LEAST_FAR = 2048, 1536
-WORTH = 0.97  # ratio of a usual turn's times up to which F16 is chosen
-ROUNDS, BUDGET = 6, 1.5  # turns of either pass: at most, and the seconds in which they begin
-SLOW = 0.4  # seconds of a pass over SHORT rows from which attention is a small part of reading, and is not timed
+# Share of a turn's time for reading its prompt: 256 tokens take less than half as long as the 2,048 before them
+READING = 1 / 2
+WORTH = 0.97  # ratio of such a turn's times up to which F16 is chosen
+ROUNDS, BUDGET = 12, 2.0  # turns of either pass: at most, and the seconds in which they begin
+SLOW = 0.6  # seconds of a pass over SHORT rows from which attention is a small part of reading, and is not timed
 SHORT = 8
 
 
@@ -39,7 +40,7 @@ class CacheTrial:
 
     @property
     def prefers_halves(self) -> bool:
-        """Whether a usual turn takes clearly less time with F16."""
+        """Whether a turn with a long prompt takes clearly less time with F16."""
         return (1 - READING) / self.decoding + READING / self.reading <= WORTH
 
 

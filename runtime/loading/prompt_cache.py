@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from runtime.backends import library
 from runtime.backends.prefix_store import PrefixStore, folder, forget, size
 from runtime.loading.loaded_pair import LoadedPair
+from runtime.loading.planning import MODEL
 from runtime.loading.profile_cache import fingerprint
 
-__all__ = ["folder", "forget", "opened_store", "stored_bytes"]
+__all__ = ["folder", "forget", "opened_draft_store", "opened_store", "stored_bytes"]
 
 
 def stored_bytes() -> int:
@@ -22,6 +25,17 @@ def opened_store(loaded: LoadedPair) -> PrefixStore | None:
         return None
     model = model_key(loaded)
     return PrefixStore(model, options.prompt_bytes, grain=backend.saved.grain)
+
+
+def opened_draft_store(loaded: LoadedPair) -> PrefixStore | None:
+    """Return the store of the pair's draft model; None where it has none, or drafts with something else."""
+    options, draft = loaded.options, loaded.draft
+    if not options.prompt_bytes or draft is None or loaded.drafts_by != MODEL:
+        return None
+    backend: Any = draft.backend
+    kind = type(backend).__name__, backend.model.cache_types, library.has_gpu(), backend.n_batch
+    path = loaded.pair.draft or loaded.pair.target
+    return PrefixStore(fingerprint(path, "draft prompts", library.version(), *kind), options.prompt_bytes)
 
 
 def model_key(loaded: LoadedPair) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runtime.engine import prefixes
-from runtime.engine.prefixes import Worth
+from runtime.engine import stored_states
+from runtime.engine.stored_states import Worth
 from runtime.process.host import main
 
 if __name__ == "__main__":
-    prefixes.THRESHOLDS = Worth(seconds=0.0, gain=0.0)
+    stored_states.THRESHOLDS = Worth(seconds=0.0, gain=0.0)
     main()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from runtime.backends import prefix_store
-from runtime.engine import prefixes
+from runtime.engine import stored_states
 from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk, Output
 from runtime.loading.options import Options
@@ -40,9 +40,9 @@ class UnluckyEngine(host.LoadedEngine):
             print("x.cpp:1: GGML_ASSERT(luck) failed", file=sys.stderr, flush=True)
             os.abort()
         if pair.name == SLOW_DISK:
-            prefixes.THRESHOLDS, prefix_store.CHUNK = prefixes.Worth(seconds=0.0, gain=0.0), PART
-            pause = prefixes.Prefixes._pause
-            prefixes.Prefixes._pause = lambda self: (time.sleep(PART_SECONDS), pause(self))[1]  # type: ignore[method-assign]
+            stored_states.THRESHOLDS, prefix_store.CHUNK = stored_states.Worth(seconds=0.0, gain=0.0), PART
+            pause = stored_states.StoredStates._pause
+            stored_states.StoredStates._pause = lambda self: (time.sleep(PART_SECONDS), pause(self))[1]  # type: ignore[method-assign]
         super().__init__(pair, options, *more, **named)
 
     def _sequence(self, ask: Ask, number: int, is_cancelled: Callable[[], bool]) -> Any:
