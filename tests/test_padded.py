@@ -100,9 +100,9 @@ def test_all_rows_of_a_pass_look_at_as_much_of_the_cache_as_each_by_itself() -> 
 class ByWidth(LlamaBackend):
     """As a GPU's kernels: what a row gives depends on how many rows are computed and how much of the cache is read."""
 
-    def _decode_chain(self, start: int, end: int, n_outputs: int) -> None:
+    def _decode_chain(self, start: int, end: int, n_outputs: int, most: int | None = None) -> None:
         self.seen = end - start, -(-end // STRETCH)
-        super()._decode_chain(start, end, n_outputs)
+        super()._decode_chain(start, end, n_outputs, most)
 
     def _run(self, batch: object, start: int, n_held: int) -> None:
         self.seen = n_held - start, -(-n_held // STRETCH)

@@ -97,7 +97,7 @@ def measure(pair: Pair, workers: tuple[str, ...] = ()) -> dict[str, Any]:
         "draft_seconds": seen.draft_seconds,
         "exactness": str(seen.exactness),
         "unquoted_roles": seen.unquoted_roles,
-        "is_exact": seen.exactness.is_exact or seen.exactness.padded > 0,
+        "is_exact": seen.exactness.width == seen.exactness.tried or seen.exactness.padded > 0,
     }
 
 

@@ -36,12 +36,6 @@ class Attention:
         self.has_parts = self.has_blocks and not self._switches
         self._is_single = False
 
-    def most_read(self, exact: bool, n_rows: int, n_batch: int) -> int:
-        """Return the most rows of a pass that reads, of a context whose passes have up to `n_rows` rows with logits and
-        `n_batch` in all.
-        """
-        return max(NARROW, n_rows) if exact and self.has_blocks else n_batch
-
     def prepare(self, n_rows: int) -> None:
         """Prepare a pass over `n_rows` rows."""
         if not self._switches or (n_rows == 1) is self._is_single:

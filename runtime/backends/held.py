@@ -11,7 +11,7 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends.attention import BLOCK, Attention
+from runtime.backends.attention import BLOCK, NARROW, Attention
 from runtime.backends.checkpoints import Checkpoint, message_ends
 from runtime.backends.model import LlamaModel
 from runtime.backends.saved_states import NEGLIGIBLE, HeldConversation, SavedState, SavedStates, copied
@@ -65,6 +65,7 @@ class HeldConversations:
 
     model: LlamaModel
     attention: Attention
+    n_rows: int
     memory: Any
     tree: TreeCache
     saved: SavedStates
@@ -131,6 +132,10 @@ class HeldConversations:
         """Return whether a pass from `start` to `n` without a draft rounds as one for a reply with a seed does."""
         has_blocks = self.attention.has_blocks and n - start >= BLOCK
         return n - start == 1 or (start % self.saved.grain == 0 and not has_blocks)
+
+    def _most_read(self, exact: bool) -> int | None:
+        """Return the most rows of a pass that reads; None if they are not limited further."""
+        return max(NARROW, self.n_rows) if exact and self.attention.has_blocks else None
 
     def resume(self, context: Tokens, exact: bool = True) -> None:
         """Restore the cached conversation that `context` continues, without losing another; see Backend."""

@@ -129,7 +129,7 @@ class LlamaBackend(HeldConversations):
         start = self._with_room(self._rewind(context, exact), self._padded_end(n - 1, n + k))
         self._held[start:n] = context[start:]
         self._held[n : n + k] = draft.tokens
-        most = self.attention.most_read(exact, self.n_rows, self.n_batch)
+        most = self._most_read(exact)
         if draft.parents is not None:
             logits = self._decode_tree(start, n, draft, most)
         elif self.pass_rows > 1:
@@ -140,7 +140,7 @@ class LlamaBackend(HeldConversations):
         self._reuse.extend(start, n, n + k, exact or (k == 0 and self._is_piece(start, n)))
         return logits
 
-    def _decode_tree(self, start: int, n: int, draft: Draft, most: int) -> Logits:
+    def _decode_tree(self, start: int, n: int, draft: Draft, most: int | None) -> Logits:
         """Decode positions [start, n) of `_held` and a token tree; return the last token's and the tree's logits."""
         self._decode_chain(start, n - 1, 0, most)
         self._run(self.tree.batch(int(self._held[n - 1]), n, draft), n - 1, n)
@@ -187,9 +187,7 @@ class LlamaBackend(HeldConversations):
         """Decode positions [start, end) of `_held`, with logits for the last `n_outputs`, which are in one batch."""
         most = most or self.n_batch  # rows of a batch
         while start < end:
-            rows = end - start
-            if rows > most:
-                rows = min(most, rows - n_outputs)
+            rows = end - start if end - start <= most else min(most, end - start - n_outputs)
             self._run(self._window(start, rows, n_outputs if start + rows == end else 0), start, start + rows)
             start += rows
 
@@ -217,7 +215,8 @@ class LlamaBackend(HeldConversations):
     def _decode(self, batch: lib.llama_batch) -> None:
         """Decode a batch. Raises StoppedError; ModelError and interrupts leave an empty cache."""
         self.n_decoded += batch.n_tokens
-        self.attention.prepare(batch.n_tokens)
+        if self.attention.has_blocks:
+            self.attention.prepare(batch.n_tokens)
         if self.shown.shows_outputs:
             self.shown.prepare(batch, self.n_rows)
         try:

@@ -115,7 +115,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         if end - start > room:
             start = self._with_room(start, end)
             self._held[start:end] = context[start:end]
-            self._decode_chain(start, end, 0, self.attention.most_read(exact, self.n_rows, self.n_batch))
+            self._decode_chain(start, end, 0, self._most_read(exact))
             self._reuse.extend(start, end, end, exact or self._is_piece(start, end))
         return end - self._n_held
 
