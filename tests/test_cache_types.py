@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench.instruments.concurrent_replies import Concurrent, alone
 from runtime.backends.attention import Attention
 from runtime.backends.filled import FilledContext
 from runtime.backends.model import LlamaModel
@@ -70,6 +71,19 @@ def test_a_seed_says_the_same_with_drafts_whatever_was_read_before(
     assert said(drafted, text, sampling) == expected
     said(plain, text, Sampling(temperature=1.0))
     assert said(plain, text, sampling) == expected
+
+
+def test_replies_beside_others_are_those_they_are_alone(engines: tuple[LoadedEngine, LoadedEngine]) -> None:
+    """Two with seeds, while prompts of replies without one are read in blocks, and decoded in passes that read."""
+    seeded = [(TEXT * n, Sampling(temperature=0.7, seed=n), None) for n in (9, 30)]
+    free = [(f"{n} " + TEXT * 50, Sampling(temperature=1.0), None) for n in (1, 2)]
+    for engine in engines:
+        expected = alone(engine, seeded, 24)
+        together = Concurrent(engine)
+        told = [together.add(case, 24) for case in (free[0], *seeded, free[1])]
+        together.until(lambda told=told: all(each.is_over for each in told))  # type: ignore[misc]
+        assert [each.tokens for each in told[1:3]] == expected
+        assert all(len(each.tokens) for each in told)
 
 
 def test_a_single_row_rounds_as_one_of_some_in_a_long_context(filled: FilledContext, model: LlamaModel) -> None:
