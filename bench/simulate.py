@@ -92,12 +92,12 @@ def recorded(path: Path) -> Trace:
 def record(pair: Pair, prompts: Sequence[str], most: int = 100) -> Trace:
     """Record plain greedy replies with the draft model's agreement at each token; costs are measured here."""
     engine = LoadedEngine(pair, Options(drafters=(NAME,)))
-    if not engine.decoder.lineup.drafters:
+    if not engine.decoder.active.drafters:
         engine.close()
         raise SystemExit(f"Nothing to record: {engine.facts.left_out}.")
     for prompt in prompts[:8]:  # the costs of passes and drafts are learned by use
         list(engine.reply([Message("user", prompt)], Sampling(temperature=0), most))
-    controller, backend = engine.decoder.controller, engine.decoder.lineup.drafters[0].backend  # type: ignore[attr-defined]
+    controller, backend = engine.decoder.controller, engine.decoder.active.drafters[0].backend  # type: ignore[attr-defined]
     known, sampler = controller.states[NAME], Sampler(Sampling(temperature=0))
     confidences, agrees = list[float](), list[bool]()
     for prompt in prompts:

@@ -123,7 +123,7 @@ def test_such_a_model_is_left_out_with_the_numbers_and_soon_not_even_opened(hope
         reason = engine.decoder.why_plain()
         assert reason.code == "cost"
         assert "the draft model was left out, because it cannot pay here" in engine.facts.left_out
-        assert [each.name for each in engine.decoder.lineup.drafters if not each.is_model_free] == []
+        assert [each.name for each in engine.decoder.active.drafters if not each.is_model_free] == []
         engine.close()
         opened.append("draft" in seen)
     assert opened == [True] * AGREED + [False]
@@ -132,7 +132,7 @@ def test_such_a_model_is_left_out_with_the_numbers_and_soon_not_even_opened(hope
 
 def test_a_draft_length_that_a_person_chose_is_drafted_all_the_same(hopeless: Pair) -> None:
     engine = LoadedEngine(hopeless, replace(ALONE, fixed_k=2))
-    assert "model" in [each.name for each in engine.decoder.lineup.drafters]
+    assert "model" in [each.name for each in engine.decoder.active.drafters]
     engine.close()
 
 

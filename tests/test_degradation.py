@@ -82,7 +82,7 @@ class Bench:
     def until(self, names: list[str]) -> None:
         """Steps with all memory free until these are back."""
         wait_for(
-            lambda: [drafter.name for drafter in self.loop.lineup.drafters] == names, meanwhile=lambda: self.step(OK)
+            lambda: [drafter.name for drafter in self.loop.active.drafters] == names, meanwhile=lambda: self.step(OK)
         )
 
     def is_plain_text(self) -> bool:
@@ -107,7 +107,7 @@ def test_tight_memory_frees_the_draft_model_and_lookup_goes_on() -> None:
     bench.step(TIGHT)
     assert bench.opened[0].closed
     assert not bench.draft.is_open
-    assert [drafter.name for drafter in bench.loop.lineup.drafters] == ["ngram"]
+    assert [drafter.name for drafter in bench.loop.active.drafters] == ["ngram"]
     assert "ngram" in {bench.step(TIGHT) for _ in range(12)}
     why = bench.loop.why_plain()
     assert why.code == "memory"
@@ -128,20 +128,20 @@ def test_tight_memory_takes_nothing_from_drafters_without_memory_of_their_own() 
     own = OwnLayers()
     bench = Bench(more=[own])
     bench.step(TIGHT)
-    assert own in bench.loop.lineup.drafters
+    assert own in bench.loop.active.drafters
     assert {"ngram", "layerskip"} == bench.loop.controller.states.keys()
 
 
 def test_critical_memory_leaves_plain_decode_and_empty_drafters() -> None:
     bench = Bench()
-    lookup = bench.loop.lineup.drafters[0]
+    lookup = bench.loop.active.drafters[0]
     assert {bench.step(CRITICAL) for _ in range(9)} == {"none"}
-    assert (bench.loop.lineup.drafters, bench.loop.controller.states, bench.opened[0].closed) == ([], {}, True)
+    assert (bench.loop.active.drafters, bench.loop.controller.states, bench.opened[0].closed) == ([], {}, True)
     assert "nothing is guessed ahead, because this machine had 300 MiB" in bench.loop.why_plain().text
     for _ in range(9):
         bench.step(TIGHT)
-    assert [drafter.name for drafter in bench.loop.lineup.drafters] == ["ngram"]
-    assert bench.loop.lineup.drafters[0] is not lookup
+    assert [drafter.name for drafter in bench.loop.active.drafters] == ["ngram"]
+    assert bench.loop.active.drafters[0] is not lookup
     assert bench.is_plain_text()
 
 
@@ -169,7 +169,7 @@ def test_a_draft_that_is_being_opened_is_given_up_again() -> None:
     assert not bench.draft.is_open
     bench.step(TIGHT)
     assert len(opened) == 1
-    assert [drafter.name for drafter in bench.loop.lineup.drafters] == ["ngram"]
+    assert [drafter.name for drafter in bench.loop.active.drafters] == ["ngram"]
     assert bench.is_plain_text()
 
 
@@ -186,9 +186,9 @@ def test_a_draft_that_cannot_be_opened_again_costs_nothing_but_itself(broken: ty
     bench = Bench(opens)
     bench.step(TIGHT)
     assert closed == ["weights"]
-    wait_for(lambda: not bench.loop.lineup.given_up, meanwhile=lambda: bench.step(OK))
+    wait_for(lambda: not bench.loop.active.given_up, meanwhile=lambda: bench.step(OK))
     assert closed == ["weights", "weights"]
-    assert [drafter.name for drafter in bench.loop.lineup.drafters] == ["ngram"]
+    assert [drafter.name for drafter in bench.loop.active.drafters] == ["ngram"]
     bench.loop.begin(DraftingState(9), np.array(bench.context, dtype=np.int32))
     assert bench.loop.why_plain().code == "draft-error"
     assert "draft.gguf is gone" in bench.loop.why_plain().text

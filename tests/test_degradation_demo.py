@@ -40,7 +40,7 @@ def plain() -> Iterator[LoadedEngine]:
 
 def told(engine: LoadedEngine) -> Machine:
     """A machine that this engine takes for its own."""
-    machine, degradation = Machine(), engine.decoder.lineup.degradation
+    machine, degradation = Machine(), engine.decoder.active.degradation
     assert degradation is not None
     monitor = degradation.monitor
     monitor.source, monitor.clock, monitor.next_look = machine.read, lambda: machine.now, 0.0
@@ -73,7 +73,7 @@ def tend(engine: LoadedEngine, machine: Machine) -> None:
 
 def names(engine: LoadedEngine) -> list[str]:
     """The drafters that there are now."""
-    return [drafter.name for drafter in engine.decoder.lineup.drafters]
+    return [drafter.name for drafter in engine.decoder.active.drafters]
 
 
 PROMPTS = ["What does os.path.join do?", "What does re.compile do?", "What is collections.deque?"]
@@ -111,7 +111,7 @@ def test_memory_is_looked_after_between_replies_too(demo: LoadedEngine) -> None:
     answer(demo, PROMPTS[2], GREEDY, machine)
     machine.free = FREE[CRITICAL]
     tend(demo, machine)
-    assert (demo.status.memory_level, demo.decoder.lineup.drafters) == ("CRITICAL", [])
+    assert (demo.status.memory_level, demo.decoder.active.drafters) == ("CRITICAL", [])
     assert demo.status.given_up.startswith("nothing is guessed ahead, because this machine had 300 MiB")
     machine.free = FREE[OK]
     wait_for(lambda: "model" in names(demo), meanwhile=lambda: tend(demo, machine))
@@ -126,7 +126,7 @@ def freed_with_the_draft() -> int:
     answer(engine, PROMPTS[0], GREEDY, machine)
     before = psutil.Process().memory_full_info().uss
     answer(engine, PROMPTS[0], GREEDY, machine, {0: TIGHT})
-    assert engine.decoder.lineup.drafters == []
+    assert engine.decoder.active.drafters == []
     freed = before - psutil.Process().memory_full_info().uss
     engine.close()
     return int(freed)

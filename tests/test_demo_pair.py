@@ -123,11 +123,11 @@ def test_cancelling_leaves_a_right_engine(open_demo: OpenEngine, plain: Engine) 
 
 def test_drafters_may_change_in_mid_reply(open_demo: OpenEngine, plain: Engine) -> None:
     engine, prompt = open_demo(), PROMPTS[3]
-    everyone, tokens = engine.decoder.lineup.drafters, list[int]()
+    everyone, tokens = engine.decoder.active.drafters, list[int]()
     for n, chunk in enumerate(engine.reply([Message("user", prompt)], GREEDY, max_tokens=60)):
         tokens += chunk.tokens
-        engine.decoder.lineup.drafters = [each for i, each in enumerate(everyone) if (n + i) % 2]
-    engine.decoder.lineup.drafters = everyone
+        engine.decoder.active.drafters = [each for i, each in enumerate(everyone) if (n + i) % 2]
+    engine.decoder.active.drafters = everyone
     assert tokens == ask(plain, prompt)[0]
 
 

@@ -14,7 +14,7 @@ from runtime.drafters.model import ModelDrafter
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
-from runtime.speculative import lineup
+from runtime.speculative import active_drafters
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.traits import Traits
@@ -29,8 +29,8 @@ from tests.test_loop import Timed
 def test_a_draft_model_reads_a_long_prompt_after_the_first_token_between_passes_of_all(
     monkeypatch: pytest.MonkeyPatch, shares: bool
 ) -> None:
-    monkeypatch.setattr(lineup, "PIECE", 16)
-    monkeypatch.setattr(lineup, "IN_A_ROW", 0.0)
+    monkeypatch.setattr(active_drafters, "PIECE", 16)
+    monkeypatch.setattr(active_drafters, "IN_A_ROW", 0.0)
     opened = LoadedEngine(load_registry()["demo"], Options(threads=1, slots=4, drafters=("model",), fixed_k=3))
     if not shares:
         monkeypatch.setattr(opened.decoder.target, "shared", None)
@@ -38,7 +38,7 @@ def test_a_draft_model_reads_a_long_prompt_after_the_first_token_between_passes_
     speaker, long = (QUESTIONS[0], endless, None), (" ".join(QUESTIONS) * 6, GREEDY, None)
     whole, order = alone(opened, [speaker, long], 200), list[str]()
     opened._loaded.backend._clear()
-    (drafter,) = opened.decoder.lineup.drafters
+    (drafter,) = opened.decoder.active.drafters
     drafter.backend._clear()  # type: ignore[attr-defined]
     prefill = drafter.prefill
     monkeypatch.setattr(drafter, "prefill", lambda *args: order.append("draft model") or prefill(*args))  # type: ignore[func-returns-value]
@@ -86,7 +86,7 @@ class Caching(Timed):
 def test_tokens_that_are_generated_while_a_draft_model_reads_are_read_in_pieces_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lineup, "IN_A_ROW", 0.0)
+    monkeypatch.setattr(active_drafters, "IN_A_ROW", 0.0)
     clock, costs = Clock(), PassCosts()
     costs.set(1, 1.0)
     costs.set(9, 1.5)
@@ -98,5 +98,5 @@ def test_tokens_that_are_generated_while_a_draft_model_reads_are_read_in_pieces_
         assert "model" not in state.drafters
         context = np.ones(len(context) + 6, dtype=np.int32)
     assert "model" in state.drafters
-    assert len(context) > 500 + lineup.NEGLIGIBLE
-    assert drafter.n_uncached(context) <= lineup.NEGLIGIBLE
+    assert len(context) > 500 + active_drafters.NEGLIGIBLE
+    assert drafter.n_uncached(context) <= active_drafters.NEGLIGIBLE

@@ -73,4 +73,4 @@ def test_one_that_fails_is_dropped_and_the_others_sequences_have_their_drafts() 
     decoder = decoder_of(broken, sound)
     errors, (first, second) = decoder.drafting.propose([asked("one"), asked("two")])
     assert (errors, first.draft.tokens, second.draft.tokens) == ({}, (), (2,) * K)
-    assert decoder.lineup.drafters == [sound]
+    assert decoder.active.drafters == [sound]

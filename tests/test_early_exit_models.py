@@ -89,7 +89,7 @@ def test_a_pair_that_cannot_exit_early_runs_without_and_says_why(monkeypatch: py
     monkeypatch.setattr(nodes.ggml, "ggml_backend_buffer_is_host", lambda buffer: False)
     pair = replace(load_registry()["demo"], drafters=("ngram", "layerskip"))
     loaded = LoadedPair(pair, Options())
-    assert [drafter.name for drafter in loaded.decoder.lineup.drafters] == ["ngram"]
+    assert [drafter.name for drafter in loaded.decoder.active.drafters] == ["ngram"]
     assert loaded.decoder.why_plain().code == "architecture"
     assert "CPU only" in loaded.decoder.why_plain().text
     loaded.close()

@@ -11,7 +11,7 @@ import pytest
 
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError
-from runtime.engine import Chunk, Engine, Ids, Message, Options, Sampling, Talk
+from runtime.engine import ChatPrompt, Chunk, Engine, Ids, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.prompt_order import PIECE
 from runtime.models.registry import load_registry
@@ -223,8 +223,8 @@ def test_a_conversation_goes_on_after_what_its_reply_has_begun_with(engine: AnyE
     whole = text_of(list(engine.reply(QUESTION, GREEDY)))
     begun = whole[: whole.index(" ", len(whole) // 3)]
     if not isinstance(engine, ScriptedEngine):  # which says the same whatever it is asked
-        assert begun + text_of(list(engine.reply(Talk(tuple(QUESTION), begun), GREEDY))) == whole
-    assert engine.encode(Talk(tuple(QUESTION))) == engine.encode(QUESTION)
+        assert begun + text_of(list(engine.reply(ChatPrompt(tuple(QUESTION), begun), GREEDY))) == whole
+    assert engine.encode(ChatPrompt(tuple(QUESTION))) == engine.encode(QUESTION)
 
 
 def test_a_reply_that_nobody_wants_to_hear_to_its_end_harms_no_other(engine: AnyEngine) -> None:

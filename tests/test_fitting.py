@@ -11,7 +11,7 @@ import pytest
 from runtime.conversation.chat_template import ChatTemplate, Message
 from runtime.conversation.fitting import Fitted, Fitting
 from runtime.conversation.past_calls import single_calls, with_ids
-from runtime.conversation.prompt import PromptEncoder, Talk
+from runtime.conversation.prompt import ChatPrompt, PromptEncoder
 from runtime.conversation.turns import calls_of, late_system_as_user, one_reply
 from runtime.core.errors import TemplateError
 from tests.support.awkward import AWKWARD, conversation, texts
@@ -243,7 +243,7 @@ def test_an_encoder_fits_what_it_renders_and_what_it_encodes() -> None:
     expected = "[user]text0.\n\ntext1."
     assert encoder.render(conversation("SU")).text == expected
     assert encoder.render(conversation("SU")).changes
-    for prompt in (conversation("SU"), Talk(tuple(conversation("SU")))):
+    for prompt in (conversation("SU"), ChatPrompt(tuple(conversation("SU")))):
         assert "".join(map(chr, encoder.encode(prompt))) == expected
 
 

@@ -217,7 +217,7 @@ def test_a_pair_is_loaded_without_its_draft_where_memory_is_short(monkeypatch: p
     seen: set[str] = set()
     loaded = demo_in(monkeypatch, 1645, Options(drafters=("model", "ngram")), seen)
     assert seen == {"target"}
-    assert [drafter.name for drafter in loaded.decoder.lineup.drafters] == ["ngram"]
+    assert [drafter.name for drafter in loaded.decoder.active.drafters] == ["ngram"]
     assert loaded.decoder.why_plain().code == "memory"
     assert "left out the draft model: all of it needs" in loaded.decoder.why_plain().text
     loaded.close()

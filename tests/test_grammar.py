@@ -191,7 +191,7 @@ def test_a_bias_against_all_that_the_grammar_allows_is_said(open_demo: OpenEngin
     for options in ({}, {"drafters": ()}, {"drafters": ("model",), "fixed_k": 3}):
         with pytest.raises(SettingsError, match="logit_bias forbids what the grammar demands"):
             list(open_demo(**options).reply("Q", never_ends, 200, grammar=Grammar("regex", "yes")))
-        assert open_demo(**options).decoder.lineup.failed is None
+        assert open_demo(**options).decoder.active.failed is None
 
 
 def test_what_the_library_says_becomes_a_clause() -> None:

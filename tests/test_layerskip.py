@@ -175,7 +175,7 @@ def test_replies_are_the_targets_own(plain: dict[tuple[str, Sampling], str], opt
         cancelled = engine.reply([Message("user", question)], sampling, max_tokens=60)
         next(cancelled)
         cancelled.close()
-    assert engine.decoder.lineup.failed is None
+    assert engine.decoder.active.failed is None
     engine.close()
 
 

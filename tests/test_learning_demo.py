@@ -89,8 +89,8 @@ def use(engine: LoadedEngine) -> None:
     """Between two replies, until the head is there."""
     engine.tend()
     wait_for(
-        lambda: any(each.name == "eagle" for each in engine.decoder.lineup.drafters),
-        engine.decoder.lineup.degrade,
+        lambda: any(each.name == "eagle" for each in engine.decoder.active.drafters),
+        engine.decoder.active.degrade,
     )
 
 

@@ -107,7 +107,7 @@ def test_a_head_learns_what_is_asked_and_the_text_stays_as_it_was(
     place = place_of(pair.target, pair.draft or Path())
     told = adapt(place, pair.target, pair.draft or Path(), train_further, measure)
     assert "replaced version" in told, told
-    wait_for(lambda: engine._loaded.learned and engine.decoder.lineup.drafters, engine.tend)
+    wait_for(lambda: engine._loaded.learned and engine.decoder.active.drafters, engine.tend)
     after = [ask(engine, text) for text in ASKED[:8]]
     assert [tokens for tokens, _ in after] == [tokens for tokens, _ in before]
     assert sum(share for _, share in after) > sum(share for _, share in before)

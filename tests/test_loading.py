@@ -196,7 +196,7 @@ def test_an_architecture_that_cannot_rewind_decodes_plainly_and_loads_no_draft(m
     monkeypatch.setattr("runtime.loading.opening.open_backend", NoWayBack)
     seen: set[str] = set()
     loaded = LoadedPair(load_registry()["demo"], Options(), lambda what, share: seen.add(what) is None)
-    assert (loaded.decoder.lineup.drafters, seen, loaded.decoder.why_plain().code) == ([], {"target"}, "architecture")
+    assert (loaded.decoder.active.drafters, seen, loaded.decoder.why_plain().code) == ([], {"target"}, "architecture")
     loaded.close()
 
 

@@ -189,7 +189,7 @@ def test_an_engine_that_believes_in_it_says_the_same(monkeypatch: pytest.MonkeyP
     plain = LoadedEngine(load_registry()["demo"], Options(drafters=(), threads=1))
     for prompt in PROMPTS[::20]:
         assert ask(engine, prompt, sampling)[0] == ask(plain, prompt, sampling)[0]
-    assert {drafter.name for drafter in engine.decoder.lineup.drafters} == {"lookahead", "ngram", "model"}
+    assert {drafter.name for drafter in engine.decoder.active.drafters} == {"lookahead", "ngram", "model"}
     assert engine._loaded.backend.can_branch
     engine.close()
     plain.close()
@@ -207,8 +207,8 @@ def test_it_is_left_out_with_a_reason_where_passes_cost_too_much(monkeypatch: py
 
 def test_beside_layerskip_it_is_left_out_with_a_reason() -> None:
     engine = LoadedEngine(load_registry()["demo"], Options(drafters=("layerskip", "lookahead"), threads=1, fixed_k=3))
-    assert {drafter.name for drafter in engine.decoder.lineup.drafters} == {"layerskip"}
+    assert {drafter.name for drafter in engine.decoder.active.drafters} == {"layerskip"}
     assert "the model's own look ahead is left out, because its trees leave the cache out of order" in str(
-        engine.decoder.lineup.failed
+        engine.decoder.active.failed
     )
     engine.close()

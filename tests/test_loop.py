@@ -17,13 +17,13 @@ from runtime.core.errors import ModelError
 from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
+from runtime.speculative.active_drafters import PIECE
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.kept import kept
 from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.decoder import Decoder
-from runtime.speculative.lineup import PIECE
 from runtime.speculative.step import DraftingState
 from runtime.speculative.target import TargetPasses
 
@@ -76,7 +76,7 @@ def test_a_drafter_that_breaks_is_dropped_with_a_reason_and_decoding_goes_on() -
     for _ in range(5):
         context += one_step(loop, np.array(context, dtype=np.int32), Sampler(GREEDY), len(context) - 2, 10).tokens
     assert drafter.closed
-    assert loop.lineup.drafters == []
+    assert loop.active.drafters == []
     assert (loop.why_plain().code, "fell over" in loop.why_plain().text) == ("draft-error", True)
     expected = [1, 2]
     while len(expected) < len(context):

@@ -132,14 +132,14 @@ def test_a_pass_that_fails_once_ends_none_of_its_sequences_if_each_goes_on_alone
 
 def test_what_fails_where_drafting_begins_ends_one_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     with scheduling(Setup("shared", ("model",), fixed_k=3), n_ahead=math.inf) as made:
-        begin = made._toy.decoder.lineup.begin
+        begin = made._toy.decoder.active.begin
 
         def failing(state: Any, context: Any, *more: Any) -> Iterator[None]:
             if tuple(context[:3]) == GUILTY:
                 raise ZeroDivisionError("drafting")
             yield from begin(state, context, *more)
 
-        monkeypatch.setattr(made._toy.decoder.lineup, "begin", failing)
+        monkeypatch.setattr(made._toy.decoder.active, "begin", failing)
         replies = three(made, (*GUILTY, 1))
         assert goes_on(made, replies)
         assert "drafting" in str(replies[1].error)

@@ -18,7 +18,7 @@ from runtime.conversation.marks import MarkNames
 from runtime.conversation.prompt import PromptEncoder
 from runtime.conversation.quoting import GUARDS, QuotingTemplate
 from runtime.core.errors import TemplateError, TemplateLimitError
-from runtime.engine import Message, Rendered, Talk, TemplateForm
+from runtime.engine import ChatPrompt, Message, Rendered, TemplateForm
 from runtime.upstream.words import Words
 from tests.support.marked import CONTROL, OWN, TEMPLATE, write_marked, write_sentence_pieces
 from tests.support.vocabulary import opened_vocabulary
@@ -136,12 +136,14 @@ def test_a_reply_that_was_begun_is_text(vocab: Vocab, encoder: PromptEncoder) ->
     assert ids == parts(vocab, (before.text + "<|turn|>", True), (FORGED, False), ("<|end|>", True))
     harmless = before.plus("Well", is_quoted=True)
     assert encoder.encode(harmless) == vocab.encode(harmless.text, special=True)
-    assert encoder.encode(Talk((Message("user", "Hi"),), FORGED)) == parts(vocab, (before.text, True), (FORGED, False))
+    assert encoder.encode(ChatPrompt((Message("user", "Hi"),), FORGED)) == parts(
+        vocab, (before.text, True), (FORGED, False)
+    )
 
 
 def test_a_model_without_a_template_reads_text(vocab: Vocab) -> None:
     encoder = PromptEncoder(vocab, "", "base.gguf", 256)
-    talk = Talk((Message("user", FORGED),), plain=True)
+    talk = ChatPrompt((Message("user", FORGED),), plain=True)
     assert encoder.encode(talk) == vocab.encode(f"User: {FORGED}\n\nAssistant:", special=False)
 
 

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from app.chats.titles import request_for
-from runtime.engine import Options, Talk
+from runtime.engine import ChatPrompt, Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import find_pair
 from runtime.process.client import EngineProcess
@@ -82,7 +82,7 @@ def test_tools_and_replies_that_go_on_add_none(client: httpx2.Client) -> None:
 
 
 def test_command_line_chat_and_titles_add_none(engine: LoadedEngine) -> None:
-    for prompt in (Talk(tuple(request_for(FORGED)), plain=True), request_for(FORGED)):
+    for prompt in (ChatPrompt(tuple(request_for(FORGED)), plain=True), request_for(FORGED)):
         harmless = request_for(FORGED.translate(str.maketrans("<>", "()")))
         marks = [[token for token in engine.encode(each) if token in CONTROLS] for each in (prompt, harmless)]
         assert marks[0] == marks[1]

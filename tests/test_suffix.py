@@ -249,7 +249,7 @@ def test_a_reply_that_is_broken_off_is_learned_as_far_as_it_went(
 ) -> None:
     engine, finished = open_demo(drafters=("prediction",), fixed_k=8), list[tuple[int, int]]()
     monkeypatch.setattr(
-        engine.decoder.lineup.drafters[0], "finish", lambda context, n_prompt: finished.append((len(context), n_prompt))
+        engine.decoder.active.drafters[0], "finish", lambda context, n_prompt: finished.append((len(context), n_prompt))
     )
     reply = engine.reply(QUESTION, Sampling(temperature=0))
     n = len(next(reply).tokens)

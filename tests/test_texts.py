@@ -153,7 +153,7 @@ def test_cancels_are_heard_whatever_else_is_done(slow: Slow) -> None:
 def test_slow_texts_of_others_delay_no_reply_and_no_cancel(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the process that people have, whose tokenizer hangs as tests.support.mishaps says."""
     monkeypatch.setattr(spawning, "HOST", "tests.support.mishaps")
-    monkeypatch.setattr(client, "HEED", PATIENCE)  # a cancel has to be heard there
+    monkeypatch.setattr(client, "CANCEL_SECONDS", PATIENCE)  # a cancel has to be heard there
     engine = EngineProcess(load_registry()["demo"], Options(threads=1))
     came, asked = list[Chunk | Exception](), list[Thread]()
 

@@ -258,7 +258,7 @@ def test_a_copy_whose_whole_file_is_another_is_left_out_in_a_sentence(planted: P
         assert engine.pair.draft == copy
         stats = list(engine.reply("Go on", Sampling(temperature=0), 4))[-1].stats
         assert stats is not None
-        assert "lacks words that are in" in str(engine.decoder.lineup.failed)
+        assert "lacks words that are in" in str(engine.decoder.active.failed)
         assert stats.draft_n == 0 or "model" not in stats.by_drafter
     finally:
         engine.close()
@@ -344,7 +344,7 @@ def test_words_beyond_the_whole_vocabulary_are_refused(planted: Pair, tmp_path: 
     changed(path, meddle)
     engine = LoadedEngine(replace(planted, draft=path), Options(threads=1, n_ctx=256))
     try:
-        assert "does not have" in str(engine.decoder.lineup.failed)
+        assert "does not have" in str(engine.decoder.active.failed)
     finally:
         engine.close()
 

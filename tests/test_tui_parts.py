@@ -16,7 +16,7 @@ from app.reasoning import split_reasoning
 from app.tui.actions.dispatch import HANDLERS
 from app.tui.app import known_ids
 from app.tui.background.pace import FIRST, MAX_INTERVAL, PAUSE, SHARE, Pace
-from app.tui.background.reply_worker import talk_of
+from app.tui.background.reply_worker import chat_prompt_of
 from app.tui.command_search import parse
 from app.tui.commands import COMMANDS
 from app.tui.desktop.keymap import read_keymap
@@ -25,7 +25,7 @@ from app.tui.dialogs.why_text import depths, observed, sections
 from app.tui.numbers import fitted, kept, line, speed, stats_of, times, usage
 from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
-from runtime.engine.stats import Stats, Told
+from runtime.engine.stats import RemoteCounts, Stats
 from runtime.process.client import EngineProcess
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.drafter_state import DraftOutcome
@@ -70,7 +70,7 @@ def test_a_reply_goes_on_where_it_stopped_as_if_it_never_had(demo_process: Engin
     question = Message("user", "What does os.path.join do?")
     whole = "".join(chunk.text for chunk in demo_process.reply([question], Sampling(temperature=0)))
     begun = whole[: whole.index(" ", len(whole) // 3)]
-    rest = demo_process.reply(talk_of([question, Message("assistant", begun)]), Sampling(temperature=0))
+    rest = demo_process.reply(chat_prompt_of([question, Message("assistant", begun)]), Sampling(temperature=0))
     assert begun + "".join(chunk.text for chunk in rest) == whole
 
 
@@ -134,8 +134,8 @@ def test_no_ratio_is_told_of_few_tokens_or_where_other_programs_were_in_the_way(
 
 
 def test_of_another_server_no_ratio_is_told_while_its_machine_is_disturbed() -> None:
-    def stats(own_seconds: float) -> Stats:
-        return Stats(prompt_n=9, decode_seconds=1.0, plain_per_second=200.0, told=(Told(100, 90, 80, own_seconds),))
+    def stats(seconds: float) -> Stats:
+        return Stats(prompt_n=9, decode_seconds=1.0, plain_per_second=200.0, told=(RemoteCounts(100, 90, 80, seconds),))
 
     assert times(stats(1.0)) == 0.5
     assert times(stats(0.0)) == 0.5  # which a server that does not say so leaves open

@@ -13,7 +13,7 @@ import pytest
 from app.tui.background import reading_ahead
 from app.tui.background.reading_ahead import complete_words
 from runtime.core.errors import SettingsError
-from runtime.engine import Beginning, Chunk, Message, Talk
+from runtime.engine import Beginning, ChatPrompt, Chunk, Message
 from runtime.engine.engine import Ask
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import ChatPilot, chats_path, opened, piloted, session_with
@@ -58,7 +58,7 @@ class Reader(ScriptedEngine):
 
 def shown(talk: Any) -> str:
     """The conversation in a line, without the word that stands for what comes."""
-    assert isinstance(talk, Talk)
+    assert isinstance(talk, ChatPrompt)
     return " | ".join(message.content for message in talk.messages)[:-2]
 
 

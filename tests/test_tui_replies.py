@@ -10,7 +10,7 @@ from typing import Any
 from app.chats.branch import INTERRUPTED, ChatBranch
 from app.chats.store import Store
 from app.tui.widgets.message_view import MessageView
-from runtime.engine import Message, Talk
+from runtime.engine import ChatPrompt, Message
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted, strips
 
@@ -157,7 +157,7 @@ async def test_continue_goes_on_in_the_same_message(path: Path) -> None:
         await chat.until("one two", "cut off", gone="three")
         await chat.ask("/continue")
         await chat.until("one two four")
-        assert engine_of(chat).asked[1][0] == Talk((Message("user", "Count"),), "one two", plain=True)
+        assert engine_of(chat).asked[1][0] == ChatPrompt((Message("user", "Count"),), "one two", plain=True)
 
 
 @piloted

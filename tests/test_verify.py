@@ -53,7 +53,7 @@ def test_no_setting_lets_a_drafter_change_seeded_text(
     for k in ks:
         loop.controller.fixed_k = k
         if rng.random() < 0.2:
-            loop.lineup.drafters, resting = resting, loop.lineup.drafters
+            loop.active.drafters, resting = resting, loop.active.drafters
         step = one_step(loop, context, sampler, len(context) - 2, 100)
         context = np.concatenate([context, np.array(step.tokens, dtype=np.int32)])
     assert generate(make_loop([], 1), Sampler(sampling), len(context) - 2, [1, 2]) == context[2:].tolist()

@@ -12,7 +12,7 @@ from runtime.conversation.chat_template import Message
 from runtime.conversation.prompt import PromptEncoder
 from runtime.conversation.window import PromptWindow, fit, to_block, without_oldest
 from runtime.core.errors import ContextError, SettingsError, TemplateError
-from runtime.engine import Sampling, Talk
+from runtime.engine import ChatPrompt, Sampling
 from tests.conftest import OpenEngine
 from tests.support.scripted import Encoder, ScriptedEngine
 
@@ -95,7 +95,7 @@ def test_the_next_questions_of_a_full_chat_begin_with_the_same_turns() -> None:
 
 
 def test_a_reply_that_goes_on_leaves_turns_out_too(open_demo: OpenEngine) -> None:
-    talk = Talk(tuple(long_talk(20)), "It is a sequence of")
+    talk = ChatPrompt(tuple(long_talk(20)), "It is a sequence of")
     *chunks, last = open_demo(n_ctx=128).reply(talk, WILD, max_tokens=3, when_full="drop-oldest")
     assert sum(len(chunk.tokens) for chunk in chunks) == 3
     assert "oldest turns were left out" in last.notice
@@ -104,11 +104,11 @@ def test_a_reply_that_goes_on_leaves_turns_out_too(open_demo: OpenEngine) -> Non
 def test_a_model_without_a_template_gets_plain_turns_where_that_may_be(open_demo: OpenEngine) -> None:
     vocab = open_demo().vocab
     encoder = PromptEncoder(vocab, "", "base.gguf", 128)
-    ids = encoder.encode(Talk((SYSTEM, Message("user", "What is a list?")), "It is", plain=True))
+    ids = encoder.encode(ChatPrompt((SYSTEM, Message("user", "What is a list?")), "It is", plain=True))
     text = b"".join(vocab.pieces[token] for token in ids).decode()
     assert text == "Be brief.\n\nUser: What is a list?\n\nAssistant:It is"
     with pytest.raises(TemplateError, match=r"base.gguf has no chat template"):
-        encoder.encode(Talk((SYSTEM, Message("user", "What is a list?"))))
+        encoder.encode(ChatPrompt((SYSTEM, Message("user", "What is a list?"))))
 
 
 def long_talk(n: int) -> list[Message]:

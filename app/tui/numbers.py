@@ -14,7 +14,7 @@ from runtime.core.drafter import NO_DRAFTER
 from runtime.drafters.registry import described
 from runtime.engine import Engine
 from runtime.engine.pass_reasons import reasons, skipped
-from runtime.engine.stats import ELSEWHERE, Stats, Told
+from runtime.engine.stats import ELSEWHERE, RemoteCounts, Stats
 from runtime.speculative.control.explain import Explanation, Pass
 from runtime.speculative.control.reasons import Code, Reason
 
@@ -204,7 +204,7 @@ def stats_of(facts: Mapping[str, Any]) -> Stats:
         steps=steps,
         reason=Reason(*reason) if reason and reason[0] in get_args(Code) else None,
         memory_bytes=told["memory_bytes"],
-        told=tuple(Told(*each) for each in told.get("told", ())),
+        told=tuple(RemoteCounts(*each) for each in told.get("told", ())),
     )
 
 

@@ -21,7 +21,7 @@ from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.passes import Took
+from runtime.speculative.control.passes import PassTime
 from runtime.speculative.control.traits import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState, Widths
@@ -100,16 +100,16 @@ class Copied(NamedTuple):
 
 def timed_as(
     target: KnownText, machine: Machine, rng: np.random.Generator
-) -> Callable[[Callable[[], Logits]], tuple[Logits, Took]]:
+) -> Callable[[Callable[[], Logits]], tuple[Logits, PassTime]]:
     """Return a function that runs a pass and reports the time that it takes on this machine."""
     costs = machine.costs.up_to(MAX_DRAFT + 1, 0)
 
-    def make(passed: Callable[[], Logits]) -> tuple[Logits, Took]:
+    def make(passed: Callable[[], Logits]) -> tuple[Logits, PassTime]:
         n_before, logits = target.n_rows, passed()
         usual = costs[target.n_rows - 1] + machine.after * (target.n_rows == 1 < n_before)
         seconds = usual * float(np.exp(rng.normal(0, machine.spread)))
         target.seconds += seconds
-        return logits, Took(seconds, 2.0)
+        return logits, PassTime(seconds, 2.0)
 
     return make
 

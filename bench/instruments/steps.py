@@ -16,7 +16,7 @@ STATES: WeakKeyDictionary[Decoder, DraftingState] = WeakKeyDictionary()
 def state_of(decoder: Decoder) -> DraftingState:
     """Return the state of the last sequence, or else of one for which all drafters are enabled."""
     return decoder.drafting.current or STATES.setdefault(
-        decoder, DraftingState(drafters={each.name for each in decoder.lineup.drafters})
+        decoder, DraftingState(drafters={each.name for each in decoder.active.drafters})
     )
 
 

@@ -224,6 +224,6 @@ class HeadBackend:
     def close(self) -> None:
         """Free the context; the weights stay."""
         if self.handle:
-            self.target.shown.hush()
+            self.target.shown.remove_listener()
             lib.llama_free(self.handle)
             self.handle = None

@@ -210,7 +210,7 @@ class LlamaBackend(HeldConversations):
             raise
         self._n_held = n_held
         if self.shown.listener is not None:
-            self.shown.tell(self._held[:n_held], start, 0)
+            self.shown.pass_on(self._held[:n_held], start, 0)
 
     def _decode(self, batch: lib.llama_batch) -> None:
         """Decode a batch. Raises StoppedError; ModelError and interrupts leave an empty cache."""

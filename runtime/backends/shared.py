@@ -130,7 +130,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         at = 0
         for seat, (context, draft, exact) in zip(seats, asked, strict=True):
             end = len(context) + len(draft.tokens)
-            self.shown.tell(seat.tokens[:end], seat.n_held, at)
+            self.shown.pass_on(seat.tokens[:end], seat.n_held, at)
             at += end - seat.n_held
             self._map.take(seat, seat.n_held, end - seat.n_held)
             seat.reuse.extend(seat.n_held, len(context), end, exact)

@@ -63,11 +63,11 @@ class ShownStates:
         """Pass on no states of the next `n_passes`."""
         self._n_unheard = n_passes
 
-    def hush(self) -> None:
+    def remove_listener(self) -> None:
         """Remove the listener. The context still keeps states: another thread may set the listener during a pass."""
         self.listener = None
 
-    def tell(self, tokens: Tokens, start: int, at: int) -> None:
+    def pass_on(self, tokens: Tokens, start: int, at: int) -> None:
         """Pass on the last batch's rows from `at` on: those of `tokens` from position `start` on."""
         listener, layers = self.listener, self._layers
         if listener is None or (layers is None and not self.shows_outputs):

@@ -92,7 +92,7 @@ class StateHeadBackend:
 
     def close(self) -> None:
         """Stop listening to the target."""
-        self.target.shown.hush()
+        self.target.shown.remove_listener()
         self._threads.restore_original_limits()
 
 

@@ -42,7 +42,7 @@ class Ids:
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class ChatPrompt:
     """A conversation whose next reply continues the text `begun`.
 
     If `plain` is set, a model without a chat template gets each turn after the name of its role, by PLAIN_TURNS.
@@ -62,7 +62,7 @@ class Beginning:
 
 
 # Raw text, a conversation, a rendered one, token ids, a place to fill in, or what two of these share
-Prompt = str | Sequence[Message] | Talk | Rendered | Ids | Infill | Beginning
+Prompt = str | Sequence[Message] | ChatPrompt | Rendered | Ids | Infill | Beginning
 
 # For models without a chat template; a reply ends where the next question would begin
 PLAIN_TURNS = (
@@ -107,10 +107,10 @@ class PromptEncoder:
             return [token for token, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
         if isinstance(prompt, Rendered):
             return self._encode_rendered(prompt, self._quoted, may_overflow)
-        talk = prompt if isinstance(prompt, Talk) else Talk(tuple(prompt))
-        return [*self._encode_talk(talk, may_overflow), *self.begun(talk)]
+        talk = prompt if isinstance(prompt, ChatPrompt) else ChatPrompt(tuple(prompt))
+        return [*self._encode_chat(talk, may_overflow), *self.begun(talk)]
 
-    def begun(self, talk: Talk) -> list[int]:
+    def begun(self, talk: ChatPrompt) -> list[int]:
         """Return the ids of the text that the next reply starts with."""
         return self._vocab.encode(talk.begun, special=False)
 
@@ -123,7 +123,7 @@ class PromptEncoder:
             n = self._counted[message.content] = len(self._vocab.encode(message.content, special=False))
         return n
 
-    def _encode_talk(self, talk: Talk, may_overflow: bool) -> list[int]:
+    def _encode_chat(self, talk: ChatPrompt, may_overflow: bool) -> list[int]:
         template, encoder = (
             (self._plain, self._quoted_plainly) if talk.plain and not self._source else (self._template, self._quoted)
         )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from runtime.conversation.chat_template import Message
-from runtime.conversation.prompt import Prompt, PromptEncoder, Talk
+from runtime.conversation.prompt import ChatPrompt, Prompt, PromptEncoder
 from runtime.core.errors import StoppedError
 
 POLICIES = ("stop", "drop-oldest")
@@ -36,7 +36,7 @@ class PromptWindow:
         self, prompt: Prompt, encoder: PromptEncoder, n_ctx: int, drops: bool, cancel: Callable[[], bool] = never
     ) -> None:
         self._prompt, self._encoder, self.n_ctx, self._cancel = prompt, encoder, n_ctx, cancel
-        self._talk = talk_of(prompt) if drops else None
+        self._talk = chat_prompt_of(prompt) if drops else None
         self.notice = ""  # a sentence about the turns that were left out
 
     def begin(self, max_tokens: int | None) -> list[int]:
@@ -70,11 +70,11 @@ class PromptWindow:
         return self._encoder.encode(replace(self._talk, messages=tuple(messages), begun=""), may_overflow=True)
 
 
-def talk_of(prompt: Prompt) -> Talk | None:
+def chat_prompt_of(prompt: Prompt) -> ChatPrompt | None:
     """Return the conversation of a prompt, or None for a prompt of which no turn can be left out."""
     if isinstance(prompt, Sequence) and not isinstance(prompt, str):
-        return Talk(tuple(prompt))
-    return prompt if isinstance(prompt, Talk) else None
+        return ChatPrompt(tuple(prompt))
+    return prompt if isinstance(prompt, ChatPrompt) else None
 
 
 def without_oldest(messages: Sequence[Message], n: int = 1) -> list[Message]:

@@ -6,7 +6,7 @@ terminal, a protocol or a widget.
 
 from runtime.conversation.chat_template import Message, TemplateForm
 from runtime.conversation.infill import Infill
-from runtime.conversation.prompt import PLAIN_STOPS, Beginning, Ids, Prompt, Talk
+from runtime.conversation.prompt import PLAIN_STOPS, Beginning, ChatPrompt, Ids, Prompt
 from runtime.conversation.quoting import Rendered
 from runtime.drafters.reply_store import forget as forget_replies
 from runtime.engine.engine import Engine, EngineFacts
@@ -21,6 +21,7 @@ from runtime.sampling.thoughts import ThoughtBudget
 __all__ = [
     "PLAIN_STOPS",
     "Beginning",
+    "ChatPrompt",
     "Chunk",
     "Engine",
     "EngineFacts",
@@ -32,7 +33,6 @@ __all__ = [
     "Prompt",
     "Rendered",
     "Sampling",
-    "Talk",
     "TemplateForm",
     "ThoughtBudget",
     "TokenLogprobs",

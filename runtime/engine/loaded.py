@@ -58,7 +58,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
     def _start(self) -> None:
         """Create the engine core after loading."""
         self.limits = self._loaded.options.limits
-        ahead = ReadAhead(self._loaded.options.reads_ahead, lambda: self.decoder.lineup.memory_level)
+        ahead = ReadAhead(self._loaded.options.reads_ahead, lambda: self.decoder.active.memory_level)
         self.core = EngineCore(self.decoder, self._loaded.backend, self.facts.exactness, self.limits, ahead)
         self.prompts = KeptPrompts(self._loaded, self.core)
         self._numbers, self._sinks = count(1), dict[int, Sink]()
@@ -93,7 +93,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, drops, is_cancelled)
         sequence = Sequence(number, ask, self._begun(window, ask.max_tokens), window, binding)
         if self._learner and not ask.is_ahead:
-            self._learner.reply_begins(sequence.generated, self.decoder.lineup.memory_level)
+            self._learner.reply_begins(sequence.generated, self.decoder.active.memory_level)
         return sequence
 
     def step(self) -> list[Output]:
@@ -145,11 +145,11 @@ class LoadedEngine(LoadedTexts, PushedEngine):
     @property
     def status(self) -> Status:
         """See Engine."""
-        scheduler, lineup, n_held = self.core.scheduler, self.decoder.lineup, self._loaded.backend.n_held
+        scheduler, active, n_held = self.core.scheduler, self.decoder.active, self._loaded.backend.n_held
         n_running, n_waiting = len(scheduler.sequences), len(answering((*scheduler.waiting, *self.core.preparing)))
         preparing = tuple(each.number for each in self.core.preparing if not each.made.done())
         ahead = self.core.ahead.n_read, self.core.ahead.n_used
-        told = lineup.memory_level, lineup.given_up, self._learning
+        told = active.memory_level, active.given_up, self._learning
         return Status(n_running, n_waiting, n_held, *told, ahead, preparing)
 
     def embed(self, tokens: List[int]) -> list[float]:
@@ -162,9 +162,9 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         install the learned head, or the pair's own if that is current.
         """
         self._loaded.close_embedder()
-        self.decoder.lineup.degrade()
+        self.decoder.active.degrade()
         if self._learner:
-            self._learner.tend(level := self.decoder.lineup.memory_level)
+            self._learner.tend(level := self.decoder.active.memory_level)
             head = self._learner.head
             if head != self._asked_head and level == "OK":
                 self._asked_head = head

@@ -45,7 +45,7 @@ class KeptPrompts:
 
     def keep(self) -> bool:
         """Begin to store a conversation while the engine is idle. Return whether more may follow."""
-        is_calm = self._core.decoder.lineup.memory_level == "OK"
+        is_calm = self._core.decoder.active.memory_level == "OK"
         return is_calm and self._core.prefixes is not None and self._core.prefixes.keep()
 
     def handle(self, action: str, number: int, path: str) -> tuple[int, int]:

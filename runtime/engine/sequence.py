@@ -122,12 +122,12 @@ class Sequence:
 
     def complete_stats(self, decoder: Decoder) -> None:
         """Add what is known of a reply when it ends."""
-        stats, lineup = self.stats, decoder.lineup
+        stats, active = self.stats, decoder.active
         stats.plain_per_second = decoder.controller.plain_alone(self.buffer.n)
-        if lineup.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
+        if active.is_impaired or 2 * stats.drafters["none"] > stats.n_passes:
             stats.reason = decoder.why_plain(self.drafting)
         stats.n_near_ties = self.binding.sampler.n_near_ties
-        stats.memory_level, stats.memory_bytes = lineup.memory_level, psutil.Process().memory_info().rss
+        stats.memory_level, stats.memory_bytes = active.memory_level, psutil.Process().memory_info().rss
 
     def progress(self, n_read: int) -> Chunk:
         """Return a chunk that reports how much of the prompt has been read."""

@@ -15,7 +15,7 @@ ELSEWHERE = "elsewhere"  # drafter name for passes of another server
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RemoteCounts:
     """Counts that another server reported for a reply; the draft counts are optional."""
 
     n_tokens: int
@@ -46,10 +46,10 @@ class Stats:
     widths: Widths = Widths.ANY  # permitted widths of passes
     embedded_n: int = 0  # number of embedded texts, for a request for embeddings
     n_near_ties: int = 0  # choices that rounding could have changed, if wider passes were used
-    told: tuple[Told, ...] = ()  # counts of another server that generated the reply, instead of steps
+    told: tuple[RemoteCounts, ...] = ()  # counts of another server that generated the reply, instead of steps
 
     @property
-    def _parts(self) -> list[Pass | Told]:
+    def _parts(self) -> list[Pass | RemoteCounts]:
         """The items that token counts are summed over."""
         return [*self.steps, *self.told]
 

@@ -135,7 +135,7 @@ class LoadedPair(OpenPair):
         exact_rows = sys.maxsize if self.options.fast else self.exactness.width
         target = TargetPasses(self.backend, exact_rows, self._sharing(), self._exact_rows if is_padded else None)
         self.decoder = Decoder(target, drafters, controller, self._threads(), self._degradation())
-        self.decoder.lineup.failed, self.decoder.controller.passes.is_far = self.left_out, bool(self._workers)
+        self.decoder.active.failed, self.decoder.controller.passes.is_far = self.left_out, bool(self._workers)
         self.decoder.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
         self.decoder.controller.begin(0)  # values drafters now and not during the first reply
         for backend in (self.backend, self.draft):
@@ -202,7 +202,7 @@ class LoadedPair(OpenPair):
         """
         assert self._wanted.head is not None
         self._wanted.head.learned = learned
-        self.decoder.lineup.renew()
+        self.decoder.active.renew()
 
     def _threads(self) -> Threads:
         drafting = self.draft_costs.one if self.draft_costs else self.costs.one

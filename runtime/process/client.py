@@ -29,7 +29,7 @@ from runtime.process.replies import LiveReplies, LiveReply
 from runtime.speculative.control.explain import Pass
 
 REST = 0.2  # seconds of one poll of the process while no reply is generated
-HEED = 0.3  # seconds to wait for the end of a cancelled reply
+CANCEL_SECONDS = 0.3  # seconds to wait for the end of a cancelled reply
 BEGIN = 15.0  # seconds that a reply may take to begin
 SLOW = "Preparing the reply took more than {:g} s, so it was stopped. Simplify its grammar or schema."
 FATAL = "Preparing the reply ended the models' process, probably as its grammar or schema nests deeply. Simplify it."
@@ -170,7 +170,7 @@ class EngineProcess(RemoteCalls, PushedEngine):
 
     def _give_up(self) -> None:
         """End cancelled replies that their process does not end in time."""
-        for reply in self._replies.unheeded(self.kept.current, HEED):
+        for reply in self._replies.unheeded(self.kept.current, CANCEL_SECONDS):
             if self._replies.leave(reply.number):
                 reply.sink(reply.cancelled())
 

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 
 from runtime.core.draft import Logits, PassInput, Tokens
 from runtime.core.drafter import NO_DRAFTER, Drafter
+from runtime.speculative.active_drafters import ActiveDrafters
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.explain import Why
-from runtime.speculative.control.passes import Took
+from runtime.speculative.control.passes import PassTime
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads
 from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.drafting import Drafting
-from runtime.speculative.lineup import Lineup
-from runtime.speculative.proposal import Prepared
+from runtime.speculative.proposal import StepPlan
 from runtime.speculative.step import DraftingState, Step, StepInput, Widths
 from runtime.speculative.target import TargetPasses
 
@@ -41,8 +41,8 @@ class Decoder:
         degradation: Degradation | None = None,
     ) -> None:
         self.target, self.controller, self._passes = target, controller, controller.passes
-        self.lineup = Lineup(drafters, controller, target.backend, degradation)
-        self.drafting = Drafting(target, controller, self.lineup, threads)
+        self.active = ActiveDrafters(drafters, controller, target.backend, degradation)
+        self.drafting = Drafting(target, controller, self.active, threads)
         self._passes.threads = threads
         self.inexact = INEXACT  # reason for plain decode with Widths.EXACT, if wider passes round differently
 
@@ -70,7 +70,7 @@ class Decoder:
         if self._passes.threads:
             self._passes.threads.resume()
         self.drafting.current, state.reading.context = state, context
-        state.beginning = state.beginning or self.lineup.begin(state, context, expected, has_grammar, is_cancelled)
+        state.beginning = state.beginning or self.active.begin(state, context, expected, has_grammar, is_cancelled)
         try:
             state.has_begun = bool(next(state.beginning, True))
         except Exception:
@@ -81,7 +81,7 @@ class Decoder:
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
         """End a reply, complete or not: the tokens of `context` after the first `n_prompt`."""
-        self.lineup.finish(context, n_prompt)
+        self.active.finish(context, n_prompt)
 
     def rest(self) -> None:
         """Note that no sequence is left: the use of cores by other processes is not measured until the next reply."""
@@ -120,11 +120,13 @@ class Decoder:
         The memory level is read at intervals. While drafters are suspended, every step checks whether they can be
         restored; restored ones join the `first` sequence.
         """
-        watch = self.lineup.degradation
+        watch = self.active.degradation
         if watch is not None and (watch.reason or watch.monitor.clock() >= watch.monitor.next_look):
-            self.lineup.degrade(*(first[:2] if first else ()))
+            self.active.degrade(*(first[:2] if first else ()))
 
-    def _shares(self, ready: Sequence[Prepared], took: Took, n_read: int, n_sequences: int) -> tuple[list[float], Took]:
+    def _shares(
+        self, ready: Sequence[StepPlan], took: PassTime, n_read: int, n_sequences: int
+    ) -> tuple[list[float], PassTime]:
         """Return each sequence's share of a pass in seconds, and the pass time without the `n_read` prompt tokens. The
         cost model of shared passes is updated.
         """
@@ -135,13 +137,13 @@ class Decoder:
         usual = [each.terms.shares[n] for each, n in zip(ready, n_drafted, strict=True)]
         return self._passes.divide(usual, n_drafted, n_context, n_read, took)
 
-    def _verify(self, ready: Prepared, logits: Logits, share: float, took: Took, n_together: int) -> Step:
+    def _verify(self, ready: StepPlan, logits: Logits, share: float, took: PassTime, n_together: int) -> Step:
         """Verify a sequence's draft after a pass, and learn from the outcome. `share` is its part of the pass [s]."""
         began, asked, draft = self._passes.clock(), ready.asked, ready.draft
-        if self.lineup.drafters:
+        if self.active.drafters:
             self.controller.states.set_kind(asked.state.kind)
         verdict = asked.state.rule.verify(draft, logits, asked.sampler)
-        for drafter in self.lineup.observers:
+        for drafter in self.active.observers:
             drafter.observe(draft, logits)
         rows = [0, *(node + 1 for node in verdict.accepted)]
         logprobs = asked.report(logits[rows], verdict.tokens) if asked.report else ()
@@ -154,7 +156,7 @@ class Decoder:
         return Step(verdict.tokens, n_accepted, len(draft.tokens), name, *times, logprobs, n_together, why)
 
     def _learn(
-        self, ready: Prepared, tokens: tuple[int, ...], share: float, rest: float, took: Took, n_together: int
+        self, ready: StepPlan, tokens: tuple[int, ...], share: float, rest: float, took: PassTime, n_together: int
     ) -> None:
         """Learn from a step that generated `tokens`: `share` seconds of the pass, `rest` seconds of drafting and
         verification.
@@ -171,10 +173,10 @@ class Decoder:
             self._passes.note_alone(name, 1 + len(draft.tokens), len(ready.asked.context), took)
         is_busy = bool(draft) or self._passes.is_settling
         state.n_idle = 0 if is_busy else self.controller.n_idle(terms)
-        for drafter in self.lineup.resting:
+        for drafter in self.active.resting:
             drafter.rest(self.controller.n_unasked(terms, drafter.name))
 
-    def _why(self, ready: Prepared) -> Why:
+    def _why(self, ready: StepPlan) -> Why:
         """Return the trace entry of a step."""
         asked, used = ready.asked, ready.used
         reason = (
@@ -194,7 +196,7 @@ class Decoder:
     def why_plain(self, state: DraftingState | None = None) -> Reason:
         """Return why the last step of a sequence was plain; by default, of the sequence that was decoded last."""
         state = state or self.drafting.current or DraftingState()
-        reason = self.lineup.shortage or self.lineup.failed or state.left_out
-        if reason is None and self.lineup.drafters and state.widths is Widths.EXACT and self.target.exact_rows < 2:
+        reason = self.active.shortage or self.active.failed or state.left_out
+        if reason is None and self.active.drafters and state.widths is Widths.EXACT and self.target.exact_rows < 2:
             return self.inexact
         return reason or self.controller.reason(state.terms)

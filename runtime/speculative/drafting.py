@@ -13,12 +13,12 @@ from functools import partial
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Path, Tokens
 from runtime.core.drafter import CONTINUE, UNKNOWN_TOKEN, Answer, Budget, Drafter, DraftGenerator, Pick
 from runtime.core.errors import SettingsError, SlipstreamError, StoppedError
+from runtime.speculative.active_drafters import ActiveDrafters
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.passes import Terms
 from runtime.speculative.control.threads import Threads
-from runtime.speculative.lineup import Lineup
-from runtime.speculative.proposal import Later, Prepared, Proposal, drafted
+from runtime.speculative.proposal import DeferredDraft, Proposal, StepPlan, drafted
 from runtime.speculative.step import DraftingState, StepInput, Widths
 from runtime.speculative.target import TargetPasses
 
@@ -29,15 +29,15 @@ class Drafting:
     """
 
     def __init__(
-        self, target: TargetPasses, controller: Controller, lineup: Lineup, threads: Threads | None = None
+        self, target: TargetPasses, controller: Controller, active: ActiveDrafters, threads: Threads | None = None
     ) -> None:
-        self._target, self._controller, self._lineup, self._threads = target, controller, lineup, threads
+        self._target, self._controller, self._lineup, self._threads = target, controller, active, threads
         self.current: DraftingState | None = None  # the sequence of the last step
         self.switch_seconds = 0.0  # time of the last switch from one sequence to another
 
-    def propose(self, batch: Sequence[StepInput]) -> tuple[dict[int, Exception], list[Prepared]]:
+    def propose(self, batch: Sequence[StepInput]) -> tuple[dict[int, Exception], list[StepPlan]]:
         """Draft for these sequences. Return the errors of those that fail, by index, and the prepared others."""
-        errors, ready = dict[int, Exception](), list[Prepared]()
+        errors, ready = dict[int, Exception](), list[StepPlan]()
         room, clock = self._target.room(batch, self._controller.max_k), self._controller.passes.clock
         for number, asked in enumerate(batch):
             try:
@@ -49,7 +49,7 @@ class Drafting:
                 if idle is None:
                     step = self._begun(number, asked, room, len(batch))
                 else:
-                    step = Prepared(number, asked, idle, is_idle=True)
+                    step = StepPlan(number, asked, idle, is_idle=True)
                 if step.room > 0:
                     self._ask(step)
             except StoppedError:
@@ -80,7 +80,7 @@ class Drafting:
         self._lineup.resume(state, context)
         self.switch_seconds = time.perf_counter() - began
 
-    def _begun(self, number: int, asked: StepInput, room: int, n_together: int) -> Prepared:
+    def _begun(self, number: int, asked: StepInput, room: int, n_together: int) -> StepPlan:
         """Begin a sequence's step in which drafters may run, with at most `room` draft tokens."""
         state, n_context = asked.state, len(asked.context)
         most = self._target.most_drafted(state.widths, n_context, self._controller.max_k if state.drafters else 0)
@@ -89,7 +89,7 @@ class Drafting:
         exact_rows = self._target.exact_rows_at(n_context) if state.widths is Widths.PREFER_EXACT else None
         terms = self._controller.begin(n_context, most, n_together, exact_rows, frozenset(state.drafters))
         state.terms = terms
-        return Prepared(number, asked, terms, self._room(asked, min(room, most)))
+        return StepPlan(number, asked, terms, self._room(asked, min(room, most)))
 
     def _room(self, asked: StepInput, room: int) -> int:
         """Return the most draft tokens of a sequence's step that may have `room` of them in its pass. If the backend's
@@ -101,7 +101,7 @@ class Drafting:
             state.left_out = self._target.why_no_room(n_context) or state.left_out
         return 0 if asked.n_unread else room
 
-    def _ask(self, step: Prepared) -> None:
+    def _ask(self, step: StepPlan) -> None:
         """Run the drafters that take part: first lookups, then others until one has a draft, those with the highest
         expected gain first. Where several sequences share the step, a draft that can share passes is deferred.
         """
@@ -119,7 +119,7 @@ class Drafting:
                 if drafter.is_model_free:
                     step.add(self._look_up(drafter, step))
                 elif step.terms.n_together > 1 and drafter.shares_passes:
-                    step.later = Later(step, drafter, self._controller.criterion(drafter.name, choice))
+                    step.later = DeferredDraft(step, drafter, self._controller.criterion(drafter.name, choice))
                 else:
                     step.add(self._draft(drafter, choice, step))
 
@@ -133,7 +133,7 @@ class Drafting:
         except SlipstreamError as error:
             self._lineup.drop(drafter, error)
 
-    def _look_up(self, drafter: Drafter, step: Prepared) -> Proposal:
+    def _look_up(self, drafter: Drafter, step: StepPlan) -> Proposal:
         """Propose with a lookup: first all that it finds, then the controller decides how much to use."""
         confidences: list[float] = []
         clock, asked = self._controller.passes.clock, step.asked
@@ -150,7 +150,7 @@ class Drafting:
         tokens = whole.tokens[: len(confidences)]
         return Proposal(drafter.name, tokens, confidences, whole.first(k), clock() - began, expected_gain=gain)
 
-    def _draft(self, drafter: Drafter, choice: Choice, step: Prepared) -> Proposal:
+    def _draft(self, drafter: Drafter, choice: Choice, step: StepPlan) -> Proposal:
         """Draft with a model, token by token, until it no longer pays."""
         if self._threads:
             self._threads.set()
@@ -163,7 +163,7 @@ class Drafting:
             times.scale(self._threads.draft.observe(rest / criterion.n_rest / times.rest) or 1.0)
         return drafted(drafter.name, criterion, draft, first, rest)
 
-    def _draft_later(self, later: Sequence[Later], room: int) -> None:
+    def _draft_later(self, later: Sequence[DeferredDraft], room: int) -> None:
         """Make the deferred drafts, at most `room` tokens in total: those of each drafter in passes of its own."""
         n_left = len(later)
         for drafter in dict.fromkeys(each.drafter for each in later):
@@ -172,7 +172,7 @@ class Drafting:
             n_left -= len(own)
             room -= sum(len(each.step.draft.tokens) for each in own)
 
-    def _draft_together(self, drafter: Drafter, later: Sequence[Later], room: int) -> None:
+    def _draft_together(self, drafter: Drafter, later: Sequence[DeferredDraft], room: int) -> None:
         """Draft for several sequences in shared passes with one token of each, at most `room` tokens in total."""
         clock = self._controller.passes.clock
         began, drafts = clock(), list[Draft]()
@@ -188,7 +188,7 @@ class Drafting:
             else:
                 step.choices[drafter.name] = Choice(Decision.CROWDED)
 
-    def _side_by_side(self, drafter: Drafter, later: Sequence[Later], room: int) -> list[Draft]:
+    def _side_by_side(self, drafter: Drafter, later: Sequence[DeferredDraft], room: int) -> list[Draft]:
         """Return these drafts: all generators are advanced with shared passes until the last one stops."""
         makers = generators(later, room)
         drafts = [NO_DRAFT] * len(later)
@@ -207,7 +207,7 @@ class Drafting:
         return drafts
 
 
-def generators(later: Sequence[Later], room: int) -> list[DraftGenerator]:
+def generators(later: Sequence[DeferredDraft], room: int) -> list[DraftGenerator]:
     """Return the generators of these drafts, which share `room` tokens evenly."""
     found = list[DraftGenerator]()
     for n_left, (step, drafter, criterion) in zip(range(len(later), 0, -1), later, strict=True):

@@ -45,7 +45,7 @@ class Proposal(NamedTuple):
 
 
 @dataclass(slots=True)
-class Prepared:
+class StepPlan:
     """A sequence's step before its pass: the proposals, and the choice about each drafter that takes part, by name."""
 
     number: int  # index of its input in the batch
@@ -58,7 +58,7 @@ class Prepared:
     choices: dict[str, Choice] = field(default_factory=dict)
     used: Proposal | None = None  # the proposal to verify
     draft: Draft = NO_DRAFT  # its draft; empty for a plain pass
-    later: Later | None = None  # a draft that is made together with those of other sequences
+    later: DeferredDraft | None = None  # a draft that is made together with those of other sequences
 
     def add(self, proposal: Proposal) -> None:
         """Add a proposal, which is verified if it has the highest expected gain of those with a draft."""
@@ -72,10 +72,10 @@ class Prepared:
         return {name: choice.decision.why for name, choice in self.choices.items() if not choice.decision.asks}
 
 
-class Later(NamedTuple):
+class DeferredDraft(NamedTuple):
     """A draft for a sequence's step that is made together with those of other sequences."""
 
-    step: Prepared
+    step: StepPlan
     drafter: Drafter
     criterion: StoppingCriterion
 

@@ -38,7 +38,7 @@ def diagnose(pair: Pair, workers: tuple[str, ...] = ()) -> Diagnosis:
     engine = LoadedEngine(pair, Options(rpc=workers))
     try:
         costs = PassCosts()
-        drafting = [drafter for drafter in engine.decoder.lineup.drafters if isinstance(drafter, ModelDrafter)]
+        drafting = [drafter for drafter in engine.decoder.active.drafters if isinstance(drafter, ModelDrafter)]
         measure(costs, pass_runner(engine.decoder.target.backend), MAX_WIDTH, time.perf_counter() + BUDGET)
         seconds = [timed(pass_runner(drafter.backend), 1, 5, float("inf")) for drafter in drafting]
         pass_seconds = dict(sorted(costs.widths(0).items()))

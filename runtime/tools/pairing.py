@@ -118,9 +118,9 @@ class Target:
     @staticmethod
     def _require_draft(engine: LoadedEngine, draft: Path) -> None:
         """Raise DraftError if the engine runs without the draft that it was opened with."""
-        lineup = engine.decoder.lineup
-        is_there = drafter_in(draft) in [each.name for each in lineup.drafters]
-        if not is_there and (failed := lineup.failed) and failed.code in LEFT_OUT:
+        active = engine.decoder.active
+        is_there = drafter_in(draft) in [each.name for each in active.drafters]
+        if not is_there and (failed := active.failed) and failed.code in LEFT_OUT:
             raise DraftError(failed.text)
 
     def _answer(self, engine: Engine, prompt: str, sampling: Sampling) -> Stats:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from runtime.conversation.window import talk_of, without_oldest
+from runtime.conversation.window import chat_prompt_of, without_oldest
 from runtime.engine.engine import Ask
 from runtime.upstream.connection import EventStream
 
@@ -44,7 +44,7 @@ class Exchange:
 
     def ask_for_less(self) -> bool:
         """Send the request again without the oldest turn; return False if none may be left out."""
-        talk = talk_of(self._ask.prompt) if self._ask.when_full == "drop-oldest" else None
+        talk = chat_prompt_of(self._ask.prompt) if self._ask.when_full == "drop-oldest" else None
         kept = without_oldest(talk.messages) if talk else []
         if talk is None or len(kept) == len(talk.messages):
             return False

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from runtime.engine.output import Chunk
-from runtime.engine.stats import ELSEWHERE, Stats, Told
+from runtime.engine.stats import ELSEWHERE, RemoteCounts, Stats
 from runtime.engine.text import TextStream
 from runtime.sampling.logits import TokenLogprobs
 from runtime.speculative.control.explain import Pass
@@ -162,7 +162,7 @@ class UpstreamReply:
             prompt_seconds=number(timings.get("prompt_ms")) / 1e3 or self._prompt_seconds or 0.0,
             decode_seconds=seconds,
             plain_per_second=number(timings.get("plain_per_second")),
-            told=(Told(n_tokens, n_drafted, min(n_accepted, n_tokens), own_seconds),),
+            told=(RemoteCounts(n_tokens, n_drafted, min(n_accepted, n_tokens), own_seconds),),
         )
 
 

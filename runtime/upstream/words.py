@@ -14,7 +14,7 @@ from typing import Any
 
 from runtime.conversation.chat_template import Message, TemplateForm
 from runtime.conversation.infill import Infill
-from runtime.conversation.prompt import Beginning, Ids, Prompt, Talk
+from runtime.conversation.prompt import Beginning, ChatPrompt, Ids, Prompt
 from runtime.conversation.quoting import Rendered
 from runtime.core.errors import SettingsError, TemplateError
 
@@ -74,10 +74,10 @@ class Words:
             raise SettingsError("Another server decides what it reads ahead. Send the whole prompt.")
         return list(self._written(prompt).encode("utf8", "replace"))
 
-    def _written(self, prompt: str | Sequence[Message] | Talk | Rendered) -> str:
+    def _written(self, prompt: str | Sequence[Message] | ChatPrompt | Rendered) -> str:
         if isinstance(prompt, str):
             return prompt
-        if isinstance(prompt, Talk):
+        if isinstance(prompt, ChatPrompt):
             return self.render(prompt.messages).text + prompt.begun
         return prompt.text if isinstance(prompt, Rendered) else self.render(prompt).text
 

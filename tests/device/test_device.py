@@ -169,7 +169,7 @@ def test_a_device_short_of_memory_loses_the_draft_model_first(opened: Open, monk
     before = engine.status.memory_level
     low = [(kind, name, 1 if kind != "CPU" else free, total) for kind, name, free, total in devices()]
     monkeypatch.setattr(engine._loaded.reader, "_devices", lambda: low)
-    engine.decoder.lineup.degrade()
+    engine.decoder.active.degrade()
     assert (before, engine.status.memory_level) == ("OK", "CRITICAL")
     assert devices()[0][1] in engine.status.given_up
     assert engine._loaded.draft is not None

@@ -44,7 +44,7 @@ def test_with_a_seed_the_text_is_plain_decodes(pair: Pair, plain: list[str], opt
 
 def test_the_draft_model_is_used_or_it_is_said_why_not(pair: Pair) -> None:
     with closing(LoadedEngine(pair, Options())) as engine:
-        names = [each.name for each in engine.decoder.lineup.drafters]
+        names = [each.name for each in engine.decoder.active.drafters]
         assert ("model" in names) != ("cannot pay here" in engine.facts.left_out)
 
 

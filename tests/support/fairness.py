@@ -12,7 +12,7 @@ from runtime.core import limits
 from runtime.engine import prompt_order, rotation
 from runtime.engine.scheduler import Scheduler
 from runtime.engine.sequence import Batch, Sequence
-from runtime.speculative import lineup
+from runtime.speculative import active_drafters
 from tests.support.toy_library import PASS_SECONDS, ROW_SECONDS
 
 TILE, PIECE, ROOM, LEAD, OVERTAKEN = 4, 12, 2e-3, 5e-3, 2e-2  # what stands for 32 and 128 tokens, and for a second
@@ -30,7 +30,7 @@ class Fairness:
         self.wrongs = list[str]()
         self._admitted, self._record = Scheduler.admitted, Scheduler.record
         for module, name, value in (
-            (lineup, "PIECE", PIECE),
+            (active_drafters, "PIECE", PIECE),
             (prompt_order, "TILE", TILE),
             (prompt_order, "PIECE", PIECE),
             (prompt_order, "MAX_SECONDS", ROOM),

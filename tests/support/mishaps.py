@@ -55,7 +55,7 @@ class UnluckyEngine(host.LoadedEngine):
         return super()._sequence(ask, number, is_cancelled)
 
     def step(self) -> list[Output]:
-        asked, has_drafters = self.asked, bool(self.decoder.lineup.drafters)
+        asked, has_drafters = self.asked, bool(self.decoder.active.drafters)
         if self.said >= PLACE and ("[abort]" in asked or ("[abort with drafts]" in asked and has_drafters)):
             print("x.cpp:1: GGML_ASSERT(luck) failed", file=sys.stderr, flush=True)
             os.abort()

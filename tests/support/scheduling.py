@@ -40,7 +40,7 @@ class Scheduling:
         for name in ("perf_counter", "process_time", "monotonic"):
             self._patch.setattr(time, name, clock)
         self._patch.setattr(host, "WAY", 0.0)
-        self._patch.setattr(client, "HEED", 60.0)
+        self._patch.setattr(client, "CANCEL_SECONDS", 60.0)
         # A thread of a process that is late adds no steps, which would take time here
         self._patch.setattr(core, "POLL", core.POLL if n_ahead is None else 60.0)
         self._patch.setattr(model_process, "spawn", self._spawn)

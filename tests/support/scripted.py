@@ -13,7 +13,7 @@ from bench.instruments.facts import facts
 from runtime.conversation.window import PromptWindow
 from runtime.core.drafter import NO_DRAFTER
 from runtime.core.errors import ContextError, ModelError
-from runtime.engine import Chunk, Ids, Message, Sampling, Talk
+from runtime.engine import ChatPrompt, Chunk, Ids, Message, Sampling
 from runtime.engine.engine import Answering, Ask
 from runtime.engine.stats import Stats
 from runtime.engine.status import Status
@@ -34,10 +34,10 @@ class Encoder:
     def __init__(self, engine: ScriptedEngine) -> None:
         self._engine = engine
 
-    def encode(self, prompt: str | Sequence[Message] | Talk | Ids, may_overflow: bool = False) -> list[int]:
+    def encode(self, prompt: str | Sequence[Message] | ChatPrompt | Ids, may_overflow: bool = False) -> list[int]:
         return self._engine.encode(prompt)
 
-    def begun(self, talk: Talk) -> list[int]:
+    def begun(self, talk: ChatPrompt) -> list[int]:
         return self._engine.encode(talk.begun)
 
     def n_tokens(self, message: Message) -> int:
@@ -75,7 +75,7 @@ class ScriptedEngine(Answering):
         if n >= self.facts.n_ctx:
             text = f"The prompt has {n} tokens, but the context holds {self.facts.n_ctx}. Shorten it."
             raise ContextError(text, n, self.facts.n_ctx)
-        turns = prompt.messages if isinstance(prompt, Talk) and not prompt.begun else prompt
+        turns = prompt.messages if isinstance(prompt, ChatPrompt) and not prompt.begun else prompt
         self.predictions.append(ask.prediction)
         self.asked.append((list(turns) if isinstance(turns, Sequence) else turns, ask.sampling, ask.max_tokens))
         text = self.replies[min(len(self.asked), len(self.replies)) - 1]
@@ -133,11 +133,11 @@ class ScriptedEngine(Answering):
         self._stats.steps.append(made)
         return Chunk("".join(pieces), tuple(map(len, both[:n])), (guessed, False)[:n], tuple(pieces), made=made)
 
-    def encode(self, prompt: str | Sequence[Message] | Talk | Ids) -> list[int]:
+    def encode(self, prompt: str | Sequence[Message] | ChatPrompt | Ids) -> list[int]:
         """One token a word, by its length; a conversation ends in those of a chat template."""
         if isinstance(prompt, Ids):
             return list(prompt.tokens)
-        if isinstance(prompt, Talk):
+        if isinstance(prompt, ChatPrompt):
             return [*self.encode(prompt.messages), *self.encode(prompt.begun)]
         if isinstance(prompt, str):
             return [len(word) for word in prompt.split()]

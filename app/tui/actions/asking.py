@@ -21,7 +21,7 @@ from app.tui.background.unsent import Unsent
 from app.tui.chat_settings import ASK, LEAVE_OUT, WHEN_FULL
 from app.tui.desktop.attach import attach, unnamed
 from app.tui.edits import expected_in
-from runtime.engine import Beginning, Talk
+from runtime.engine import Beginning, ChatPrompt
 from runtime.engine.engine import Ask
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def reading_request(screen: ChatScreen, text: str) -> Ask:
     """Return the request for reading the prompt of a question that begins with this text. Raises SettingsError."""
     *before, question = screen.branch.prompt(attach(text + " a"))
     other = replace(question, content=question.content.removesuffix(" a") + "\n1")
-    prompt = Beginning(*(Talk((*before, each), plain=True) for each in (question, other)))
+    prompt = Beginning(*(ChatPrompt((*before, each), plain=True) for each in (question, other)))
     sampling = screen.session.settings.sampling(screen.session.pair, screen.branch.settings)
     return Ask(prompt, sampling, 0, is_ahead=True)
 

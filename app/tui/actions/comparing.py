@@ -18,7 +18,7 @@ from app.models.prospects import reading_seconds
 from app.tui.actions.models import checked_name, find_here, pick
 from app.tui.background.active_reply import ReplyRequest
 from app.tui.background.comparison import Contestant, Report, blank, opened_whole
-from app.tui.background.reply_worker import talk_of
+from app.tui.background.reply_worker import chat_prompt_of
 from app.tui.desktop.attach import attach, unattached, without_attached
 from app.tui.dialogs.compare_screen import CompareScreen, KeptReply
 from app.tui.dialogs.confirm import ConfirmDialog
@@ -113,7 +113,7 @@ def forecast(engine: Engine, own: Contestant, n_read: int, pairs: Sequence[Pair]
     """
     n_tokens = 0
     with suppress(SlipstreamError):  # which its reply reports as well
-        n_tokens = len(engine.encode(talk_of(own.request.prompt)))
+        n_tokens = len(engine.encode(chat_prompt_of(own.request.prompt)))
     counts = 0 if own.has_answered else max(0, n_tokens - n_read), n_tokens
     return told_before(
         [Forecast(pair.name, n, reading_seconds(pair.target)) for pair, n in zip(pairs, counts, strict=True)]

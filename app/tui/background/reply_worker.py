@@ -22,7 +22,7 @@ from app.tui.background.events import (
 )
 from app.tui.session import Session
 from runtime.core.errors import NoMemoryError, SlipstreamError
-from runtime.engine import PLAIN_STOPS, Chunk, Engine, Message, Talk
+from runtime.engine import PLAIN_STOPS, ChatPrompt, Chunk, Engine, Message
 from runtime.engine.engine import Ask
 from runtime.engine.stats import Stats
 from runtime.loading.plain_speed import reading_memo, record
@@ -108,7 +108,7 @@ def chunks_of(reply: ActiveReply, post: Post) -> Iterator[Chunk]:
 
     engine = reply.engine
     ask = Ask(
-        talk_of(request.prompt),
+        chat_prompt_of(request.prompt),
         request.sampling,
         request.max_tokens,
         () if engine.facts.template else PLAIN_STOPS,
@@ -120,8 +120,8 @@ def chunks_of(reply: ActiveReply, post: Post) -> Iterator[Chunk]:
     return engine.answer(ask, reply.is_cancelled, on_prefill)
 
 
-def talk_of(prompt: Sequence[Message]) -> Talk:
+def chat_prompt_of(prompt: Sequence[Message]) -> ChatPrompt:
     """Return the conversation; a last message of the model becomes the beginning of its reply."""
     if prompt[-1].role != "assistant":
-        return Talk(tuple(prompt), plain=True)
-    return Talk(tuple(prompt[:-1]), prompt[-1].content, plain=True)
+        return ChatPrompt(tuple(prompt), plain=True)
+    return ChatPrompt(tuple(prompt[:-1]), prompt[-1].content, plain=True)

@@ -108,7 +108,7 @@ class DrafterState:
     @property
     def is_priced_wrongly(self) -> bool:
         """Whether its estimated seconds changed much since the policy was solved."""
-        return not 1 / TUNING.dearer < self.times.price / self.priced_seconds < TUNING.dearer
+        return not 1 / TUNING.price_change < self.times.price / self.priced_seconds < TUNING.price_change
 
     def pays_now(self) -> bool:
         """Return whether a proposal is expected to gain, given its last confidence."""

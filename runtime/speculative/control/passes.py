@@ -20,7 +20,7 @@ from runtime.speculative.control.tuning import TUNING
 Result = TypeVar("Result")
 
 
-class Took(NamedTuple):
+class PassTime(NamedTuple):
     """Measured time of a pass."""
 
     seconds: float
@@ -42,9 +42,9 @@ class Terms(NamedTuple):
     @property
     def seconds(self) -> list[float]:
         """`shares` with surcharges, for the choice."""
-        return self.surcharged(self.shares)
+        return self.with_surcharges(self.shares)
 
-    def surcharged(self, shares: Sequence[float]) -> list[float]:
+    def with_surcharges(self, shares: Sequence[float]) -> list[float]:
         """Return the seconds of passes, by width - 1, with the time after a draft, and a factor of TUNING.inexact_gain
         for inexact passes where exact ones are preferred.
         """
@@ -86,7 +86,7 @@ class Terms(NamedTuple):
         shares = self.shares[: TUNING.policy_depth + 1]
         if state.costs is not None:
             shares = [shares[0], *state.costs.up_to(len(shares), self.n_context)[1:]]
-        return self.surcharged(shares)
+        return self.with_surcharges(shares)
 
 
 class Passes:
@@ -140,7 +140,7 @@ class Passes:
         """Select the clock that is steadiest at the moment."""
         self.clock = self.threads.clock if self.threads else wall
 
-    def time(self, make: Callable[[], Result]) -> tuple[Result, Took]:
+    def time(self, make: Callable[[], Result]) -> tuple[Result, PassTime]:
         """Run a pass and measure it."""
         if self.threads:
             self.threads.set()
@@ -148,11 +148,11 @@ class Passes:
         began, had = clock(), time.process_time()
         result = make()
         seconds = clock() - began
-        return result, Took(seconds, (time.process_time() - had) / max(seconds, 1e-9))
+        return result, PassTime(seconds, (time.process_time() - had) / max(seconds, 1e-9))
 
     def divide(
-        self, usual: Sequence[float], n_drafted: Sequence[int], n_context: int, n_read: int, took: Took
-    ) -> tuple[list[float], Took]:
+        self, usual: Sequence[float], n_drafted: Sequence[int], n_context: int, n_read: int, took: PassTime
+    ) -> tuple[list[float], PassTime]:
         """Return each sequence's share of a pass in seconds, in proportion to its `usual` share, and the pass time
         without the `n_read` prompt tokens.
         """
@@ -171,14 +171,14 @@ class Passes:
         """Whether each of the next one-row passes must be timed, because their number of threads changed."""
         return self.threads is not None and self.threads.one.is_settling
 
-    def note_alone(self, drafter: str, width: int, n_context: int, took: Took) -> None:
+    def note_alone(self, drafter: str, width: int, n_context: int, took: PassTime) -> None:
         """Learn from a pass of one sequence. Soon after a draft, a plain pass takes longer than in plain decode."""
         if width > 1 or self._plain.is_steady:
             self.note(drafter, width, n_context, took)
         elif self.is_left and not self.is_settling and not self.is_far:
             self.costs.observe_after(n_context, took.seconds)
 
-    def note(self, drafter: str, width: int, n_context: int, took: Took, n_together: int = 1) -> None:
+    def note(self, drafter: str, width: int, n_context: int, took: PassTime, n_together: int = 1) -> None:
         """Learn from a pass of this width over `n_together` sequences; `drafter` proposed its draft tokens.
 
         The first passes with another number of threads rescale the cost model together. With workers, the first pass of

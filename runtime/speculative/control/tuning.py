@@ -51,7 +51,7 @@ class Tuning:
     news: float = 0.03  # change of the mean acceptance probability after which a drafter is valued again
     few_tokens: int = 20  # tokens to judge a drafter by; it is valued again after these and twice those seen before
     cost_news: float = 0.1  # relative change of the costs of passes after which all drafters are valued again
-    dearer: float = 1.5  # change of the seconds of a first token, as a factor, after which it is valued again
+    price_change: float = 1.5  # change of the seconds of a first token, as a factor, after which it is valued again
     misses: int = 4  # unused proposals of a lookup in a row, after which it runs less often
     lookup_share: float = 0.003  # fraction of decode time that such a lookup may cost
     prefill_weight: float = 0.5  # weight of a new prefill time, which is rare and long

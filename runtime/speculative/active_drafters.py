@@ -27,7 +27,7 @@ NEGLIGIBLE = 64  # uncached tokens up to which the cost of prefill is ignored
 Cancelled = Callable[[], bool]
 
 
-class Lineup:
+class ActiveDrafters:
     """The drafters that are available now, in order of cost."""
 
     def __init__(
