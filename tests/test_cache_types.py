@@ -147,10 +147,10 @@ def test_f16_takes_no_memory_that_was_planned_for_something_else() -> None:
     assert spec is not None
 
     def with_halves(free: int, options: Options = options) -> bool | None:
-        """Whether the plan changes, if all fits without."""
+        """Whether F16 fits as well, if all fits without."""
         reading = Reading((MemoryPool("this machine", free, 16_000 * MIB),))
         plan = plan_of(spec, reading, options, "demo")
-        return None if plan is None or plan.is_less else plan_with_halves(spec, plan, reading, options) is not None
+        return None if plan is None or plan.is_less else plan_with_halves(spec, reading, options) is not None
 
     frees = range(spec.needs(2048, False), 4000 * MIB, MIB // 4)
     least = frees[bisect_left(frees, True, key=lambda free: with_halves(free) is not None)]

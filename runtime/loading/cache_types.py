@@ -51,7 +51,7 @@ def fastest(target: LlamaModel, n_ctx: int) -> CacheTypes:
     if is_usual or length < LEAST_FAR:
         return target.cache_types
     try:
-        cache = ProfileCache(fingerprint(target.path, "cache types", library.version(), target.cache_types, length))
+        cache = ProfileCache(fingerprint(target.path, "cache types", library.version(), target.cache_types))
         trial = remembered(cache)
         if trial is None:
             trial = compare(target, length)

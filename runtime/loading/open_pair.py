@@ -119,9 +119,7 @@ class OpenPair:
         facts = self.spec.target if self.spec else None
         has_draft = self.plan is None or self.plan.with_draft
         wanted = WantedDraft(self.pair, self.spec, self.plan, self._drafts_by, self.names, head)
-        halves = None
-        if not needing(self.names, Needs.EARLY_EXIT):
-            halves = plan_with_halves(self.spec, self.plan, self.reader(), self.options)
+        halves = plan_with_halves(self.spec, self.reader(), self.options)
         refused = wanted.try_out(on_progress)
         self.target = load(
             self.pair.target,
@@ -134,6 +132,9 @@ class OpenPair:
             workers=self._workers,
         )
         self._closers.append(self.target.close)
+        if halves and fastest(self.target, halves[1].n_ctx) == HALVES:
+            self.spec, self.plan, self.target.cache_types = *halves, HALVES
+            wanted = replace(wanted, spec=self.spec, plan=self.plan)
         asked = self.options.n_ctx or self.pair.context
         n_ctx = min(self.plan.n_ctx if self.plan else asked or DEFAULT_CONTEXT, self.target.n_ctx_train)
         if n_ctx == self.target.n_ctx_train < (self.options.n_ctx or 0):
@@ -141,8 +142,6 @@ class OpenPair:
             self.shortened = f"the context holds {n_ctx} tokens, not {self.options.n_ctx}: {why}"
         most = n_snapshots(self.options) if self.target.is_recurrent else self.options.max_k
         self.options = replace(self.options, n_ctx=n_ctx, max_k=min(most, n_ctx // 2 - 1))
-        if halves and fastest(self.target, n_ctx) == HALVES:
-            self.spec, self.plan, self.target.cache_types = *halves, HALVES
         self._open_target()
         self._wanted = replace(wanted, names=self.names, refused=refused)  # it may lack some
 

@@ -68,20 +68,22 @@ def n_snapshots(options: Options) -> int:
     return min(options.max_model_k, options.fixed_k or (options.max_model_k if library.has_gpu() else SNAPSHOTS))
 
 
-def plan_with_halves(
-    spec: PairSpec | None, plan: LoadPlan | None, reading: Reading, options: Options
-) -> tuple[PairSpec, LoadPlan] | None:
-    """Return the spec and the plan with keys and values in F16 on the processor; None where less would fit than by
-    `plan`, or where layers are elsewhere.
+def plan_with_halves(spec: PairSpec | None, reading: Reading, options: Options) -> tuple[PairSpec, LoadPlan] | None:
+    """Return the spec and the plan with keys and values in F16 on the processor; None where the target alone would then
+    get less than with the usual types, or where layers are elsewhere. What drafts does not matter, or the text of a
+    seed would depend on it.
     """
-    if spec is None or plan is None or plan.is_less or library.has_gpu() or options.rpc or options.exact:
+    if spec is None or library.has_gpu() or options.rpc or options.exact:
         return None
-    found = replace(spec, context=replace(spec.context, n_ctx=plan.n_ctx, cache=HALVES), is_open=False)
+    found = replace(spec, context=replace(spec.context, cache=HALVES))
     try:
-        planned = plan_of(found, reading, options, "")
+        usual, halves = (plan_of(replace(each, draft=None), reading, options, "") for each in (spec, found))
     except NoMemoryError:
         return None
-    return (found, planned) if planned and not planned.is_less else None
+    if usual is None or halves is None or halves.is_less or halves.n_ctx < usual.n_ctx:
+        return None
+    plan = plan_of(found, reading, options, "")
+    return (found, plan) if plan else None
 
 
 def plan_of(spec: PairSpec | None, reading: Reading, options: Options, name: str) -> LoadPlan | None:

@@ -6,7 +6,7 @@ the conclusions.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -133,13 +133,13 @@ def tested(backend: LlamaBackend, max_width: int) -> Exactness:
         found = replace(found, together=is_exact_together(backend, found.width, vocab))
     try:
         facts = ModelFacts(read_model_header(backend.model.path))
-        far = 0.0 if library.has_gpu() else far_difference(backend, found.width, longest_test(backend, facts))
     except (ModelError, OSError):
         return found
-    if far:
-        found = replace(found, difference=max(found.difference, far))
-    is_lucky = facts.has_float_matrices and not library.has_gpu()
-    return replace(found, width=1, prefill=False) if is_lucky or far else found
+    if library.has_gpu():
+        return found
+    far = far_difference(backend, found.width, longest_test(backend, facts))
+    found = replace(found, difference=max(found.difference, far))
+    return replace(found, width=1, prefill=False) if facts.has_float_matrices or far else found
 
 
 def longest_test(backend: LlamaBackend, facts: ModelFacts) -> int:
@@ -151,16 +151,17 @@ def longest_test(backend: LlamaBackend, facts: ModelFacts) -> int:
 
 def far_difference(backend: LlamaBackend, width: int, longest: int) -> float:
     """Return the largest difference of a logit between passes over `width` rows and over single ones after contexts of
-    several lengths up to `longest` tokens. Raises ModelError where such contexts cannot be made.
+    several lengths up to `longest` tokens; 0 where such contexts cannot be made.
     """
     if width == 1 or longest < FAR_CONTEXTS[0] or backend.model.is_recurrent or backend.model.window:
         return 0.0
     text = sample(backend.model.vocab, max(width, FAR_ROWS))
-    context = FilledContext(backend.model, backend.model.cache_types, longest + 2 * len(text), len(text), n_cores())
+    types, n_cells = backend.model.cache_types, longest + 2 * len(text)
     try:
-        return max(difference_at(context, text, n, width) for n in FAR_CONTEXTS if n <= longest)
-    finally:
-        context.close()
+        with closing(FilledContext(backend.model, types, n_cells, len(text), n_cores())) as context:
+            return max(difference_at(context, text, n, width) for n in FAR_CONTEXTS if n <= longest)
+    except ModelError:
+        return 0.0
 
 
 def difference_at(context: FilledContext, text: Tokens, length: int, width: int) -> float:
