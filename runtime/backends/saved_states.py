@@ -115,7 +115,8 @@ class SavedStates:
         """Remove and return the state that shares most with `context[:-1]`; None unless `more_than` is exceeded."""
         best, _ = self._best(context, exact, more_than)
         if best is not None:
-            (self.fetched if best in self.fetched else self._states).remove(best)
+            self.fetched = [each for each in self.fetched if each is not best]  # another thread may add one
+            self._states = [each for each in self._states if each is not best]
         return best
 
     def _best(self, context: Tokens, exact: bool, most: int) -> tuple[SavedState | None, int]:

@@ -59,12 +59,8 @@ class Prefixes:
         tokens, exact = sequence.tokens.copy(), sequence.needs_exact_widths
         if self._draft:
             self._draft.fetch(tokens)
-        n_cached, n_ctx, is_pure = (
-            self._backend.n_cached(tokens, exact),
-            self._backend.n_ctx,
-            not self._is_exact and exact,
-        )
-        return in_thread(lambda: self._states.read(tokens, n_cached, n_ctx, exact, is_pure))
+        n_cached, is_pure = self._backend.n_cached(tokens, exact), exact and not self._is_exact
+        return in_thread(lambda: self._states.read(tokens, n_cached, self._backend.n_ctx, exact, is_pure))
 
     def note(self, sequence: Sequence) -> None:
         """Record the prompt and the prefill speed of a sequence that ends."""
@@ -137,8 +133,11 @@ class DraftPrefixes:
         self.states.token_seconds = self._token_seconds()
         if self.states.is_writing:
             return True
-        backend = self._backend()
-        for each in backend.conversations() if backend else ():
+        if (backend := self._backend()) is None:
+            return False
+        backend.saved.fetched.clear()
+        self.states.store.settle(backend.saved.refused, has_failed=False)
+        for each in backend.conversations():
             if self.states.is_worth(each.tokens) and (state := each.copy(len(each.tokens))) is not None:
                 self.states.write(state)
                 return True

@@ -101,7 +101,9 @@ class StoredStates:
 
 
 def put(state: SavedState | None, backend: LlamaBackend) -> None:
-    """Put a state that was read from disk where the next pass of its conversation finds it."""
+    """Put a state that was read from disk where the next pass of its conversation finds it.
+
+    May be called on any thread, so the list is replaced and not changed.
+    """
     if state is not None:
-        del backend.saved.fetched[: 1 - FETCHED]
-        backend.saved.fetched.append(state)
+        backend.saved.fetched = [*backend.saved.fetched[1 - FETCHED :], state]
