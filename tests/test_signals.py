@@ -82,6 +82,11 @@ def test_a_chat_that_is_loading_leaves_its_terminal_in_order(chat: Chat, number:
     assert (chat.ended(), chat.left_on()) == (-number, [])
 
 
+def asleep(chat: Chat) -> list[psutil.Process]:
+    """The processes below the chat that sleep, as its editor does."""
+    return [each for each in psutil.Process(chat.process.pid).children() if "sleep" in each.name()]
+
+
 @pytest.mark.slow
 def test_an_editor_ends_with_the_chat_that_began_it(tmp_path: Path) -> None:
     editor = tmp_path / "editor"
@@ -91,7 +96,8 @@ def test_an_editor_ends_with_the_chat_that_began_it(tmp_path: Path) -> None:
         chat.until("demo is ready")
         chat.keys(F7)
         chat.until("it edits")
-        (sleeping,) = [each for each in psutil.Process(chat.process.pid).children() if "sleep" in each.name()]
+        wait_for(lambda: asleep(chat))  # the script prints before it becomes `sleep`
+        (sleeping,) = asleep(chat)
         chat.process.send_signal(signal.SIGINT)  # which is the editor's
         chat.process.send_signal(signal.SIGTERM)
         assert (chat.ended(), chat.left_on()) == (-signal.SIGTERM, [])
