@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bench.instruments.traces import NAME, adaptive, controller_for, fixed, step
+from runtime.core.drafter import Traits
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.reasons import Reason
-from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 from tests.support.control import PASSES, SLOW, STEEP, asks, begin, costs_of, learn, length, n_taken, n_unasked, trace
 

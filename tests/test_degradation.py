@@ -12,7 +12,7 @@ import pytest
 from bench.instruments.steps import one_step
 from bench.instruments.toy import ToyBackend
 from runtime.backends.reloadable import ReloadableBackend
-from runtime.core.drafter import Drafter
+from runtime.core.drafter import Drafter, traits_of
 from runtime.core.errors import ModelError
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
@@ -22,7 +22,6 @@ from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.kept import kept
-from runtime.speculative.control.traits import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.step import DraftingState

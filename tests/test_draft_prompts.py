@@ -10,6 +10,7 @@ import pytest
 
 from bench.instruments.clock import Clock
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.drafter import Traits
 from runtime.drafters.model import ModelDrafter
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -17,7 +18,6 @@ from runtime.models.registry import load_registry
 from runtime.speculative import active_drafters
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.traits import Traits
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState
 from runtime.speculative.target import TargetPasses

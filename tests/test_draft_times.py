@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from bench.instruments.traces import NAME, adaptive
+from runtime.core.drafter import Traits
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.drafter_state import DrafterState, DraftOutcome, DraftTimes
-from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 from tests.support.control import PASSES, begin, costs_of, learn, said, trace
 

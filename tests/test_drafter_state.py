@@ -7,13 +7,12 @@ import pytest
 
 from bench.instruments.clock import Clock
 from bench.instruments.traces import NAME, adaptive, controller_for, step
-from runtime.core.drafter import Answer
+from runtime.core.drafter import Answer, Traits
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.kept import kept, restore
 from runtime.speculative.control.policy import Policy, Price
-from runtime.speculative.control.traits import Traits
 from tests.support.control import PASSES, asks, begin, costs_of, learn, n_taken, said, terms_of, trace
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from bench.instruments.toy import ToyBackend
 from runtime.core.draft import Logits, Tokens
+from runtime.core.drafter import Traits
 from runtime.core.errors import ModelError
 from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.traits import Traits
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState, StepInput
 from runtime.speculative.target import TargetPasses

@@ -13,7 +13,7 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError
 from runtime.engine import ChatPrompt, Chunk, Engine, Ids, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.prompt_order import PIECE
+from runtime.engine.order import PIECE
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine

@@ -10,13 +10,12 @@ import pytest
 from bench.instruments.steps import one_step
 from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
-from runtime.core.drafter import Drafter
+from runtime.core.drafter import Drafter, traits_of
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.traits import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState, widths_of
 from runtime.speculative.target import TargetPasses

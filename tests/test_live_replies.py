@@ -10,8 +10,7 @@ import pytest
 
 from runtime.engine import Grammar, Message, Sampling
 from runtime.engine.engine import Ask
-from runtime.engine.output import Chunk, Output
-from runtime.engine.status import Status
+from runtime.engine.output import Chunk, Output, Status
 from runtime.process.replies import NEAR, LiveReplies, LiveReply
 
 ASK = Ask([Message("user", "What is a list?")], Sampling(temperature=0))

@@ -12,6 +12,7 @@ import pytest
 from bench.instruments.steps import one_step
 from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Tokens
+from runtime.core.drafter import Traits
 from runtime.drafters.lookahead import LookaheadDrafter, Pool, WindowShape, best_shape
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -21,7 +22,6 @@ from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.drafter_state import DraftOutcome
-from runtime.speculative.control.traits import Traits
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
 from tests.support.control import asks, begin, learn

@@ -12,7 +12,7 @@ from bench.instruments.clock import Clock
 from bench.instruments.steps import one_step, state_of
 from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
-from runtime.core.drafter import Budget, Drafter
+from runtime.core.drafter import Budget, Drafter, Traits
 from runtime.core.errors import ModelError
 from runtime.drafters.model import ModelDrafter
 from runtime.sampling.sampler import Sampler
@@ -21,7 +21,6 @@ from runtime.speculative.active_drafters import PIECE
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.kept import kept
-from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState

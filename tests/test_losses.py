@@ -6,8 +6,8 @@ import pytest
 
 from runtime.core.errors import ModelError
 from runtime.loading.options import Options
-from runtime.process import losses as module
-from runtime.process.losses import Losses
+from runtime.process import kept as module
+from runtime.process.kept import Losses
 from runtime.process.model_process import ProcessLostError
 
 LOST = ProcessLostError("it was ended by SIGKILL")

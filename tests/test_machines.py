@@ -40,7 +40,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import load_registry, parse_registry
 from runtime.process.client import EngineProcess
-from runtime.process.losses import Losses
+from runtime.process.kept import Losses
 from runtime.process.model_process import ProcessLostError
 from runtime.tools.worker import WorkerFacts, look_at_one
 from tests.support.far import BUILD, GIB, needs_rpc, real_worker, speaking, worker_of

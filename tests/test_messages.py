@@ -9,9 +9,8 @@ import pytest
 
 from bench.instruments.facts import facts
 from runtime.core.errors import ContextError
-from runtime.engine.output import Chunk, Output
+from runtime.engine.output import Chunk, Output, Status
 from runtime.engine.stats import Stats
-from runtime.engine.status import Status
 from runtime.loading.options import Options
 from runtime.process.messages import (
     Answered,

@@ -9,7 +9,7 @@ import pytest
 from bench.instruments.clock import Clock
 from runtime.core.errors import SettingsError
 from runtime.engine.output import Chunk, Output
-from runtime.process.outbox import SEND_INTERVAL, SEND_INTERVAL_TOGETHER, Outbox
+from runtime.process.outgoing import SEND_INTERVAL, SEND_INTERVAL_TOGETHER, Outbox
 from runtime.speculative.control.explain import Pass
 
 TOKEN = Chunk("a", (1,), made=Pass(1e-3, "none", 0, 0))

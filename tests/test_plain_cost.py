@@ -7,9 +7,8 @@ from itertools import pairwise
 import pytest
 
 from bench.instruments.traces import NAME
-from runtime.core.drafter import NO_DRAFTER
+from runtime.core.drafter import NO_DRAFTER, Traits
 from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 from tests.support.control import PASSES, asks, begin, costs_of, learn, n_taken, said, terms_of
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.core.drafter import CONTINUE, LAST
+from runtime.core.drafter import CONTINUE, LAST, Traits
 from runtime.speculative.control.acceptance import UNKNOWN, Acceptance, bin_of
 from runtime.speculative.control.drafter_state import DrafterState
 from runtime.speculative.control.passes import Terms
 from runtime.speculative.control.policy import Policy, Price, StoppingCriterion, fastest_length, transitions
-from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.valuation import value
 from tests.support.control import PASSES
 

@@ -23,7 +23,7 @@ from bench.instruments.concurrent_replies import Concurrent
 from runtime.core.errors import ContextError, SettingsError, TemplateError
 from runtime.engine import Chunk, Grammar, Message, Options, Sampling
 from runtime.models.registry import load_registry
-from runtime.process import client, texts
+from runtime.process import answers, client
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.mishaps import PIECE
@@ -169,7 +169,7 @@ def test_what_nobody_wants_any_more_is_not_begun(engine: EngineProcess, monkeypa
 
 
 def test_text_that_takes_too_long_is_given_up(unlucky: EngineProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts, "SECONDS", 0.3)
+    monkeypatch.setattr(answers, "SECONDS", 0.3)
     with pytest.raises(TemplateError, match="was stopped"):
         unlucky.tokenize("[slow text]")
     assert unlucky.tokenize("quick")

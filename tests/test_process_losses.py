@@ -9,7 +9,7 @@ import pytest
 from bench.instruments.concurrent_replies import Concurrent
 from runtime.core.errors import ModelError, SettingsError
 from runtime.engine import Grammar, Options
-from runtime.process import losses
+from runtime.process import kept
 from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.mishaps import UNLOADABLE
@@ -35,7 +35,7 @@ def test_drafts_come_back_when_the_losses_are_past(
 ) -> None:
     list(unlucky.reply("[abort with drafts] What is a list?", GREEDY, 20))
     assert "without drafts" in said[-1]
-    monkeypatch.setattr(losses, "MEMORY", 0.0)
+    monkeypatch.setattr(kept, "MEMORY", 0.0)
     wait_for(lambda: "all that was left out" in said[-1])
     *_, last = unlucky.reply(QUESTION, GREEDY, 40)
     assert last.stats is not None

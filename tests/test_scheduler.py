@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from runtime.engine import Sampling
-from runtime.engine.prompt_order import MAX_READ, PIECE
+from runtime.engine.order import MAX_READ, PIECE
 from tests.support.planning import FREE, GREEDY, Setting
 
 UNSEEDED = Sampling(temperature=0.0)

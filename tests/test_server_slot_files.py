@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from runtime.core.errors import SettingsError
-from runtime.engine.conversation_files import FORM, read
+from runtime.engine.kept_prompts import FORM, read
 from tests.support.serving import Running, running, shared
 from tests.test_prefixes import PROMPT
 

@@ -16,10 +16,10 @@ from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk
 from runtime.models.registry import load_registry
 from runtime.process import client, spawning
+from runtime.process.answers import AT_ONCE, TextAnswers, TextCalls
 from runtime.process.client import EngineProcess
 from runtime.process.host import Host
 from runtime.process.messages import Call, Cancel, send
-from runtime.process.texts import AT_ONCE, TextAnswers, TextCalls
 from tests.support.waiting import PATIENCE, wait_for
 
 LOST = ModelError("It is lost.")

@@ -16,7 +16,7 @@ from runtime.engine import Chunk, Message, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.output import ignore
-from runtime.engine.pass_reasons import reasons
+from runtime.engine.stats import reasons
 from runtime.engine.trace import TracedPass, TraceFile, as_pass, read, text_of
 from runtime.models.registry import load_registry
 from runtime.speculative.control.decision import Decision

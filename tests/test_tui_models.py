@@ -12,7 +12,7 @@ from app.tui.widgets.message_view import MessageView
 from bench.instruments.facts import facts
 from runtime.core.errors import ModelError, NoMemoryError
 from runtime.engine import Message, Options, Sampling
-from runtime.engine.status import Status
+from runtime.engine.output import Status
 from runtime.models.registry import Pair, load_registry
 from runtime.process.client import EngineProcess
 from tests.support.scripted import ScriptedEngine

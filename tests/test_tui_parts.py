@@ -23,6 +23,7 @@ from app.tui.desktop.keymap import read_keymap
 from app.tui.dialogs.why_summary import picture, three_sentences
 from app.tui.dialogs.why_text import depths, observed, sections
 from app.tui.numbers import fitted, kept, line, speed, stats_of, times, usage
+from runtime.core.drafter import Traits
 from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
 from runtime.engine.stats import RemoteCounts, Stats
@@ -31,7 +32,6 @@ from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.explain import Explanation, Pass, expected_tokens, explain
 from runtime.speculative.control.reasons import Reason
-from runtime.speculative.control.traits import Traits
 from tests.support.control import begin, costs_of, learn
 
 

@@ -7,8 +7,8 @@ import json
 from app.tui.dialogs.why_summary import figure
 from app.tui.dialogs.why_text import read_ahead, unguessed
 from app.tui.numbers import kept, reasons_of, stats_of
+from runtime.engine.output import Status
 from runtime.engine.stats import Stats
-from runtime.engine.status import Status
 from runtime.speculative.control.explain import Pass, Why
 from tests.support.scripted import ScriptedEngine
 

@@ -16,7 +16,7 @@ from bench.instruments.clock import Clock
 from runtime.backends.held import TILE
 from runtime.core.limits import UNLIMITED, Admission, Limits
 from runtime.engine.engine import Ask
-from runtime.engine.prompt_order import PIECE
+from runtime.engine.order import PIECE
 from runtime.engine.sequence import Batch, Sequence
 from tests.support.planning import FREE, GREEDY, Setting
 

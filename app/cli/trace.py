@@ -17,8 +17,7 @@ from rich.text import Text
 from app.cli.choices import read_file
 from app.cli.report import speed
 from app.terminal import inert
-from runtime.engine.pass_reasons import reasons, skipped
-from runtime.engine.stats import Stats
+from runtime.engine.stats import Stats, reasons, skipped
 from runtime.engine.trace import TracedPass, TraceError, read
 
 WIDTH = 120  # columns, if the output is not a terminal

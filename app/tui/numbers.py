@@ -13,8 +13,7 @@ from typing import Any, get_args
 from runtime.core.drafter import NO_DRAFTER
 from runtime.drafters.registry import described
 from runtime.engine import Engine
-from runtime.engine.pass_reasons import reasons, skipped
-from runtime.engine.stats import ELSEWHERE, RemoteCounts, Stats
+from runtime.engine.stats import ELSEWHERE, RemoteCounts, Stats, reasons, skipped
 from runtime.speculative.control.explain import Explanation, Pass
 from runtime.speculative.control.reasons import Code, Reason
 

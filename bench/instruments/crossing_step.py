@@ -12,8 +12,7 @@ import numpy as np
 
 from bench.instruments.facts import facts
 from runtime.core.drafter import NO_DRAFTER
-from runtime.engine.output import Chunk, Output
-from runtime.engine.status import Status
+from runtime.engine.output import Chunk, Output, Status
 from runtime.process.host import Host
 from runtime.process.messages import Call, receive, receive_all, send
 from runtime.speculative.control.explain import Pass

@@ -16,13 +16,12 @@ import numpy as np
 from bench.instruments.steps import one_step
 from bench.instruments.toy import ToyBackend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
-from runtime.core.drafter import Drafter
+from runtime.core.drafter import Drafter, traits_of
 from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.passes import PassTime
-from runtime.speculative.control.traits import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState, Widths
 from runtime.speculative.target import TargetPasses

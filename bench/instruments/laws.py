@@ -15,7 +15,7 @@ from scipy.stats import chi2
 
 from bench.instruments.steps import one_step
 from bench.instruments.toy import ToyBackend, ToyBlocks, ToyHead
-from runtime.core.drafter import Drafter
+from runtime.core.drafter import Drafter, traits_of
 from runtime.drafters.dspark import DsparkDrafter
 from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
@@ -26,7 +26,6 @@ from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.traits import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
 

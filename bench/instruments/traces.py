@@ -13,14 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.instruments.clock import Clock
-from runtime.core.drafter import NO_DRAFTER, Answer
+from runtime.core.drafter import NO_DRAFTER, Answer, Traits
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import SKIP, Choice
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.kept import kept, restore
 from runtime.speculative.control.passes import Terms
-from runtime.speculative.control.traits import Traits
 
 MAX_K = 8
 NAME = "model"

@@ -13,6 +13,8 @@ from runtime.core.draft import NO_DRAFT, Distribution, Draft, Logits, Path, Toke
 
 UNKNOWN_TOKEN = -1
 NO_DRAFTER = "none"  # in place of a name, for plain passes
+# Yields contexts, receives the logits [1, n_vocab] that follow each, and returns the draft
+DraftGenerator = Generator[Tokens, Logits, Draft]
 
 
 # Objects created in every step are named tuples: creating one takes a third of the time of a frozen dataclass.
@@ -53,10 +55,6 @@ class Budget(NamedTuple):
     should_continue: ShouldContinue
     pick: Callable[[Logits, Path], Pick]  # (logits row, tokens drafted before it)
     forced: Callable[[], Path] = tuple  # returns the next tokens that the grammar forces
-
-
-# Yields contexts, receives the logits [1, n_vocab] that follow each, and returns the draft
-DraftGenerator = Generator[Tokens, Logits, Draft]
 
 
 class Drafter:
@@ -111,3 +109,17 @@ class Drafter:
 
     def close(self) -> None:
         """Free the drafter's memory."""
+
+
+class Traits(NamedTuple):
+    """Static properties of a drafter, known before its first proposal."""
+
+    seconds: float  # measured seconds per draft token
+    is_model_free: bool = False  # a lookup: its tokens cost nothing after the lookup
+    spares_work: bool = False  # its computation makes the target's pass over the draft tokens cheaper
+    n_window_rows: int = 0  # rows that it adds to each pass for which it proposes
+
+
+def traits_of(drafter: Drafter, seconds: float) -> Traits:
+    """Return the traits of a drafter with these measured seconds per draft token."""
+    return Traits(seconds, drafter.is_model_free, drafter.spares_work, drafter.n_window_rows)

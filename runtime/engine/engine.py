@@ -14,8 +14,7 @@ from runtime.conversation.prompt import Prompt
 from runtime.conversation.quoting import Rendered
 from runtime.core.errors import SettingsError
 from runtime.core.limits import UNLIMITED, Limits
-from runtime.engine.output import Chunk, Sink
-from runtime.engine.status import Status
+from runtime.engine.output import Chunk, Sink, Status
 from runtime.loading.exactness import Exactness
 from runtime.models.registry import Pair
 from runtime.sampling.grammar import Grammar

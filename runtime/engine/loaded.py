@@ -17,11 +17,10 @@ from runtime.engine.ahead import ReadAhead, answering
 from runtime.engine.binding import bound
 from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask, EngineFacts
+from runtime.engine.kept_prompts import KeptPrompts
 from runtime.engine.loaded_texts import LoadedTexts
-from runtime.engine.output import Chunk, Output, Sink
-from runtime.engine.prompts import KeptPrompts
+from runtime.engine.output import Chunk, Output, Sink, Status
 from runtime.engine.sequence import Sequence
-from runtime.engine.status import Status
 from runtime.engine.streams import Came, PushedEngine
 from runtime.learning.conditions import why_never
 from runtime.learning.opened import learned_head, opened_learner

@@ -1,4 +1,4 @@
-"""Outputs of a reply: pieces of text with their tokens and statistics. Plain data."""
+"""What an engine returns: pieces of a reply with their tokens and statistics, and its own state. Plain data."""
 
 from __future__ import annotations
 
@@ -44,3 +44,16 @@ class Output(NamedTuple):
 
 def ignore(output: Chunk | Exception) -> None:
     """Drop an output that nobody reads."""
+
+
+class Status(NamedTuple):
+    """The state of an engine."""
+
+    n_running: int = 0  # replies
+    n_waiting: int = 0  # replies, until others have ended
+    n_held: int = 0  # cached conversations
+    memory_level: str = "OK"  # at the last token: OK, TIGHT or CRITICAL
+    given_up: str = ""  # what is suspended because memory is short, and why, with numbers
+    learning: str = ""  # state of the head's training, or why there is none, in a clause; "": the pair asks for none
+    ahead: tuple[int, int] = (0, 0)  # tokens read ahead, and those of them that later prompts had in the cache
+    preparing: tuple[int, ...] = ()  # numbers of requests whose prompts are encoded and whose grammars are compiled

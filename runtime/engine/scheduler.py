@@ -12,8 +12,7 @@ from collections.abc import Sequence as List
 
 from runtime.core.backend import TargetBackend
 from runtime.core.limits import Admission, Limited, Limits, Queued
-from runtime.engine.prompt_order import PromptOrder
-from runtime.engine.rotation import MAX_LEAD, Alternation, Rotation
+from runtime.engine.order import MAX_LEAD, Alternation, PromptOrder, Rotation
 from runtime.engine.sequence import Batch, PromptPiece, Sequence
 from runtime.loading.exactness import Exactness
 from runtime.speculative.decoder import Decoder

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from runtime.loading.exactness import Exactness
-from runtime.speculative.control.explain import Pass
+from runtime.speculative.control.explain import Pass, Why
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.step import Widths
 
 ELSEWHERE = "elsewhere"  # drafter name for passes of another server
+NUMBERS = re.compile(r"\d+(\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +192,25 @@ class Stats:
             "inexact_passes": self.n_inexact,
             "near_ties": self.n_near_ties,
         }
+
+
+def reasons(whys: Sequence[Why]) -> list[tuple[str, int]]:
+    """Return why passes were plain and how often, most frequent first."""
+    return merged((each.reason, 1) for each in whys if each.reason)
+
+
+def skipped(whys: Sequence[Why]) -> list[tuple[str, int]]:
+    """Return which drafters were not asked, why and how often, most frequent first."""
+    return merged((f"did not ask {name}: {reason}", 1) for each in whys for name, reason in each.unasked.items())
+
+
+def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return the sum of the counts of each text, largest first. Texts that differ only in numbers count as the last of
+    them.
+    """
+    found, last = Counter[str](), dict[str, str]()
+    for text, n in counts:
+        form = NUMBERS.sub("#", text)
+        found[form] += n
+        last[form] = text
+    return [(last[form], n) for form, n in found.most_common()]

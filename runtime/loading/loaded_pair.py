@@ -15,7 +15,7 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.core.backend import OnProgress
 from runtime.core.clock import Clock, steadiest, wall
-from runtime.core.drafter import Drafter
+from runtime.core.drafter import Drafter, traits_of
 from runtime.drafters.lookahead import WindowShape
 from runtime.drafters.registry import Needs, described, needing
 from runtime.loading import layout
@@ -35,7 +35,6 @@ from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads, Watch
-from runtime.speculative.control.traits import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.target import Sharing, TargetPasses

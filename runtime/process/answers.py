@@ -1,17 +1,32 @@
-"""Calls to the model process and their answers, which have the numbers of their calls."""
+"""Calls to the model process and their answers, which have the numbers of their calls.
+
+Calls about text, which templates and vocabulary answer, have a pipe and threads of their own, so that slow ones delay
+neither replies nor each other.
+"""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from itertools import count
-from threading import Lock
+from multiprocessing.connection import Connection
+from threading import Lock, Semaphore, Thread
 from typing import Any
 
-from runtime.core.errors import NO_MEMORY, NoMemoryError, SlipstreamError
+from runtime.core.errors import NO_MEMORY, NoMemoryError, SlipstreamError, TemplateError
 from runtime.engine.output import Output
-from runtime.process.messages import Answered, Call, Failed, Message, pack
+from runtime.process.messages import Answered, Call, Failed, Message, pack, receive
+from runtime.process.outgoing import Outgoing
+
+AT_ONCE = 4  # calls that are answered at a time
+QUICK = frozenset({"word", "end_tokens"})  # look-ups, which wait for no others
+SECONDS = 15.0  # that a template or a tokenizer may take
+SLOW = (
+    "Reading the prompt took more than {:g} s, so it was stopped: it is too long, or the model's chat template does "
+    "not end."
+)
 
 
 class Answers:
@@ -96,3 +111,67 @@ def packed(message: Message) -> bytes:
         number = message.number if isinstance(message, Output | Answered | Failed) else 0
         kind = Output if isinstance(message, Output) else Failed
         return pack(kind(number, sendable(error)))
+
+
+class TextCalls:
+    """The client's end. A thread receives the answers until the process is gone."""
+
+    def __init__(self, pipe: Connection, on_lost: Callable[[], Exception], kill: Callable[[], object]) -> None:
+        """`on_lost` returns what calls raise once the process is gone; `kill` ends it."""
+        self._pipe, self._on_lost, self._kill = pipe, on_lost, kill
+        self._outgoing, self._answers, self._turns = Outgoing(pipe), Answers(), Semaphore(AT_ONCE)
+        self._receiver = Thread(target=self._receive, name="answers about text", daemon=True)
+        self._receiver.start()
+
+    def ask(self, call: Call) -> Any:
+        """Make a call, and return its result. Raises what it raises, the loss of the process, and TemplateError if it
+        takes too long, for which the process is killed.
+        """
+        with nullcontext() if call.name in QUICK else self._turns:
+            return value_of(self._answer(call))
+
+    def _answer(self, call: Call) -> Answered | Failed:
+        try:
+            return self._answers.expect(call, self._put, SECONDS)
+        except TimeoutError:
+            self._kill()
+            raise TemplateError(SLOW.format(SECONDS)) from None
+
+    def _put(self, call: Call) -> None:
+        self._outgoing.put(pack(call))
+
+    def _receive(self) -> None:
+        try:
+            while True:
+                self._answers.take(receive(self._pipe))  # kept in no variable, because of what an error refers to
+        except (OSError, EOFError):
+            self._answers.lose(self._on_lost())
+
+    def end(self, loss: Exception) -> None:
+        """End the threads; the process must be gone."""
+        self._answers.lose(loss)
+        self._outgoing.end()
+        self._receiver.join()
+
+
+class TextAnswers:
+    """The end in the models' process: answers calls to an engine until the other side is gone."""
+
+    def __init__(self, pipe: Connection, engine: Any) -> None:
+        self._pipe, self._engine, self._sending = pipe, engine, Lock()
+        self._pool = ThreadPoolExecutor(AT_ONCE, "text")
+
+    def run(self) -> None:
+        """Answer calls. Raises EOFError and OSError when the other side is gone."""
+        self._pool.submit(self._engine.prepare)
+        while True:
+            call = receive(self._pipe)
+            if call.name in QUICK:
+                self._answer(call)
+            else:
+                self._pool.submit(self._answer, call)
+
+    def _answer(self, call: Call) -> None:
+        message = packed(answer(self._engine, call))
+        with self._sending:
+            self._pipe.send_bytes(message)

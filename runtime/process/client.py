@@ -16,8 +16,7 @@ from itertools import count
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ModelError, SettingsError, SlipstreamError
 from runtime.engine.engine import Ask
-from runtime.engine.output import Chunk, Output, Sink
-from runtime.engine.status import Status
+from runtime.engine.output import Chunk, Output, Sink, Status
 from runtime.engine.streams import PushedEngine
 from runtime.engine.trace import TracedPass, TraceFile
 from runtime.loading.options import Options

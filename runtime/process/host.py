@@ -22,11 +22,10 @@ from runtime.core.children import end_with_parent, inherited
 from runtime.core.errors import SlipstreamError
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.output import Output
-from runtime.engine.status import Status
+from runtime.engine.output import Output, Status
 from runtime.loading.neighbours import family
 from runtime.memory.system import trim_heap
-from runtime.process.answers import answer, packed, sendable
+from runtime.process.answers import AT_ONCE, TextAnswers, answer, packed, sendable
 from runtime.process.messages import (
     Cancel,
     Failed,
@@ -38,8 +37,7 @@ from runtime.process.messages import (
     receive,
     send,
 )
-from runtime.process.outbox import Outbox
-from runtime.process.texts import AT_ONCE, TextAnswers
+from runtime.process.outgoing import Outbox
 
 REST = 0.5  # seconds without a command after which prompts are stored
 IDLE = 5.0  # seconds without a command after which memory is checked

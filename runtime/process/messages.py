@@ -12,8 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from runtime.engine.engine import EngineFacts
-from runtime.engine.output import Chunk, Output
-from runtime.engine.status import Status
+from runtime.engine.output import Chunk, Output, Status
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.speculative.control.explain import Pass

@@ -15,11 +15,10 @@ from typing import Any
 
 from runtime.core.backend import OnProgress
 from runtime.engine.engine import Ask
-from runtime.engine.output import Output
-from runtime.engine.status import Status
+from runtime.engine.output import Output, Status
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
-from runtime.process.answers import Answers, value_of
+from runtime.process.answers import Answers, TextCalls, value_of
 from runtime.process.messages import (
     Answered,
     Call,
@@ -36,7 +35,6 @@ from runtime.process.messages import (
 )
 from runtime.process.outgoing import Outgoing
 from runtime.process.spawning import spawn
-from runtime.process.texts import TextCalls
 
 POLL_SECONDS = 0.05  # seconds of one poll of a pipe
 LAST = 5.0  # seconds for a cancelled reply to end, and to close without a sign of life; then the process is killed

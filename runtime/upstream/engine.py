@@ -18,8 +18,7 @@ from runtime.core.backend import SERVERS, OnProgress
 from runtime.core.errors import ContextError, SettingsError
 from runtime.core.limits import UNLIMITED
 from runtime.engine.engine import Ask, Engine, EngineFacts
-from runtime.engine.output import Chunk
-from runtime.engine.status import Status
+from runtime.engine.output import Chunk, Status
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
 from runtime.models.registry import Pair

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from runtime.core import limits
-from runtime.engine import prompt_order, rotation
+from runtime.engine import order
 from runtime.engine.scheduler import Scheduler
 from runtime.engine.sequence import Batch, Sequence
 from runtime.speculative import active_drafters
@@ -31,10 +31,10 @@ class Fairness:
         self._admitted, self._record = Scheduler.admitted, Scheduler.record
         for module, name, value in (
             (active_drafters, "PIECE", PIECE),
-            (prompt_order, "TILE", TILE),
-            (prompt_order, "PIECE", PIECE),
-            (prompt_order, "MAX_SECONDS", ROOM),
-            (rotation, "MAX_LEAD", LEAD),
+            (order, "TILE", TILE),
+            (order, "PIECE", PIECE),
+            (order, "MAX_SECONDS", ROOM),
+            (order, "MAX_LEAD", LEAD),
             (limits, "MAX_OVERTAKEN", OVERTAKEN),
         ):
             patch.setattr(module, name, value)

@@ -11,18 +11,17 @@ from typing import Any
 from app.tui.session import EDITORS
 from bench.instruments.facts import facts
 from runtime.conversation.window import PromptWindow
-from runtime.core.drafter import NO_DRAFTER
+from runtime.core.drafter import NO_DRAFTER, Traits
 from runtime.core.errors import ContextError, ModelError
 from runtime.engine import ChatPrompt, Chunk, Ids, Message, Sampling
 from runtime.engine.engine import Answering, Ask
+from runtime.engine.output import Status
 from runtime.engine.stats import Stats
-from runtime.engine.status import Status
 from runtime.engine.text import TextStream
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.explain import Explanation, Pass, Why, explain
-from runtime.speculative.control.traits import Traits
 
 SECONDS = 0.01  # of a pass, by token
 TEMPLATE = [0, 0, 0]  # opens the model's turn

@@ -18,8 +18,7 @@ from runtime.core.limits import Limits
 from runtime.engine import Chunk
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.output import Output, Sink
-from runtime.engine.status import Status
+from runtime.engine.output import Output, Sink, Status
 from tests.support.waiting import PATIENCE
 
 

@@ -14,7 +14,7 @@ from bench.instruments.facts import facts
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.shared import SharedBackend
 from runtime.conversation.prompt import PromptEncoder
-from runtime.core.drafter import Drafter
+from runtime.core.drafter import Drafter, traits_of
 from runtime.core.limits import UNLIMITED, Limits
 from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
 from runtime.drafters.model import ModelDrafter
@@ -26,7 +26,6 @@ from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.traits import traits_of
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import Sharing, TargetPasses
 from tests.support.toy_library import DRAFT_SECONDS, END, N_VOCAB, PASS_SECONDS, ROW_SECONDS, ToyModel

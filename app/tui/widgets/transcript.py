@@ -18,7 +18,7 @@ from app.tui.widgets.message_scroll import MessageScroll
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.offers import Offer, Welcome
 from app.tui.widgets.shown_part import ShownPart
-from runtime.engine.pass_reasons import merged
+from runtime.engine.stats import merged
 from runtime.speculative.control.explain import Pass
 
 WELCOME = (

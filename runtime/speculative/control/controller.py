@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+from runtime.core.drafter import Traits
 from runtime.speculative.control.acceptance import bin_of
 from runtime.speculative.control.costs import Overhead, PassCosts, PlainPasses
-from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT, Choice, Decision
+from runtime.speculative.control.decision import LOOK_UP, PROBE, SKIP, USE, WAIT, Choice, Decision, Exploration
 from runtime.speculative.control.drafter_state import DrafterState, DrafterStates, DraftOutcome
-from runtime.speculative.control.exploration import Exploration
 from runtime.speculative.control.passes import Passes, Terms
 from runtime.speculative.control.policy import StoppingCriterion, fastest_length
 from runtime.speculative.control.reasons import NONE_ON, Reason, why_plain
-from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.control.valuation import Valuation
 

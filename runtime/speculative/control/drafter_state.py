@@ -9,12 +9,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from runtime.core.drafter import Traits
 from runtime.speculative.control.acceptance import N_BINS, Acceptance
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.decision import PROBE, USE, WAIT, Decision
-from runtime.speculative.control.exploration import Probes
+from runtime.speculative.control.decision import PROBE, USE, WAIT, Decision, Probes
 from runtime.speculative.control.policy import Policy
-from runtime.speculative.control.traits import Traits
 from runtime.speculative.control.tuning import TUNING
 
 

@@ -1,6 +1,5 @@
-"""Saves a cached conversation to a file that the user names and restores it, like llama.cpp's slots.
-
-Knows states and files; the caller selects the conversation.
+"""Stored prompts of an engine: the prompt cache on disk, and conversations that are saved to files which the user
+names, and restored from them, like llama.cpp's slots.
 """
 
 from __future__ import annotations
@@ -9,9 +8,10 @@ import os
 import secrets
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,14 @@ from runtime.backends.checkpoints import Checkpoint
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.saved_states import SavedState
 from runtime.core.errors import SettingsError
+from runtime.drafters.model import seen
+from runtime.engine.ahead import answering
+from runtime.engine.core import EngineCore
+from runtime.engine.prefixes import DraftPrefixes, Prefixes
+from runtime.engine.stored_states import StoredStates
+from runtime.loading.loaded_pair import LoadedPair
+from runtime.loading.planning import MODEL
+from runtime.loading.prompt_cache import model_key, opened_draft_store, opened_store
 from runtime.models.plain_file import require_plain
 
 FORM = "slipstream conversation 1"
@@ -144,3 +152,49 @@ def erase(backend: LlamaBackend, number: int) -> tuple[int, int]:
         return 0, 0
     held[number].erase()
     return len(held[number].tokens), 0
+
+
+class KeptPrompts:
+    """The stored prompts of a loaded pair."""
+
+    def __init__(self, loaded: LoadedPair, core: EngineCore) -> None:
+        self._loaded, self._core = loaded, core
+        if store := opened_store(loaded):
+            states = StoredStates(store, self._is_busy)
+            core.prefixes = Prefixes(loaded.backend, states, loaded.exactness.is_exact, self._of_draft())
+
+    def _is_busy(self) -> bool:
+        return not self._core.is_idle
+
+    def _of_draft(self) -> DraftPrefixes | None:
+        """Return the stored prompts of the draft model; None if there is none, or another kind of draft."""
+        draft, store = self._loaded.draft, opened_draft_store(self._loaded)
+        if draft is None or store is None:
+            return None
+        n_seen = draft.backend.n_ctx - self._loaded.options.max_k
+
+        def token_seconds() -> float:
+            states = self._core.decoder.controller.states
+            return states[MODEL].prefill_seconds if MODEL in states else 0.0
+
+        return DraftPrefixes(draft, StoredStates(store, self._is_busy), partial(seen, n_seen=n_seen), token_seconds)
+
+    def keep(self) -> bool:
+        """Begin to store a conversation while the engine is idle. Return whether more may follow."""
+        is_calm = self._core.decoder.active.memory_level == "OK"
+        return is_calm and self._core.prefixes is not None and self._core.prefixes.keep()
+
+    def handle(self, action: str, number: int, path: str) -> tuple[int, int]:
+        """See `Engine.conversation`."""
+        if answering((*self._core.preparing, *self._core.scheduler.all)):
+            raise SettingsError("A reply is being generated. Try again when it has ended.")
+        if action == "save":
+            return save(self._loaded.backend, number, Path(path), model_key(self._loaded))
+        if action == "restore":
+            return restore(self._loaded.backend, Path(path), model_key(self._loaded))
+        return erase(self._loaded.backend, number)
+
+    def close(self, on_progress: Callable[[], object]) -> None:
+        """Store the conversations that are worth it; see Prefixes."""
+        if self._core.prefixes:
+            self._core.prefixes.close(on_progress)
