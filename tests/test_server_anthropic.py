@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.server.anthropic.conversation import BILLING, AnthropicConversation
+from app.server.anthropic.messages import BILLING, AnthropicConversation
 from tests.support.serving import Running, open_plain, running
 
 QUESTION = "What does os.path.join do?"

@@ -6,12 +6,9 @@ from itertools import groupby
 from typing import Any
 
 from app.reasoning import BEGIN, END
-from app.server.anthropic.reply_blocks import ReplyBlocks
-from app.server.anthropic.response import MessageFormatter
+from app.server.anthropic.response import MessageFormatter, ReplyBlocks
 from app.server.openai.chat_response import ChatFormatter
-from app.server.openai.reply_reader import ReplyReader
-from app.server.openai.tool_call_parser import ToolCallParser
-from app.server.reasoning import ReasoningReader
+from app.server.openai.reply_reader import ReasoningReader, ReplyReader, ToolCallParser
 from runtime.conversation.calls import Function
 from runtime.engine import Chunk
 from tests.support.serving import named

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.server.anthropic.reply_blocks import as_object
+from app.server.anthropic.response import as_object
 from app.server.application import ENDPOINTS
 from app.server.bounds import MAX_OBJECT, MAX_PARTS, Few, short_object
 from app.server.errors import ApiError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.server.anthropic.conversation import AnthropicConversation
+from app.server.anthropic.messages import AnthropicConversation
 from app.server.openai.chat import ChatRequest
 from app.server.openai.responses import ResponsesRequest
 

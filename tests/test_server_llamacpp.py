@@ -131,7 +131,7 @@ def test_metrics_count_what_was_said(demo: httpx2.Client, unending: dict[str, An
 
 
 def test_an_idle_stream_shows_that_it_lives(demo: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server.llamacpp.model_status.PING", 0.01)
+    monkeypatch.setattr("app.server.llamacpp.props.PING", 0.01)
     with demo.stream("GET", "/models/sse") as stream:
         lines = filter(None, stream.iter_lines())
         assert next(lines).startswith("data: ")

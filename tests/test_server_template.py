@@ -12,9 +12,8 @@ import httpx2
 import pytest
 
 from app.server.anthropic.blocks import AnthropicMessage
-from app.server.openai.begun_reply import ANALYSIS, FINAL, NEXT
 from app.server.openai.chat import ChatRequest
-from app.server.openai.conversation import ConversationRequest
+from app.server.openai.conversation import ANALYSIS, FINAL, NEXT, ConversationRequest
 from app.server.openai.responses import ResponsesRequest
 from bench.instruments.facts import facts
 from runtime.conversation.chat_template import ChatTemplate

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from app.reasoning import ReasoningParser, opens_reasoning, split_reasoning
 from app.server.openai.chat_response import ChatFormatter
-from app.server.openai.reply_reader import ReplyReader
-from app.server.reasoning import ReasoningReader
+from app.server.openai.reply_reader import ReasoningReader, ReplyReader
 from runtime.engine import Chunk
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Pass

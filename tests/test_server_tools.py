@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.server.openai.tool_call_parser import ToolCallParser, merge_tool_calls
+from app.server.openai.reply_reader import ToolCallParser, merge_tool_calls
 from app.server.openai.tools import FunctionDefinition, ToolSet
 from runtime.conversation.calls import BareCalls, Function, form_of
 from runtime.conversation.calls.known import BEGIN, END

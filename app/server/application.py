@@ -18,11 +18,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.origins import pattern
-from app.server import lm_studio, monitoring
-from app.server.anthropic import count_tokens, messages
+from app.server.anthropic import messages
 from app.server.errors import ApiError, as_api_error, client_gone
 from app.server.guard import KeyGuard, OriginGuard
-from app.server.llamacpp import completion, infill, model_status, props, rerank, slot_files, slots, template, tokens
+from app.server.llamacpp import completion, props, slots, tokens
 from app.server.ollama import chat as ollama_chat
 from app.server.ollama import embed as ollama_embed
 from app.server.ollama import generate as ollama_generate
@@ -40,8 +39,8 @@ AGAIN = re.compile(r"^/v1(?:/v1)+(?=/)")  # the address has the prefix already a
 # Paths of editor plugins for Azure's, Mistral's and DeepSeek's fill-in-the-middle endpoints
 OTHERS = re.compile(r"^(/v1)?/(?:engines/[^/]+|fim|beta)(?=(?:/v1)?/(?:chat/)?completions$)")
 ENDPOINTS = (
-    monitoring.HEALTH,
-    monitoring.METRICS,
+    props.HEALTH,
+    props.METRICS,
     models.ENDPOINT,
     chat.ENDPOINT,
     completions.ENDPOINT,
@@ -50,22 +49,21 @@ ENDPOINTS = (
     responses.RETRIEVE,
     embeddings.ENDPOINT,
     messages.ENDPOINT,
-    count_tokens.ENDPOINT,
+    messages.COUNT,
     completion.ENDPOINT,
-    infill.ENDPOINT,
+    completion.INFILL,
     tokens.TOKENIZE,
     tokens.DETOKENIZE,
-    template.ENDPOINT,
+    tokens.TEMPLATE,
     props.ENDPOINT,
     slots.ENDPOINT,
-    slot_files.ENDPOINT,
-    *rerank.ENDPOINTS,
-    model_status.ENDPOINT,
+    slots.FILES,
+    *props.RERANK,
+    props.STATUS,
     ollama_chat.ENDPOINT,
     ollama_generate.ENDPOINT,
     *ollama_embed.ENDPOINTS,
     *ollama_models.ENDPOINTS,
-    *lm_studio.ENDPOINTS,
     models.ONE,  # any path below /models that no other endpoint has
 )
 PREFIXES = ("", "/v1")  # OpenAI's paths also without the prefix, which some clients leave out

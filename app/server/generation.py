@@ -14,10 +14,10 @@ from typing import Annotated
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
-from app.server.biases import LogitBias
 from app.server.bounds import Few, Object, Source
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, Whole, as_list
+from app.server.prompts import LogitBias
 from app.server.task import CompletionTask
 from app.server.task_response import Formatter
 from runtime.core.errors import SettingsError

@@ -1,14 +1,55 @@
-"""Sends a refusal: headers, and the body in the format of the path's interface."""
+"""Refusals as clients receive them: the headers, and the body in the format of the path's interface."""
 
 from __future__ import annotations
 
-from app.server.anthropic.errors import anthropic_body
+from typing import Literal
+
+from pydantic import BaseModel
+
 from app.server.errors import ApiError
-from app.server.ollama.errors import ollama_error
 from app.server.wire import Event, JSONBody
 
+ANTHROPIC_TYPES = {
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
+    429: "overloaded_error", 500: "api_error", 503: "overloaded_error",
+}  # fmt: skip
+TOO_LONG = "Prompt is too long"  # by these words, Claude Code recognizes that it must shorten the conversation
 ANTHROPIC, OLLAMA = "/messages", "/api/"  # prefixes of their paths
 PAGE = "/"  # for people; the browser prompts for the key as a password
+
+
+class OllamaErrorBody(BaseModel):
+    """The body of every refusal."""
+
+    error: str
+
+
+def ollama_error(error: ApiError) -> Event:
+    """Return the body of OllamaErrorBody."""
+    return {"error": str(error)}
+
+
+class AnthropicErrorDetail(BaseModel):
+    """Why a request is refused."""
+
+    type: str
+    message: str
+
+
+class AnthropicErrorBody(BaseModel):
+    """The body of every refusal."""
+
+    type: Literal["error"]
+    error: AnthropicErrorDetail
+
+
+def anthropic_body(error: ApiError) -> Event:
+    """Return the body of AnthropicErrorBody."""
+    message = f"{TOO_LONG}. {error}" if error.code == "context_length_exceeded" else str(error)
+    return {
+        "type": "error",
+        "error": {"type": ANTHROPIC_TYPES.get(error.status, "invalid_request_error"), "message": message},
+    }
 
 
 def error_body(error: ApiError, path: str) -> Event:

@@ -22,8 +22,7 @@ from pydantic import ValidationError
 from app.server.anthropic.messages import MessagesRequest
 from app.server.errors import ApiError, as_api_error, from_validation
 from app.server.generation import GenerationRequest
-from app.server.llamacpp.completion import RawCompletionRequest
-from app.server.llamacpp.infill import InfillRequest
+from app.server.llamacpp.completion import InfillRequest, RawCompletionRequest
 from app.server.openai.chat import ChatRequest
 from app.server.openai.completions import CompletionRequest
 from app.server.openai.responses import ResponsesRequest

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from app.reasoning import BEGIN, END
-from app.server.openai.begun_reply import FINAL
-from app.server.openai.conversation import ConversationRequest
+from app.server.openai.conversation import FINAL, ConversationRequest
 from bench.instruments.facts import facts
 from runtime.conversation.calls import is_harmony
 from runtime.conversation.chat_template import ChatTemplate

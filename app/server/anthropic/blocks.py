@@ -10,8 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from app.server.bounds import Many, Text
 from app.server.fields import OtherPart, RequestModel, as_parts, refuse_media
-from app.server.openai.conversation import ChatMessage, joined
-from app.server.openai.past_calls import Arguments, CalledFunction, PastToolCall
+from app.server.openai.messages import Arguments, CalledFunction, ChatMessage, PastToolCall, joined
 
 KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 

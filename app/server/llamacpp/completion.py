@@ -1,4 +1,4 @@
-"""/completion of llama.cpp, and the parts that /infill shares."""
+"""/completion of llama.cpp, and /infill for editors: the text at the cursor, given that before and after it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,50 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from app.server.bounds import Few
+from app.server.bounds import Few, Text
 from app.server.endpoint import generation_endpoint
-from app.server.fields import Whole
+from app.server.fields import RequestModel, Whole
 from app.server.generation import MAX_CHOICES, GenerationRequest, PromptIds
 from app.server.llamacpp.completion_response import LlamaCppBody, LlamaCppExtras, LlamaCppFormatter
-from app.server.llamacpp.generation_settings import UNLIMITED, biases, sampling_settings
 from app.server.openai.completions import SHORT_TOKENS
-from app.server.progress import ReplyProgress
 from app.server.prompts import Prompts, prompt_ids
 from app.server.task import CompletionTask, LineLimits, fixed
+from app.server.usage import ReplyProgress
 from app.server.wire import Event
-from runtime.engine import Engine, Prompt, Sampling
+from runtime.engine import Engine, Infill, Prompt, Sampling
 
+OFF: Event = {
+    "dynatemp_range": 0.0, "dynatemp_exponent": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "xtc_threshold": 0.1,
+    "typical_p": 1.0, "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1,
+    "dry_sequence_breakers": [], "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "adaptive_target": -1.0,
+    "adaptive_decay": 0.9, "n_keep": 0, "n_discard": 0, "min_keep": 0, "backend_sampling": False, "lora": [],
+}  # fmt: skip
+ORDER = ["penalties", "temperature", "top_k", "top_p", "min_p"]
+UNLIMITED = -1
 SHORT_SECONDS = 5  # of generating; a request with a lower limit comes from somebody typing
 MAX_MS = 2**53  # whole numbers up to here are exact as floats
 NO_PENALTIES = {"repetition_penalty": None, "presence_penalty": None, "frequency_penalty": None}
+
+
+def sampling_settings(sampling: Sampling) -> Event:
+    """Return the sampling settings. A seed of -1 means none."""
+    return OFF | {
+        "seed": -1 if sampling.seed is None else sampling.seed,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_last_n": sampling.penalty_last_n or UNLIMITED,
+        "repeat_penalty": sampling.repetition_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "samplers": ORDER,
+    }
+
+
+def biases(sampling: Sampling) -> list[Event]:
+    """Return the biases of logits by token. null is minus infinity, which JSON cannot write."""
+    return [{"token": token, "bias": None if bias == -math.inf else bias} for token, bias in sampling.logit_bias]
 
 
 def refuse_images(value: object) -> object:
@@ -134,4 +162,27 @@ class RawCompletionRequest(LlamaCppRequest):
         return [self.task_for(partial(prompt_ids, prompt), engine, is_short=False) for prompt in self.prompt]
 
 
+class ExtraFile(RequestModel):
+    """Text from elsewhere that may help."""
+
+    text: Text
+    filename: str | None = None
+
+
+class InfillRequest(LlamaCppRequest):
+    """The body of a request to /infill: `prompt` is what stands between the prefix and the cursor."""
+
+    input_prefix: Text
+    input_suffix: Text
+    input_extra: Few[ExtraFile] | None = None
+    prompt: Text | None = None
+
+    def task(self, engine: Engine) -> CompletionTask:
+        """Return the task for the engine. Raises SettingsError and ApiError."""
+        files = tuple((extra.filename or "", extra.text) for extra in self.input_extra or ())
+        prompt = Infill(self.input_prefix + (self.prompt or ""), self.input_suffix, files)
+        return self.task_for(lambda engine: prompt, engine, is_short=True)
+
+
 ENDPOINT = generation_endpoint("/completion", RawCompletionRequest, LlamaCppBody)
+INFILL = generation_endpoint("/infill", InfillRequest, LlamaCppBody)

@@ -1,4 +1,4 @@
-"""/tokenize and /detokenize: text as the model's tokens, and back."""
+"""/tokenize and /detokenize: text as tokens, and back. /apply-template: a conversation as the prompt text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from app.server.bounds import MAX_ENCODED, Many
 from app.server.endpoint import query_endpoint
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, Whole
+from app.server.openai.conversation import ConversationRequest
 from app.server.wire import Event
 from runtime.engine import Engine
 
@@ -69,5 +70,21 @@ def detokenize(request: DetokenizeRequest, engine: Engine) -> Event:
     return {"content": b"".join(map(engine.token_bytes, request.tokens)).decode("utf8", "replace")}
 
 
+class TemplateRequest(ConversationRequest):
+    """The body of a request to /apply-template: the fields of a chat that determine the prompt."""
+
+
+class TemplateResponse(BaseModel):
+    """The body that answers /apply-template."""
+
+    prompt: str
+
+
+def apply_template(request: TemplateRequest, engine: Engine) -> Event:
+    """Return the body of TemplateResponse. Raises ApiError and TemplateError."""
+    return {"prompt": request.written(engine).text}
+
+
 TOKENIZE = query_endpoint("/tokenize", TokenizeRequest, TokenizeResponse, tokenize)
 DETOKENIZE = query_endpoint("/detokenize", DetokenizeRequest, DetokenizeResponse, detokenize)
+TEMPLATE = query_endpoint("/apply-template", TemplateRequest, TemplateResponse, apply_template)

@@ -14,9 +14,9 @@ from starlette.types import ASGIApp
 from app.server.bounds import Text
 from app.server.endpoint import Endpoint, require_tokens
 from app.server.fields import RequestModel, Whole, as_list, read_body
-from app.server.ollama.errors import OllamaErrorBody
 from app.server.ollama.reply import NANO
 from app.server.openai.embeddings import MAX_INPUTS, EmbeddingsRequest, EmbeddingTask, VectorFormatter
+from app.server.refusal import OllamaErrorBody
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
 from app.server.task_response import TaskResponse

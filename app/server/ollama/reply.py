@@ -11,9 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from app.server.errors import ApiError
-from app.server.ollama.errors import ollama_error
-from app.server.openai.reply_reader import ReplyReader
-from app.server.openai.tool_call_parser import merge_tool_calls
+from app.server.openai.reply_reader import ReplyReader, merge_tool_calls
+from app.server.refusal import ollama_error
 from app.server.task_response import Formatter
 from app.server.wire import NDJSON, Event
 from runtime.engine import Chunk

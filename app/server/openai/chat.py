@@ -16,13 +16,10 @@ from app.server.generation import PromptIds
 from app.server.openai.chat_response import ChatCompletion, ChatFormatter
 from app.server.openai.common import OpenAIRequest
 from app.server.openai.conversation import ConversationRequest
-from app.server.openai.following import following
-from app.server.openai.reply_reader import ReplyReader
-from app.server.openai.tool_call_parser import ToolCallParser
+from app.server.openai.reply_reader import Delta, ReasoningReader, ReplyReader, ToolCallParser, merge_tool_calls
 from app.server.openai.tools import form_for
-from app.server.progress import ReplyProgress
-from app.server.reasoning import ReasoningReader
 from app.server.task import CompletionTask
+from app.server.usage import ReplyProgress
 from runtime.conversation.calls import (
     DESCRIBED,
     MAY_THINK,
@@ -33,7 +30,7 @@ from runtime.conversation.calls import (
     harmony_grammar,
     is_harmony,
 )
-from runtime.engine import Engine, Grammar, Ids, Prompt, ThoughtBudget
+from runtime.engine import Beginning, Chunk, Engine, Grammar, Ids, Prompt, ThoughtBudget
 from runtime.engine.engine import Ask
 
 MAX_LOGPROBS = 20  # as with OpenAI
@@ -155,6 +152,30 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
     def answers_at_once(self) -> bool:
         """Whether the reply must begin with the requested form, without reasoning."""
         return super().answers_at_once or self.format_grammar() is not None
+
+
+def following(request: ChatRequest, engine: Engine, reply: str, reader: ReplyReader) -> Beginning | None:
+    """Return what the prompts of all next requests begin with, given the text of the reply; None for an empty reply, or
+    one that continues a message. Clients send content and calls back, most of them without reasoning.
+
+    Raises ApiError and TemplateError.
+    """
+    if request.messages[-1].role == "assistant":  # the reply continues that message
+        return None
+    deltas = [*reader.read(Chunk(reply, finish_reason="stop"))]
+    content, calls = "".join(delta.get("content") or "" for delta in deltas), merge_tool_calls(deltas)
+    if not (content or calls):
+        return None
+    answered = {"role": "assistant", "content": content or None, "tool_calls": calls or None}
+    first, second = (request.followed_by(engine, [answered, *answers(calls, text)]) for text in ("a", "1"))
+    return Beginning(first, second)
+
+
+def answers(calls: Sequence[Delta], text: str) -> list[dict[str, Any]]:
+    """Return the messages after a reply, which begin with a text: results of its calls, or a question."""
+    if not calls:
+        return [{"role": "user", "content": text}]
+    return [{"role": "tool", "content": text, "tool_call_id": call["id"]} for call in calls]
 
 
 ENDPOINT = generation_endpoint("/chat/completions", ChatRequest, ChatCompletion)

@@ -7,14 +7,11 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from app.server.fingerprint import fingerprint
 from app.server.logprobs import ChatLogprobs, chat_logprobs
-from app.server.openai.common import DONE, FinishReason, new_id, now
-from app.server.openai.reply_reader import ReplyReader
-from app.server.openai.tool_call_parser import merge_tool_calls
-from app.server.progress import ReplyProgress
+from app.server.openai.common import DONE, FinishReason, fingerprint, new_id, now
+from app.server.openai.reply_reader import ReplyReader, merge_tool_calls
 from app.server.task_response import Formatter, by_reply
-from app.server.usage import Tally, Timings, Usage
+from app.server.usage import ReplyProgress, Tally, Timings, Usage
 from app.server.wire import Event
 from app.shown_tokens import ShownToken, ShownTokens
 from runtime.engine import Chunk, Engine

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import time
+from functools import cache
+from importlib.metadata import version
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -14,7 +17,7 @@ from app.server.bounds import MAX_OBJECT, Object
 from app.server.errors import ApiError
 from app.server.fields import Content, RequestModel, TextPart, Whole, text_of
 from app.server.generation import MAX_CHOICES, GenerationRequest
-from runtime.engine import Grammar
+from runtime.engine import Engine, Grammar
 
 DONE = b"data: [DONE]\n\n"
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -118,3 +121,18 @@ def new_id(prefix: str) -> str:
 def now() -> int:
     """Return the seconds since 1970, for `created`."""
     return int(time.time())
+
+
+def fingerprint(engine: Engine) -> str:
+    """Return the hash of the program's and the library's version, the model and its context. It begins like llama.cpp's
+    build names.
+    """
+    parts = (*versions(), engine.pair.name, engine.facts.content or engine.pair.upstream)
+    numbers = engine.facts.n_bytes, engine.facts.n_ctx, engine.facts.is_reproducible
+    return "b" + hashlib.sha256(repr((parts, numbers)).encode()).hexdigest()[:10]
+
+
+@cache
+def versions() -> tuple[str, str]:
+    """Return the versions of the program and of llama-cpp-python. Reading them takes milliseconds."""
+    return version("slipstream"), version("llama-cpp-python")

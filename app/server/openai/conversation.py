@@ -6,21 +6,18 @@ Knows chat templates by their output; must not know how a reply is generated or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import dropwhile
-from operator import not_
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 from weakref import WeakSet
 
-from pydantic import AliasChoices, BeforeValidator, Field, model_validator
+from pydantic import AliasChoices, Field
 
-from app.reasoning import BEGIN, END, opens_reasoning
-from app.server.bounds import Few, Many, Object, Text
+from app.reasoning import BEGIN, END, opens_reasoning, split_reasoning
+from app.server.bounds import Few, Object
 from app.server.errors import ApiError
-from app.server.fields import ChatContent, RequestModel, Whole
-from app.server.left_out import NOTED, with_notes
-from app.server.openai.begun_reply import BegunReply, WrittenPrompt, continued, continued_in_channel
-from app.server.openai.past_calls import PastToolCall
+from app.server.fields import RequestModel, Whole
+from app.server.left_out import NOTED
+from app.server.openai.messages import ChatMessage, Messages
 from app.server.openai.tools import (
     ToolChoiceInput,
     ToolInput,
@@ -39,50 +36,67 @@ from runtime.conversation.calls import (
 from runtime.core.errors import TemplateError, TemplateLimitError
 from runtime.engine import Engine, Message, Rendered, TemplateForm
 
+# How a model with channels begins a thought and an answer, and what is between two messages of its reply
+ANALYSIS, FINAL, NEXT = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>", "<|end|><|start|>assistant"
 WANT_PLAIN_TOOLS: WeakSet[Engine] = WeakSet()  # engines whose templates refused tools as clients send them
 FILLED_UP = "fields of tools added that the template reads"
-ROLES = {"developer": "system", "function": "tool"}  # newer and older names
 
 
-class ChatMessage(RequestModel):
-    """A message of the conversation so far."""
+@dataclass(frozen=True, slots=True)
+class WrittenPrompt:
+    """A rendered prompt. `is_thinking`: it ends within the reasoning; `is_answering`: it ends within the answer.
 
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: ChatContent | None = None
-    name: str | None = None
-    tool_calls: Few[PastToolCall] | None = None
-    tool_call_id: str | None = None
-    reasoning_content: Text | None = None
+    `changes` lists the changes to the conversation that the template required.
+    """
 
-    @model_validator(mode="before")
-    @classmethod
-    def _with_calls(cls, value: Any) -> Any:
-        """Read the older field for a call."""
-        call = value.get("function_call") if isinstance(value, dict) else None
-        return value | {"tool_calls": [{"function": call}]} if call and not value.get("tool_calls") else value
+    rendered: Rendered
+    is_thinking: bool = False
+    is_answering: bool = False
+    changes: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """The parts of the content, one line for each as in llama-server."""
-        return joined([part.text for part in self.content or ()])
-
-    def message(self) -> Message:
-        """Return the message for the engine."""
-        more = {
-            "name": self.name,
-            "tool_call_id": self.tool_call_id,
-            "tool_calls": [call.for_template() for call in self.tool_calls or ()],
-            "reasoning_content": self.reasoning_content,
-        }
-        return Message(ROLES.get(self.role, self.role), self.text, {key: value for key, value in more.items() if value})
+        """The whole prompt as text."""
+        return self.rendered.text
 
 
-def joined(parts: Sequence[str]) -> str:
-    """Return the parts joined by line breaks, without leading empty ones."""
-    return "\n".join(dropwhile(not_, parts))
+@dataclass(frozen=True, slots=True)
+class BegunReply:
+    """The thought and the text of a reply so far."""
+
+    thought: str
+    text: str
 
 
-Messages = Annotated[Many[ChatMessage], Field(min_length=1), BeforeValidator(with_notes)]
+def continued(prompt: Rendered, begun: BegunReply, part: str, thinks: bool) -> WrittenPrompt:
+    """Return the prompt with the beginning of the reply, whose `part` is continued.
+
+    Parts of its text are paragraphs, as in llama-server.
+    """
+    is_open, is_ended = opens_reasoning(prompt.text), False
+    thought, text = begun.thought, begun.text
+    if thinks and not thought:
+        text = BEGIN + text if is_open and END in text and not text.lstrip().startswith(BEGIN) else text
+        is_ended = text.lstrip().startswith(BEGIN) and END in text
+        thought, text = split_reasoning(text)
+    opened = (prompt if is_open else prompt.plus(f"{BEGIN}\n")).plus(thought, is_quoted=True)
+    if part == "reasoning_content" or (thought and not text and not is_ended):
+        return WrittenPrompt(opened, is_thinking=True)
+    if not text and not is_ended:
+        return WrittenPrompt(prompt, is_open)
+    before = opened.plus(f"\n{END}\n\n") if thought or is_open or is_ended else prompt
+    return WrittenPrompt(before.plus(text, is_quoted=True), is_answering=True)
+
+
+def continued_in_channel(prompt: Rendered, begun: BegunReply, part: str) -> WrittenPrompt:
+    """Return the prompt as `continued` does, for a model that writes thoughts and answers into channels."""
+    thought, text = begun.thought, begun.text
+    if part == "reasoning_content" or (thought and not text):
+        return WrittenPrompt(prompt.plus(ANALYSIS).plus(thought, is_quoted=True), is_thinking=True)
+    if not text:
+        return WrittenPrompt(prompt)
+    before = prompt.plus(ANALYSIS).plus(thought, is_quoted=True).plus(NEXT) if thought else prompt
+    return WrittenPrompt(before.plus(FINAL).plus(text, is_quoted=True), is_answering=True)
 
 
 class ConversationRequest(RequestModel):

@@ -5,11 +5,108 @@ Must not know how deltas are sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import secrets
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from app.server.openai.tool_call_parser import Delta, ToolCallParser
-from app.server.reasoning import ReasoningReader
+from app.reasoning import Delta as ReasoningDelta
+from app.reasoning import ReasoningParser
+from runtime.conversation.calls import (
+    HERMES,
+    ArgumentText,
+    BareCalls,
+    CallBegins,
+    CallForm,
+    CallParser,
+    ContentPart,
+    Function,
+    HarmonyParser,
+    Part,
+)
 from runtime.engine import Chunk
+
+Delta = dict[str, Any]
+
+
+class ToolCallParser:
+    """Reads a reply piece by piece. With `bare`, JSON of calls is read as calls."""
+
+    def __init__(
+        self,
+        functions: Sequence[Function] = (),
+        form: CallForm = HERMES,
+        bare: BareCalls | None = None,
+        harmony: HarmonyParser | None = None,
+    ) -> None:
+        self.n_calls = 0  # calls so far whose name is known
+        self._parser, self._bare = harmony or CallParser(form, functions), bare
+
+    def feed(self, text: str) -> Iterator[Delta]:
+        """Yield the deltas that are certain after `text`: {"content": ...}, {"reasoning_content": ...} or
+        {"tool_calls": [...]}.
+        """
+        yield from self._deltas(self._parser.feed(self._bare.feed(text) if self._bare else text))
+
+    def finish(self, is_cut: bool) -> Iterator[Delta]:
+        """Yield the text that was held back. If the reply was cut off, an incomplete marker is dropped."""
+        calls, text = self._bare.finish(is_cut) if self._bare else ([], "")
+        for name, arguments in calls:
+            yield from self._deltas([CallBegins(name), ArgumentText(arguments)])
+        if not calls:
+            yield from self._deltas([*self._parser.feed(text), *self._parser.finish(is_cut)])
+
+    def _deltas(self, parts: Iterable[Part]) -> Iterator[Delta]:
+        for part in parts:
+            if isinstance(part, CallBegins):
+                self.n_calls += 1
+                function = {"name": part.name, "arguments": ""}
+                yield self._call(id=f"call_{secrets.token_hex(8)}", type="function", function=function)
+            elif isinstance(part, ArgumentText):
+                yield self._call(function={"arguments": part.text})
+            else:
+                yield {"content" if isinstance(part, ContentPart) else "reasoning_content": part.text}
+
+    def _call(self, **fields: Any) -> Delta:
+        return {"tool_calls": [{"index": self.n_calls - 1, **fields}]}
+
+
+def merge_tool_calls(deltas: Iterable[Delta]) -> list[Delta]:
+    """Return the tool calls, assembled from the pieces of a stream."""
+    calls: list[Delta] = []
+    for delta in deltas:
+        for piece in delta.get("tool_calls", ()):
+            if "id" in piece:
+                calls.append({"id": piece["id"], "type": "function", "function": dict(piece["function"])})
+            else:
+                calls[-1]["function"]["arguments"] += piece["function"]["arguments"]
+    return calls
+
+
+class ReasoningReader:
+    """Reads a reply chunk by chunk. `is_open`: the prompt has already opened the reasoning."""
+
+    def __init__(self, is_open: bool) -> None:
+        self._text, self._tokens = ReasoningParser(is_open), ReasoningParser(is_open)
+        self._n = 0
+
+    @property
+    def n_tokens(self) -> int:
+        """The number of reasoning tokens so far, with the markers. 0 if the reply began without reasoning."""
+        return self._n if self._tokens.has_reasoning else 0
+
+    def read(self, chunk: Chunk) -> Iterator[ReasoningDelta]:
+        """Yield the deltas of reasoning and answer that are certain after this chunk.
+
+        The reasoning may end within a chunk, so its tokens are also read one by one.
+        """
+        for piece in chunk.pieces[: len(chunk.tokens)]:
+            if not self._tokens.is_answering:
+                self._n += 1
+                deque(self._tokens.feed(piece), maxlen=0)
+        yield from self._text.feed(chunk.text)
+        if chunk.finish_reason:
+            yield from self._text.finish()
 
 
 class ReplyReader:

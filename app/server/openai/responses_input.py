@@ -14,8 +14,7 @@ from pydantic_core import PydanticCustomError
 from app.server.bounds import Few, Many, Text
 from app.server.fields import ChatContent, RequestModel, TextPart, refuse_media
 from app.server.left_out import log_left_out
-from app.server.openai.conversation import ChatMessage
-from app.server.openai.past_calls import Arguments, CalledFunction, PastToolCall
+from app.server.openai.messages import Arguments, CalledFunction, ChatMessage, PastToolCall
 from app.server.openai.responses_tools import ToolInput
 
 # Items that change what the request asks for, which must not be left out.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.server.openai.common import new_id
-from app.server.openai.tool_call_parser import Delta
+from app.server.openai.reply_reader import Delta
 from app.server.wire import Event
 
 

@@ -1,15 +1,22 @@
-"""Calls in the messages so far, with their arguments as an object. Must not know a model's form of calls."""
+"""The messages of a conversation so far, and the calls in them. Must not know a model's form of calls."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from collections.abc import Sequence
+from itertools import dropwhile
+from operator import not_
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from app.server.bounds import Text, is_quick
-from app.server.fields import RequestModel
+from app.server.bounds import Few, Many, Text, is_quick
+from app.server.fields import ChatContent, RequestModel
+from app.server.left_out import with_notes
 from app.server.wire import with_whole_characters
+from runtime.engine import Message
+
+ROLES = {"developer": "system", "function": "tool"}  # newer and older names
 
 
 def as_json_text(value: object) -> object:
@@ -65,3 +72,44 @@ class PastToolCall(RequestModel):
         """Return the call for a chat template that supports tools."""
         function = {"name": self.function.name, "arguments": self.arguments()}
         return ({"id": self.id} if self.id else {}) | {"type": "function", "function": function}
+
+
+class ChatMessage(RequestModel):
+    """A message of the conversation so far."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: ChatContent | None = None
+    name: str | None = None
+    tool_calls: Few[PastToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: Text | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_calls(cls, value: Any) -> Any:
+        """Read the older field for a call."""
+        call = value.get("function_call") if isinstance(value, dict) else None
+        return value | {"tool_calls": [{"function": call}]} if call and not value.get("tool_calls") else value
+
+    @property
+    def text(self) -> str:
+        """The parts of the content, one line for each as in llama-server."""
+        return joined([part.text for part in self.content or ()])
+
+    def message(self) -> Message:
+        """Return the message for the engine."""
+        more = {
+            "name": self.name,
+            "tool_call_id": self.tool_call_id,
+            "tool_calls": [call.for_template() for call in self.tool_calls or ()],
+            "reasoning_content": self.reasoning_content,
+        }
+        return Message(ROLES.get(self.role, self.role), self.text, {key: value for key, value in more.items() if value})
+
+
+def joined(parts: Sequence[str]) -> str:
+    """Return the parts joined by line breaks, without leading empty ones."""
+    return "\n".join(dropwhile(not_, parts))
+
+
+Messages = Annotated[Many[ChatMessage], Field(min_length=1), BeforeValidator(with_notes)]
