@@ -16,6 +16,7 @@ from app.server.served import ServedEngine
 from app.server.task import CompletionTask
 from runtime.core.limits import Limits
 from runtime.engine import Chunk, Message, Sampling
+from runtime.engine.engine import Ask
 from tests.conftest import OpenEngine
 from tests.support.serving import shared_process
 from tests.support.stepped import Breaking, Letters
@@ -40,7 +41,7 @@ def served_by(engine: Any, on_failed: Callable[[Exception], None] = lambda error
 
 
 def counted(prompt: str, n: int, *, is_short: bool = False) -> ScheduledTask:
-    return ScheduledTask(CompletionTask(lambda engine: prompt, GREEDY, n, is_short=is_short))
+    return ScheduledTask(CompletionTask(Ask(prompt, GREEDY, n, is_short=is_short)))
 
 
 async def heard(job: ScheduledTask) -> str:
@@ -120,7 +121,7 @@ def test_the_engine_alternates_behind_the_server(open_demo: OpenEngine) -> None:
     prompts = [[Message("user", question)] for question in QUESTIONS]
 
     async def run() -> list[str]:
-        jobs = [ScheduledTask(CompletionTask(lambda engine, prompt=prompt: prompt, GREEDY, 60)) for prompt in prompts]  # type: ignore[misc]
+        jobs = [ScheduledTask(CompletionTask(Ask(prompt, GREEDY, 60))) for prompt in prompts]
         for job in jobs:
             served.submit(job)
         return await asyncio.gather(*map(heard, jobs))

@@ -101,7 +101,7 @@ def test_a_line_that_is_indented_less_than_the_cursor_ends_a_completion(demo: ht
 def test_what_somebody_waits_for_while_typing_goes_before_chats(
     engine: LoadedEngine, more: dict[str, Any], is_short: bool
 ) -> None:
-    assert RawCompletionRequest.model_validate({"prompt": "x", **more}).task(engine).is_short == is_short
+    assert RawCompletionRequest.model_validate({"prompt": "x", **more}).task(engine).ask.is_short == is_short
 
 
 def test_text_becomes_tokens_and_text_again(demo: httpx2.Client, engine: LoadedEngine) -> None:

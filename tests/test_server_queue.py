@@ -16,6 +16,7 @@ from app.server.served import ServedEngine
 from app.server.task import CompletionTask
 from runtime.core.limits import Limits
 from runtime.engine import Sampling
+from runtime.engine.engine import Ask
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, endless_request, is_idle, running, shared
 from tests.support.stepped import Letters
@@ -62,7 +63,7 @@ def test_a_full_line_sends_clients_away_until_there_is_room(here: Running, endle
 
 
 def job(prompt: str, *, is_short: bool = False) -> ScheduledTask:
-    return ScheduledTask(CompletionTask(lambda engine: prompt, GREEDY, is_short=is_short))
+    return ScheduledTask(CompletionTask(Ask(prompt, GREEDY, is_short=is_short)))
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from starlette.types import ASGIApp
 
 from app.server.errors import ApiError, ErrorBody, Overflow, as_api_error
 from app.server.fields import RequestModel, read_body
-from app.server.generation import GenerationRequest, PromptIds
+from app.server.generation import GenerationRequest
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
-from app.server.task import CompletionTask
+from app.server.task import CompletionTask, PromptIds
 from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import SSE, Event, Framing, JSONBody
 from runtime.core.errors import SlipstreamError
@@ -114,10 +114,30 @@ async def generated(
     make_formatter: Callable[[Engine, Sequence[PromptIds]], Formatter],
 ) -> TaskResponse:
     """Return the response of an engine to a request for text. Raises ApiError."""
-    choices, formatter = await run_in_threadpool(prepared, body, engine, make_formatter)
-    scheduled = ScheduledTask(*(each.limited(served.policy.max_tokens) for each in choices))
+    tasks, formatter = await run_in_threadpool(prepared, body, engine, make_formatter, served.policy.max_tokens)
+    scheduled = ScheduledTask(*tasks)
     served.submit(scheduled, partial(body.following, engine))
     return TaskResponse(scheduled, formatter, bool(body.stream))
+
+
+def prepared(
+    body: GenerationRequest,
+    engine: Engine,
+    make_formatter: Callable[[Engine, Sequence[PromptIds]], Formatter],
+    most: int | None = None,
+) -> tuple[list[CompletionTask], Formatter]:
+    """Return a task of at most `most` tokens for each reply, and the formatter. It queries the engine, which may be
+    slow. Raises ApiError.
+    """
+    if body.n_prompts * body.n_choices > MAX_REPLIES:
+        message = f"A request may ask for {MAX_REPLIES} replies, prompts times n. Send fewer prompts, or lower n."
+        raise ApiError(400, message, body.prompt_field)
+    try:
+        tasks = [fitting(body.task(engine, i), engine.facts.n_ctx) for i in range(body.n_prompts)]
+    except SlipstreamError as error:
+        raise as_api_error(error, body.prompt_field) from error
+    choices = [task.choice(i, most) for task in tasks for i in range(body.n_choices)]
+    return choices, make_formatter(engine, [task.prompt_ids for task in choices])
 
 
 def fitting(task: CompletionTask, n_ctx: int) -> CompletionTask:
@@ -125,22 +145,3 @@ def fitting(task: CompletionTask, n_ctx: int) -> CompletionTask:
     if task.n_prompt >= n_ctx > 0:
         raise Overflow(task.n_prompt, n_ctx).error(task.prompt_field)
     return task
-
-
-def prepared(
-    body: GenerationRequest, engine: Engine, make_formatter: Callable[[Engine, Sequence[PromptIds]], Formatter]
-) -> tuple[list[CompletionTask], Formatter]:
-    """Return the tasks with tokenized prompts, and the formatter. It queries the engine, which may be slow.
-
-    Raises ApiError.
-    """
-    tasks = body.tasks(engine)
-    if len(tasks) * body.n_choices > MAX_REPLIES:
-        message = f"A request may ask for {MAX_REPLIES} replies, prompts times n. Send fewer prompts, or lower n."
-        raise ApiError(400, message, tasks[0].prompt_field)
-    try:
-        tasks = [fitting(task.tokenized(engine), engine.facts.n_ctx) for task in tasks]
-    except SlipstreamError as error:
-        raise as_api_error(error, tasks[0].prompt_field) from error
-    choices = [task.another(i) for task in tasks for i in range(body.n_choices)]
-    return choices, make_formatter(engine, [task.prompt_ids for task in choices])

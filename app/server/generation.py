@@ -10,7 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
@@ -18,7 +18,7 @@ from app.server.bounds import Few, Object, Source
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, Whole, as_list
 from app.server.prompts import LogitBias
-from app.server.task import CompletionTask
+from app.server.task import CompletionTask, PromptIds
 from app.server.task_response import Formatter
 from runtime.core.errors import SettingsError
 from runtime.engine import Engine, Grammar, Sampling
@@ -35,7 +35,6 @@ SETTINGS = (
     "penalty_last_n",
 )
 LIKELIEST = 1e-9  # a top_p below any token's probability that matters
-PromptIds = tuple[int, ...]
 MAX_CHOICES = 128  # as with OpenAI
 
 
@@ -45,6 +44,7 @@ Stops = Annotated[Few[str], BeforeValidator(as_list, json_schema_input_type=str 
 class GenerationRequest(RequestModel, ABC):
     """A request for text. Sampling settings that are absent are the pair's own."""
 
+    prompt_field: ClassVar[str] = "prompt"  # that holds the prompt, named in errors
     model: str | None = None
     stream: bool | None = None
     temperature: float | None = None
@@ -73,18 +73,19 @@ class GenerationRequest(RequestModel, ABC):
         return None if self.json_schema is None else Grammar("json_schema", json.dumps(self.json_schema))
 
     @abstractmethod
-    def task(self, engine: Engine) -> CompletionTask:
-        """Return the task for the engine. Raises SettingsError and ApiError."""
-
-    def tasks(self, engine: Engine) -> list[CompletionTask]:
-        """Return one task for each prompt. Raises SettingsError and ApiError."""
-        return [self.task(engine)]
+    def task(self, engine: Engine, i: int = 0) -> CompletionTask:
+        """Return the task for prompt `i`. Raises SettingsError, TemplateError and ApiError."""
 
     def following(self, engine: Engine, reply: str) -> Ask | None:
         """Return what the engine may read ahead of the request that is likely to follow a reply; None if that is not
         known. Raises ApiError, SettingsError and TemplateError.
         """
         return None
+
+    @property
+    def n_prompts(self) -> int:
+        """The number of prompts."""
+        return 1
 
     @property
     def n_choices(self) -> int:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from app.server.errors import client_gone
 from app.server.metrics import Totals
-from app.server.task import CompletionTask, EngineTask
-from app.server.task_run import TaskRun, is_empty
+from app.server.task import CompletionTask, EngineTask, StepTask, TaskRun, is_empty
 from runtime.engine import Chunk, Engine
 from runtime.engine.engine import Ask
 
@@ -80,19 +79,20 @@ class ScheduledTask:
         for task in self._tasks:
             if self.is_cancelled:
                 raise self._reason or client_gone()
-            self.task, self._run = task, TaskRun(task, engine)
-            last = await self._run.finish(self._adapted, turn, self._pass_on)
+            self.task, self._run = task, (run := TaskRun(task, engine, self._pass_on))
+            last = await (run.steps(task, turn) if isinstance(task, StepTask) else run.reply(self._asked(task)))
             now = time.perf_counter()
-            began_at = self._run.began_at or now
+            began_at = run.began_at or now
             totals.count(last, 0.0 if self._n_finished else began_at - self._submitted_at, now - began_at)
             self._n_finished += 1
-            text = self._run.text if last.finish_reason == "stop" and len(self._tasks) == 1 else ""
+            text = run.text if last.finish_reason == "stop" and len(self._tasks) == 1 else ""
             self._pass_on(last)
         return text
 
-    def _adapted(self, ask: Ask) -> Ask:
+    def _asked(self, task: CompletionTask) -> Ask:
         """Return what to ask: only the first task of a request may have to wait, and only one alone is short."""
-        return replace(ask, is_short=ask.is_short and len(self._tasks) == 1, is_admitted=self._n_finished > 0)
+        is_short = task.ask.is_short and len(self._tasks) == 1
+        return replace(task.ask, is_short=is_short, is_admitted=self._n_finished > 0)
 
     def _pass_on(self, chunk: Chunk) -> None:
         if is_empty(chunk):

@@ -1,136 +1,169 @@
-"""A request's work for the engine, as plain data. Knows the engine; must not know a protocol."""
+"""A request's work for the engine: prepared so far that the engine can begin, then run until it or its time is over.
+
+Must not know a protocol.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from runtime.engine import Chunk, Engine, Grammar, Ids, Prompt, Sampling, ThoughtBudget
+from starlette.concurrency import run_in_threadpool
+
+from runtime.engine import Chunk, Engine, Ids, Prompt
 from runtime.engine.engine import Ask
+from runtime.engine.streams import PrefillReport
 
+PromptIds = tuple[int, ...]
 MASK = 2**64 - 1  # the largest seed
-
-
-def no_thoughts(engine: Engine) -> ThoughtBudget | None:
-    """Return None: reasoning is unlimited."""
-    return None
-
-
-def no_grammar(engine: Engine) -> Grammar | None:
-    """Return None: a reply may be any text."""
-    return None
-
-
-def fixed(grammar: Grammar | None) -> Callable[[Engine], Grammar | None]:
-    """Return a grammar that does not depend on the model."""
-    return lambda engine: grammar
-
-
-def unchanged(engine: Engine) -> tuple[str, ...]:
-    """Return an empty tuple: nothing was changed in the prompt."""
-    return ()
-
-
-class EngineTask(Protocol):
-    """Work that the engine does step by step: a text to complete, or texts to embed."""
-
-    @property
-    def prompt_field(self) -> str:
-        """The request field that holds the prompt, named in errors."""
-
-    @property
-    def n_prompt(self) -> int:
-        """The number of prompt tokens."""
-
-    @property
-    def max_tokens(self) -> int | None:
-        """The most tokens to generate. 0: prefill only; None: no limit."""
-
-    @property
-    def max_decode_seconds(self) -> float | None:
-        """The longest time for generating in seconds, counted from the end of the prefill. None: no limit."""
-
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """Changes to the conversation that the chat template required."""
-
-    def work(self, engine: Engine, should_stop: Callable[[], bool]) -> Ask | Iterator[Chunk]:
-        """Return what to ask the engine, or an iterator of chunks, one for each step of its own work. The last chunk
-        has a finish reason. Raises what the engine raises.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class LineLimits:
-    """Limits on a reply in terms of its lines."""
-
-    seconds: float | None = None  # of generating, applied once a line is complete; None: no limit
-    n_indent: int = 0  # spaces or tabs that each line after the first begins with
-
-
-UNLIMITED_LINES = LineLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionTask:
-    """A text to complete: prompt, sampling settings and stop conditions. Implements EngineTask."""
+    """A text to complete: what to ask the engine, with the prompt as token ids."""
 
-    prompt: Callable[[Engine], Prompt]
-    sampling: Sampling
-    max_tokens: int | None = None  # 0: prefill only, so that the next request finds the prompt in the cache
-    stops: tuple[str, ...] = ()
-    grammar: Callable[[Engine], Grammar | None] = no_grammar
-    thoughts: Callable[[Engine], ThoughtBudget | None] = no_thoughts
-    n_logprobs: int | None = None
-    after_sampling: bool = False  # whether log probabilities are those after the sampling settings
-    prediction: str = ""
-    lines: LineLimits = UNLIMITED_LINES
-    is_short: bool = False  # such as an editor's completion
-    prompt_field: str = "prompt"
-    fitted: Callable[[Engine], tuple[str, ...]] = unchanged  # changes to the conversation
-    prompt_ids: tuple[int, ...] = ()  # after tokenization
-    changes: tuple[str, ...] = ()  # likewise
+    ask: Ask
+    prompt_field: str = "prompt"  # the request field that holds the prompt, named in errors
+    # The longest time for generating, counted from the end of the prefill; it ends the reply once a line is complete
+    max_decode_seconds: float | None = None
+    changes: tuple[str, ...] = ()  # to the conversation, which the chat template required
 
     @property
-    def max_decode_seconds(self) -> float | None:
-        """The longest time for generating in seconds. None: no limit."""
-        return self.lines.seconds
+    def prompt_ids(self) -> PromptIds:
+        """The prompt as token ids."""
+        return self.ask.prompt.tokens if isinstance(self.ask.prompt, Ids) else ()
 
     @property
     def n_prompt(self) -> int:
-        """The number of prompt tokens, after tokenization."""
+        """The number of prompt tokens."""
         return len(self.prompt_ids)
 
-    def tokenized(self, engine: Engine) -> CompletionTask:
-        """Return the task with the prompt as token ids. This is done ahead because it is slow for a long prompt, and no
-        other reply must wait for it.
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens to generate. 0: prefill only, so that the next request finds the prompt in the cache."""
+        return self.ask.max_tokens
+
+    def choice(self, i: int, most: int | None) -> CompletionTask:
+        """Return the task for choice `i`, whose seed is `i` higher, with at most `most` tokens. None: no limit."""
+        ask, seed = self.ask, self.ask.sampling.seed
+        if seed is not None:
+            ask = replace(ask, sampling=replace(ask.sampling, seed=(seed + i) & MASK))
+        if most is not None and (ask.max_tokens is None or ask.max_tokens > most):
+            ask = replace(ask, max_tokens=most)
+        return replace(self, ask=ask)
+
+
+def encoded(prompt: Prompt, engine: Engine) -> Ids:
+    """Return a prompt as token ids. This is done ahead because it is slow for a long prompt, and no other reply must
+    wait for it.
+    """
+    return Ids(tuple(engine.encode(prompt)))
+
+
+class StepTask(ABC):
+    """Work of the engine that is no reply, such as texts to embed. It takes turns with other work of its kind."""
+
+    prompt_field: str
+    n_prompt = 0
+    max_tokens: int | None = None
+    max_decode_seconds: float | None = None
+    changes: tuple[str, ...] = ()
+
+    @abstractmethod
+    def steps(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
+        """Yield a chunk for each step. The last one has a finish reason. Raises what the engine raises."""
+
+
+EngineTask = CompletionTask | StepTask
+
+
+class TaskRun:
+    """A task that is run on the event loop. Its chunks are passed on to `emit` as they come, but for the last one."""
+
+    def __init__(self, task: EngineTask, engine: Engine, emit: Callable[[Chunk], None]) -> None:
+        self._task, self._engine, self._emit = task, engine, emit
+        self._last: asyncio.Future[Chunk] = asyncio.get_running_loop().create_future()
+        self._reply: int | None = None  # the engine's number of the reply
+        self.text, self.n_decoded = "", 0  # of the reply so far
+        self.began_at: float | None = None  # when the reply or the first step began
+        self._is_cancelled = self._is_prefilled = False
+        self._prefill = PrefillReport(self._on_prefill)
+        self._deadline: float | None = None  # of generating
+
+    async def reply(self, ask: Ask) -> Chunk:
+        """Ask the engine for a reply and return its last chunk. Raises what the engine raises, and what `fail` is
+        given.
         """
-        ids = Ids(tuple(engine.encode(self.prompt(engine))))
-        thoughts, grammar = self.thoughts(engine), self.grammar(engine)
-        return replace(
-            self,
-            prompt=lambda engine: ids,
-            prompt_ids=ids.tokens,
-            thoughts=lambda engine: thoughts,
-            grammar=lambda engine: grammar,
-            changes=self.fitted(engine),
-        )
+        loop = asyncio.get_running_loop()
 
-    def limited(self, most: int | None) -> CompletionTask:
-        """Return the task with at most `most` tokens. None: no limit."""
-        is_within = most is None or (self.max_tokens is not None and self.max_tokens <= most)
-        return self if is_within else replace(self, max_tokens=most)
+        def sink(output: Chunk | Exception) -> None:
+            with suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(self._take, output)
 
-    def another(self, i: int) -> CompletionTask:
-        """Return the task for choice `i`: its seed is `i` higher."""
-        seed = self.sampling.seed
-        return self if seed is None else replace(self, sampling=replace(self.sampling, seed=(seed + i) & MASK))
+        self._reply = self._engine.add(ask, sink)
+        try:
+            return await self._last
+        finally:
+            self._engine.end(self._reply)  # nobody reads the rest, if there is any
 
-    def work(self, engine: Engine, should_stop: Callable[[], bool]) -> Ask:
-        """Return what to ask the engine."""
-        return Ask(
-            self.prompt(engine), self.sampling, self.max_tokens, self.stops, self.grammar(engine),
-            self.thoughts(engine), self.n_logprobs, self.after_sampling, prediction=self.prediction,
-            is_short=self.is_short, n_indent=self.lines.n_indent,
-        )  # fmt: skip
+    async def steps(self, task: StepTask, turn: asyncio.Lock) -> Chunk:
+        """Run each step of a task in its `turn`, in a thread. Return the last chunk; raises as `reply` does."""
+        steps = task.steps(self._engine, lambda: self._is_cancelled)
+        while not self._last.done():
+            async with turn:
+                if not self._last.done():
+                    self.began_at = self.began_at or time.perf_counter()
+                    self._take(await run_in_threadpool(next, steps))
+        return self._last.result()
+
+    def _take(self, output: Chunk | Exception) -> None:
+        """Process the next output of the engine."""
+        if self._last.done():
+            return
+        if isinstance(output, Exception):
+            self._last.set_exception(output)
+            return
+        self.began_at = self.began_at or time.perf_counter()
+        self.n_decoded += len(output.tokens)
+        self.text += output.text
+        if not is_empty(output):
+            self._prefill.take(output)
+        if output.finish_reason is not None:
+            is_late = output.finish_reason == "cancelled" and not self._is_cancelled
+            self._last.set_result(replace(output, finish_reason="length") if is_late else output)
+            return
+        self._emit(output)
+        if self._is_over and self._reply is not None:
+            self._engine.cancel(self._reply)
+
+    def cancel(self) -> None:
+        """Have the task end within a step."""
+        self._is_cancelled = True
+        if self._reply is not None:
+            self._engine.cancel(self._reply)
+
+    def fail(self, error: Exception) -> None:
+        """End the task with an error."""
+        self._take(error)
+
+    def _on_prefill(self, done: int, total: int) -> None:
+        if done < total:
+            return
+        self._is_prefilled = True
+        if self._task.max_decode_seconds is not None:
+            self._deadline = time.perf_counter() + self._task.max_decode_seconds
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether its time is over and a line is complete, or a prefill-only prompt has been read."""
+        is_late = self._deadline is not None and time.perf_counter() >= self._deadline and "\n" in self.text
+        return is_late or (self._is_prefilled and self._task.max_tokens == 0)
+
+
+def is_empty(chunk: Chunk) -> bool:
+    """Return whether a chunk tells nothing but that the reply runs."""
+    return not (chunk.tokens or chunk.text or chunk.stats or chunk.finish_reason)

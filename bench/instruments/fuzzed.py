@@ -198,7 +198,7 @@ def read_request(rng: random.Random) -> str:
     engine = cast("Engine", Letters())
     try:
         request = kind.model_validate_json(body)
-        tasks = [task.tokenized(engine) for task in request.tasks(engine)]
+        tasks = [request.task(engine, i) for i in range(request.n_prompts)]
         request.formatter(engine, [task.prompt_ids for task in tasks])
     except ValidationError as error:
         return check_refusal(str(from_validation(error)))

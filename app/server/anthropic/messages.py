@@ -16,14 +16,14 @@ from app.server.anthropic.response import MessageBody, MessageFormatter
 from app.server.bounds import Few, Many, Object, Text
 from app.server.endpoint import generation_endpoint, query_endpoint
 from app.server.fields import RequestModel, Whole
-from app.server.generation import GenerationRequest, PromptIds
+from app.server.generation import GenerationRequest
 from app.server.left_out import log_left_out, with_notes
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
 from app.server.openai.messages import ChatMessage
 from app.server.openai.tools import FunctionDefinition, FunctionName, FunctionNameInput, ToolChoice, ToolDefinition
 from app.server.refusal import AnthropicErrorBody
-from app.server.task import CompletionTask
+from app.server.task import CompletionTask, PromptIds
 from app.server.wire import Event
 from runtime.engine import Engine
 
@@ -152,6 +152,7 @@ class AnthropicConversation(RequestModel):
 class MessagesRequest(AnthropicConversation, GenerationRequest):
     """The body of a request to /messages."""
 
+    prompt_field = "messages"
     max_tokens: Annotated[Whole, Field(ge=1)]
     stop_sequences: Few[str] | None = None
 
@@ -162,8 +163,8 @@ class MessagesRequest(AnthropicConversation, GenerationRequest):
         stops = [*(self.stop_sequences or ()), *(self.stop or ())]
         return self.chat(max_tokens=self.max_tokens, **shared | {"stop": stops})
 
-    def task(self, engine: Engine) -> CompletionTask:
-        """Return the task for the engine. Raises SettingsError and ApiError."""
+    def task(self, engine: Engine, i: int = 0) -> CompletionTask:
+        """Return the task for the engine; see GenerationRequest."""
         return self.as_chat.task(engine)
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> MessageFormatter:
@@ -185,7 +186,7 @@ class TokenCount(BaseModel):
 
 def count_tokens(request: CountTokensRequest, engine: Engine) -> Event:
     """Return the body of TokenCount. Raises ApiError and TemplateError."""
-    return {"input_tokens": len(request.chat().task(engine).tokenized(engine).prompt_ids)}
+    return {"input_tokens": request.chat().task(engine).n_prompt}
 
 
 ENDPOINT = generation_endpoint("/messages", MessagesRequest, MessageBody, AnthropicErrorBody)

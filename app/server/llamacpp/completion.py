@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field
@@ -13,14 +12,15 @@ from pydantic_core import PydanticCustomError
 from app.server.bounds import Few, Text
 from app.server.endpoint import generation_endpoint
 from app.server.fields import RequestModel, Whole
-from app.server.generation import MAX_CHOICES, GenerationRequest, PromptIds
+from app.server.generation import MAX_CHOICES, GenerationRequest
 from app.server.llamacpp.completion_response import LlamaCppBody, LlamaCppExtras, LlamaCppFormatter
 from app.server.openai.completions import SHORT_TOKENS
 from app.server.prompts import Prompts, prompt_ids
-from app.server.task import CompletionTask, LineLimits, fixed
+from app.server.task import CompletionTask, PromptIds, encoded
 from app.server.usage import ReplyProgress
 from app.server.wire import Event
 from runtime.engine import Engine, Infill, Prompt, Sampling
+from runtime.engine.engine import Ask
 
 OFF: Event = {
     "dynatemp_range": 0.0, "dynatemp_exponent": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "xtc_threshold": 0.1,
@@ -104,22 +104,23 @@ class LlamaCppRequest(GenerationRequest):
             update |= {"penalty_last_n": 0} | (NO_PENALTIES if self.penalty_last_n == 0 else {})
         return GenerationRequest.sampling(self.model_copy(update=update), engine)
 
-    def task_for(self, prompt: Callable[[Engine], Prompt], engine: Engine, is_short: bool) -> CompletionTask:
+    def task_for(self, prompt: Prompt, engine: Engine, is_short: bool) -> CompletionTask:
         """Return the task for a prompt. Raises SettingsError and ApiError."""
-        limit = self.token_limit
+        sampling, grammar, limit = self.sampling(engine), self.constraint(), self.token_limit
         seconds = self.t_max_predict_ms / 1e3 if self.t_max_predict_ms and self.t_max_predict_ms > 0 else None
         is_brief = (limit is not None and limit <= SHORT_TOKENS) or (seconds or math.inf) <= SHORT_SECONDS
-        return CompletionTask(
-            prompt=prompt,
-            sampling=self.sampling(engine),
-            max_tokens=limit,
-            stops=tuple(self.stop or ()),
-            grammar=fixed(self.constraint()),
+        ask = Ask(
+            encoded(prompt, engine),
+            sampling,
+            limit,
+            tuple(self.stop or ()),
+            grammar,
             n_logprobs=min(self.n_probs, engine.facts.n_vocab) if self.n_probs else None,
             after_sampling=bool(self.post_sampling_probs),
-            lines=LineLimits(seconds, self.n_indent or 0),
             is_short=is_short or is_brief,
+            n_indent=self.n_indent or 0,
         )
+        return CompletionTask(ask, max_decode_seconds=seconds)
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> LlamaCppFormatter:
         """Return the formatter for the replies."""
@@ -153,13 +154,14 @@ class RawCompletionRequest(LlamaCppRequest):
 
     prompt: Prompts
 
-    def task(self, engine: Engine) -> CompletionTask:
-        """Return the task for the first prompt. Raises SettingsError and ApiError."""
-        return self.tasks(engine)[0]
+    @property
+    def n_prompts(self) -> int:
+        """The number of prompts."""
+        return len(self.prompt)
 
-    def tasks(self, engine: Engine) -> list[CompletionTask]:
-        """Return one task for each prompt. Raises SettingsError and ApiError."""
-        return [self.task_for(partial(prompt_ids, prompt), engine, is_short=False) for prompt in self.prompt]
+    def task(self, engine: Engine, i: int = 0) -> CompletionTask:
+        """Return the task for prompt `i`; see GenerationRequest."""
+        return self.task_for(prompt_ids(self.prompt[i], engine), engine, is_short=False)
 
 
 class ExtraFile(RequestModel):
@@ -177,11 +179,11 @@ class InfillRequest(LlamaCppRequest):
     input_extra: Few[ExtraFile] | None = None
     prompt: Text | None = None
 
-    def task(self, engine: Engine) -> CompletionTask:
-        """Return the task for the engine. Raises SettingsError and ApiError."""
+    def task(self, engine: Engine, i: int = 0) -> CompletionTask:
+        """Return the task for the engine; see GenerationRequest."""
         files = tuple((extra.filename or "", extra.text) for extra in self.input_extra or ())
         prompt = Infill(self.input_prefix + (self.prompt or ""), self.input_suffix, files)
-        return self.task_for(lambda engine: prompt, engine, is_short=True)
+        return self.task_for(prompt, engine, is_short=True)
 
 
 ENDPOINT = generation_endpoint("/completion", RawCompletionRequest, LlamaCppBody)

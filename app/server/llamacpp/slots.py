@@ -17,7 +17,7 @@ from app.server.fields import RequestModel, read_body
 from app.server.llamacpp.completion import UNLIMITED, sampling_settings
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
-from app.server.task import CompletionTask
+from app.server.task import CompletionTask, StepTask
 from app.server.wire import Event, JSONBody
 from runtime.engine import Chunk, Engine
 from runtime.engine.stats import Stats
@@ -69,7 +69,7 @@ def state(task: ScheduledTask | None) -> Event:
     return {
         "id_task": task.number,
         "is_processing": True,
-        "params": sampling_settings(asked.sampling) if isinstance(asked, CompletionTask) else {},
+        "params": sampling_settings(asked.ask.sampling) if isinstance(asked, CompletionTask) else {},
         "next_token": [{"has_next_token": n_remain != 0, "n_remain": n_remain, "n_decoded": task.n_decoded}],
     }
 
@@ -86,17 +86,15 @@ class SlotAnswer(BaseModel):
     id_slot: int
 
 
-class SlotTask:
-    """An action on a cached conversation between replies. Implements EngineTask."""
+class SlotTask(StepTask):
+    """An action on a cached conversation between replies."""
 
-    prompt_field, max_tokens, max_decode_seconds = "filename", None, None
-    n_prompt = 0
-    changes: tuple[str, ...] = ()
+    prompt_field = "filename"
 
     def __init__(self, action: str, number: int, path: str) -> None:
         self.asked, self.done, self.seconds = (action, number, path), (0, 0), 0.0
 
-    def work(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
+    def steps(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
         """Run the action in one step."""
         began = time.perf_counter()
         self.done = engine.conversation(*self.asked)

@@ -16,7 +16,6 @@ from app.server.bounds import Many, Text
 from app.server.endpoint import Endpoint, generated, require_tokens
 from app.server.errors import ApiError
 from app.server.fields import Whole, read_body
-from app.server.generation import PromptIds
 from app.server.ollama.chat import OllamaRequest
 from app.server.ollama.reply import OllamaFormatter, OllamaReply
 from app.server.openai.chat import ChatRequest
@@ -27,8 +26,9 @@ from app.server.openai.reply_reader import ReplyReader
 from app.server.prompts import text_of_ids
 from app.server.refusal import OllamaErrorBody
 from app.server.served import ServedEngine
+from app.server.task import PromptIds, encoded
 from app.server.wire import NDJSON, Event, JSONBody
-from runtime.engine import Chunk, Engine, Ids, Prompt, Rendered
+from runtime.engine import Chunk, Engine, Ids, Rendered
 
 PLACEHOLDER = "Known before."  # in place of a question and a reply that are known as ids only
 
@@ -55,11 +55,11 @@ class ContinuedChat(ChatRequest):
     def following(self, engine: Engine, reply: str) -> None:
         """Return None: the next request brings token ids again, which are cached as they are."""
 
-    def _prompt(self, engine: Engine) -> Prompt:
+    def _prompt(self, engine: Engine) -> Ids:
         new, begin = engine.encode(self.written(engine).rendered), engine.tokenize("", bos=True)
         new = new[len(begin) :] if new[: len(begin)] == begin else new
         is_ended = bool(self.context and new) and engine.is_end(self.context[-1]) and engine.is_end(new[0])
-        return Ids((*self.context[: len(self.context) - is_ended], *new))
+        return encoded(Ids((*self.context[: len(self.context) - is_ended], *new)), engine)
 
 
 def placeholder(role: str) -> ChatMessage:

@@ -12,13 +12,12 @@ from app.reasoning import BEGIN, END
 from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
 from app.server.fields import Whole
-from app.server.generation import PromptIds
 from app.server.openai.chat_response import ChatCompletion, ChatFormatter
 from app.server.openai.common import OpenAIRequest
 from app.server.openai.conversation import ConversationRequest
 from app.server.openai.reply_reader import Delta, ReasoningReader, ReplyReader, ToolCallParser, merge_tool_calls
 from app.server.openai.tools import form_for
-from app.server.task import CompletionTask
+from app.server.task import CompletionTask, PromptIds, encoded
 from app.server.usage import ReplyProgress
 from runtime.conversation.calls import (
     DESCRIBED,
@@ -30,7 +29,7 @@ from runtime.conversation.calls import (
     harmony_grammar,
     is_harmony,
 )
-from runtime.engine import Beginning, Chunk, Engine, Grammar, Ids, Prompt, ThoughtBudget
+from runtime.engine import Beginning, Chunk, Engine, Grammar, Ids, ThoughtBudget
 from runtime.engine.engine import Ask
 
 MAX_LOGPROBS = 20  # as with OpenAI
@@ -46,6 +45,7 @@ def refuse_functions(value: object) -> object:
 class ChatRequest(ConversationRequest, OpenAIRequest):
     """The body of a request to /v1/chat/completions."""
 
+    prompt_field = "messages"
     max_completion_tokens: Annotated[Whole, Field(ge=-1)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[Whole, Field(ge=0, le=MAX_LOGPROBS)] | None = None
@@ -60,23 +60,23 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
             return super().token_limit
         return None if self.max_completion_tokens == -1 else self.max_completion_tokens
 
-    def task(self, engine: Engine) -> CompletionTask:
-        """Return the task for the engine. Raises SettingsError and ApiError."""
+    def task(self, engine: Engine, i: int = 0) -> CompletionTask:
+        """Return the task for the engine; see GenerationRequest."""
         if self.top_logprobs is not None and not self.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs. Set logprobs to true as well.", "top_logprobs")
-        return CompletionTask(
-            prompt=self._prompt,
-            sampling=self.sampling(engine),
-            max_tokens=self.token_limit,
-            stops=tuple(self.stop or ()),
-            grammar=self._grammar,
-            thoughts=self._thoughts,
+        sampling, prompt, thoughts = self.sampling(engine), self._prompt(engine), self._thoughts(engine)
+        ask = Ask(
+            prompt,
+            sampling,
+            self.token_limit,
+            tuple(self.stop or ()),
+            self._grammar(engine),
+            thoughts,
             n_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             after_sampling=bool(self.post_sampling_probs),
             prediction=self.predicted_text,
-            prompt_field="messages",
-            fitted=lambda engine: self.written(engine).changes,
         )
+        return CompletionTask(ask, self.prompt_field, changes=self.written(engine).changes)
 
     def following(self, engine: Engine, reply: str) -> Ask | None:
         """See GenerationRequest."""
@@ -103,8 +103,8 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
             return NO_THOUGHT
         return OPEN_THOUGHT if self.written(engine).is_thinking else MAY_THINK
 
-    def _prompt(self, engine: Engine) -> Prompt:
-        return Ids(tuple(engine.encode(self.written(engine).rendered)))
+    def _prompt(self, engine: Engine) -> Ids:
+        return encoded(self.written(engine).rendered, engine)
 
     def _thoughts(self, engine: Engine) -> ThoughtBudget | None:
         """Return the limit on reasoning, if there is one. Raises ApiError and TemplateError."""

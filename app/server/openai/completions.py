@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
@@ -16,16 +15,17 @@ from app.server.bounds import Text
 from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
 from app.server.fields import Whole
-from app.server.generation import MAX_CHOICES, PromptIds
+from app.server.generation import MAX_CHOICES
 from app.server.logprobs import TextLogprobs, text_logprobs
 from app.server.openai.common import DONE, FinishReason, OpenAIRequest, fingerprint, new_id, now
 from app.server.prompts import AnyPrompt, Prompts, prompt_ids, text_of_ids
-from app.server.task import CompletionTask, fixed
+from app.server.task import CompletionTask, PromptIds, encoded
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import Tally, Timings, Usage
 from app.server.wire import Event
 from app.shown_tokens import ShownToken, ShownTokens
 from runtime.engine import Chunk, Engine, Infill, Prompt
+from runtime.engine.engine import Ask
 
 Reply = list[Chunk]
 Shown = Sequence[ShownToken] | None  # None: an event without text
@@ -171,14 +171,28 @@ class CompletionRequest(OpenAIRequest):
         """The number of replies sent for each prompt."""
         return self.n or 1
 
-    def task(self, engine: Engine) -> CompletionTask:
-        """Return the task for the first prompt. Raises SettingsError and ApiError."""
-        return self.tasks(engine)[0]
+    @property
+    def n_prompts(self) -> int:
+        """The number of prompts."""
+        return len(self.prompt)
 
-    def tasks(self, engine: Engine) -> list[CompletionTask]:
-        """Return one task for each prompt. Raises SettingsError and ApiError."""
-        self._check()
-        return [self._task(prompt, engine) for prompt in self.prompt]
+    def task(self, engine: Engine, i: int = 0) -> CompletionTask:
+        """Return the task for prompt `i`; see GenerationRequest."""
+        if i == 0:
+            self._check()
+        sampling, grammar, compares = self.sampling(engine), self.format_grammar(), self.n_choices > self.n_wanted
+        ask = Ask(
+            encoded(self._prompt(self.prompt[i], engine), engine),
+            sampling,
+            self.token_limit,
+            tuple(self.stop or ()),
+            grammar,
+            n_logprobs=0 if compares and self.logprobs is None else self.logprobs,
+            after_sampling=bool(self.post_sampling_probs),
+            prediction=self.predicted_text,
+            is_short=self.token_limit is not None and self.token_limit <= SHORT_TOKENS,
+        )
+        return CompletionTask(ask)
 
     def _check(self) -> None:
         """Raises ApiError for contradicting fields."""
@@ -195,20 +209,6 @@ class CompletionRequest(OpenAIRequest):
                 "best_of cannot be streamed, because the best is known only at the end. Leave out stream or best_of."
             )
             raise ApiError(400, message, "best_of")
-
-    def _task(self, prompt: AnyPrompt, engine: Engine) -> CompletionTask:
-        compares = self.n_choices > self.n_wanted
-        return CompletionTask(
-            prompt=partial(self._prompt, prompt),
-            sampling=self.sampling(engine),
-            max_tokens=self.token_limit,
-            stops=tuple(self.stop or ()),
-            grammar=fixed(self.format_grammar()),
-            n_logprobs=0 if compares and self.logprobs is None else self.logprobs,
-            after_sampling=bool(self.post_sampling_probs),
-            prediction=self.predicted_text,
-            is_short=self.token_limit is not None and self.token_limit <= SHORT_TOKENS,
-        )
 
     def _prompt(self, prompt: AnyPrompt, engine: Engine) -> Prompt:
         if self.suffix and isinstance(prompt, str):

@@ -18,6 +18,7 @@ from app.server.errors import ApiError, Overflow
 from app.server.fields import RequestModel, Whole, read_body, require_list
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
+from app.server.task import StepTask
 from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import Event
 from runtime.engine import Chunk, Engine
@@ -66,18 +67,17 @@ class EmbeddingsRequest(RequestModel):
         return found
 
 
-class EmbeddingTask:
-    """Texts to embed, and the vectors so far. Implements EngineTask."""
+class EmbeddingTask(StepTask):
+    """Texts to embed, and the vectors so far."""
 
-    prompt_field, max_tokens, max_decode_seconds = "input", None, None
-    changes: tuple[str, ...] = ()
+    prompt_field = "input"
 
     def __init__(self, request: EmbeddingsRequest, engine: Engine) -> None:
         self.tokens = request.tokens(engine)
         self.n_prompt = sum(map(len, self.tokens))
         self.vectors: list[list[float]] = []
 
-    def work(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
+    def steps(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
         """Yield an empty chunk for each vector, so that other replies continue in between."""
         stats = Stats()
         for ids in self.tokens:

@@ -16,7 +16,7 @@ from app.server.bounds import Few, Many, Names, Object, Text
 from app.server.endpoint import Endpoint, generated
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, Whole, read_body
-from app.server.generation import GenerationRequest, PromptIds
+from app.server.generation import GenerationRequest
 from app.server.left_out import with_notes
 from app.server.openai import responses_tools
 from app.server.openai.chat import ChatRequest
@@ -26,7 +26,7 @@ from app.server.openai.responses_input import InputItem, chat_messages, later_to
 from app.server.openai.responses_output import ResponseObject, ResponsesFormatter
 from app.server.openai.responses_tools import FunctionTool, ResponsesToolChoice, ToolChoiceInput, ToolInput
 from app.server.served import ServedEngine
-from app.server.task import CompletionTask
+from app.server.task import CompletionTask, PromptIds
 from app.server.wire import SSE, Event, JSONBody
 from runtime.engine import Engine
 
@@ -71,6 +71,7 @@ class ReasoningOptions(RequestModel):
 class ResponsesRequest(GenerationRequest):
     """The body of a request to /v1/responses."""
 
+    prompt_field = "input"
     input: Annotated[
         Many[InputItem],
         Field(min_length=1),
@@ -127,9 +128,9 @@ class ResponsesRequest(GenerationRequest):
     def _text_format(self) -> TextFormat:
         return (self.text and self.text.format) or TextFormat(schema=None)
 
-    def task(self, engine: Engine) -> CompletionTask:
-        """Return the task for the engine. Raises SettingsError and ApiError."""
-        return replace(self.chat.task(engine), prompt_field="input")
+    def task(self, engine: Engine, i: int = 0) -> CompletionTask:
+        """Return the task for the engine; see GenerationRequest."""
+        return replace(self.chat.task(engine), prompt_field=self.prompt_field)
 
     def formatter(
         self, engine: Engine, prompts: Sequence[PromptIds], keep: Callable[[Event], None] = lambda body: None
@@ -197,10 +198,8 @@ async def count(served: ServedEngine, request: Request) -> ASGIApp:
     body = await read_body(request, ResponsesRequest, engine.facts.n_ctx)
     asked = await run_in_threadpool(body.with_conversation, kept)
 
-    def n_tokens() -> int:
-        return len(engine.encode(asked.task(engine).prompt(engine)))
-
-    return JSONBody({"object": "response.input_tokens", "input_tokens": await run_in_threadpool(n_tokens)})
+    task = await run_in_threadpool(asked.task, engine)
+    return JSONBody({"object": "response.input_tokens", "input_tokens": task.n_prompt})
 
 
 CREATE = Endpoint("/responses", create, ResponsesRequest, ResponseObject, streams=SSE)
