@@ -7,33 +7,30 @@ from typing import Any
 
 from app.reasoning import BEGIN, END
 from app.server.anthropic.response import MessageFormatter, ReplyBlocks
-from app.server.openai.chat_response import ChatFormatter
 from app.server.openai.reply_reader import ReasoningReader, ReplyReader, ToolCallParser
 from runtime.conversation.calls import Function
 from runtime.engine import Chunk
-from tests.support.serving import named
 
 
 def chunks(*pieces: str) -> list[Chunk]:
     return [*(Chunk(piece, (1,), pieces=(piece,)) for piece in pieces), Chunk("", finish_reason="stop")]
 
 
-def formatter(engine: Any) -> MessageFormatter:
+def formatter() -> MessageFormatter:
     reader = ReplyReader(ToolCallParser([Function("f")]), ReasoningReader(is_open=False))
-    return MessageFormatter("m", ChatFormatter(engine, False, False, reader), 7)
+    return MessageFormatter("m", reader, 7)
 
 
 THOUGHT = (BEGIN, "Hm", ".", END, "\n\nSo", ":", '<tool_call>\n{"name": "f", "arguments": {"a"', ": 1}}\n</tool_call>")
 
 
 def test_thoughts_text_and_calls_are_blocks_of_their_own() -> None:
-    engine = named("m")
-    body: Any = formatter(engine).body(chunks(*THOUGHT))
+    body: Any = formatter().body(chunks(*THOUGHT))
     thinking, text, call = body["content"]
     assert thinking == {"type": "thinking", "thinking": "Hm.", "signature": ""}
     assert text == {"type": "text", "text": "So:"}
     assert (call["name"], call["input"], body["stop_reason"]) == ("f", {"a": 1}, "tool_use")
-    writer = formatter(engine)
+    writer = formatter()
     found: list[Any] = [event for chunk in chunks(*THOUGHT) for event in writer.chunk_events(chunk)]
     kinds = [event["delta"]["type"] if "delta" in event else event["type"] for event in found]
     assert [kind for kind, _ in groupby(kinds)] == [

@@ -24,11 +24,6 @@ class OllamaErrorBody(BaseModel):
     error: str
 
 
-def ollama_error(error: ApiError) -> Event:
-    """Return the body of OllamaErrorBody."""
-    return {"error": str(error)}
-
-
 class AnthropicErrorDetail(BaseModel):
     """Why a request is refused."""
 
@@ -57,7 +52,7 @@ def error_body(error: ApiError, path: str) -> Event:
     path = path.removeprefix("/v1")
     if path.startswith(ANTHROPIC):
         return anthropic_body(error)
-    return ollama_error(error) if path.startswith(OLLAMA) else error.body()
+    return {"error": str(error)} if path.startswith(OLLAMA) else error.body()
 
 
 def error_response(error: ApiError, path: str) -> JSONBody:

@@ -6,41 +6,45 @@ Knows HTTP; a formatter decides the content of bodies and events.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.server.errors import ApiError, as_api_error, client_gone
-from app.server.refusal import error_response
+from app.server.refusal import error_body, error_response
 from app.server.request_log import tasks_of
 from app.server.scheduled_task import ScheduledTask
 from app.server.wire import PING, SSE, Event, EventStreamResponse, Framing, JSONBody
 from runtime.engine import Chunk
 
 
-class Formatter(Protocol):
+class Formatter(ABC):
     """An interface's way to write a reply. One instance for each request."""
 
-    done: bytes  # the stream's last line
+    done = b""  # the stream's last line
     framing: Framing = SSE
     asks_at_end: bool = True  # whether its last events need the engine
 
     def first_events(self) -> Iterable[Event]:
         """Return the events before the first chunk."""
+        return ()
 
     def chunk_events(self, chunk: Chunk) -> Iterable[Event]:
         """Return the events for one chunk, which is the result of one target pass."""
+        return ()
 
     def last_events(self, last: Chunk) -> Iterable[Event]:
         """Return the events after the last chunk, with the numbers."""
+        return ()
 
-    def error_events(self, error: ApiError) -> Iterable[Event]:
-        """Return the events for an error that ends a stream early."""
-        return [error.body()]
+    def error_event(self, error: ApiError, body: Event) -> Event:
+        """Return the event for an error that ends a stream early. `body`: that of a refusal."""
+        return body
 
+    @abstractmethod
     def body(self, chunks: Sequence[Chunk]) -> Event | list[Event]:
         """Return all replies as one JSON body."""
 
@@ -71,20 +75,20 @@ class TaskResponse:
         tasks_of(scope).append(self.scheduled)
         async with cancelled_on_disconnect(receive, self.scheduled):
             try:
-                response = await self._response()
+                response = await self._response(scope["path"])
             except ApiError as error:
                 response = error_response(error, scope["path"])
             await response(scope, receive, send)
 
-    async def _response(self) -> Response:
-        """Return the response. A stream begins with its first text, so that the model has the processor to itself until
-        then. After a long wait it begins earlier, to show that it is alive.
+    async def _response(self, path: str) -> Response:
+        """Return the response at that path. A stream begins with its first text, so that the model has the processor to
+        itself until then. After a long wait it begins earlier, to show that it is alive.
         """
         started = asyncio.ensure_future(self.scheduled.started())
         if not self.stream:
             await started
             return await self._body()
-        head, lines = self._encoded(self.formatter.first_events()), self._lines(started)
+        head, lines = self._encoded(self.formatter.first_events()), self._lines(started, path)
         head += await anext(lines)
         if started.done():
             await started
@@ -94,7 +98,7 @@ class TaskResponse:
         chunks = [chunk async for some in self.scheduled.chunks() for chunk in some]
         return await asyncio.to_thread(lambda: JSONBody(self.formatter.body(chunks)))
 
-    async def _lines(self, started: asyncio.Future[None]) -> AsyncIterator[bytes]:
+    async def _lines(self, started: asyncio.Future[None], path: str) -> AsyncIterator[bytes]:
         """Yield encoded events, one piece for chunks that arrived together, and a comment after a long silence."""
         comment = self.formatter.framing.comment
         try:
@@ -106,7 +110,8 @@ class TaskResponse:
                 if events:
                     yield events
         except Exception as error:
-            yield self._encoded(self.formatter.error_events(as_api_error(error)))
+            refusal = as_api_error(error)
+            yield self._encoded([self.formatter.error_event(refusal, error_body(refusal, path))])
         else:
             yield self.formatter.done
 

@@ -10,9 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from app.server.errors import ApiError
-from app.server.openai.chat_response import ChatFormatter
-from app.server.refusal import anthropic_body
+from app.server.openai.reply_reader import ReplyReader
 from app.server.task_response import Formatter
 from app.server.wire import Event
 from runtime.engine import Chunk
@@ -128,12 +126,10 @@ class MessageBody(BaseModel):
 
 
 class MessageFormatter(Formatter):
-    """Writes messages from a chat's formatter, which separates text, reasoning and calls."""
+    """Writes messages. `reply` separates text, reasoning and calls."""
 
-    done = b""
-
-    def __init__(self, model: str, chat: ChatFormatter, n_prompt: int) -> None:
-        self.chat, self.n_prompt, self._blocks = chat, n_prompt, ReplyBlocks()
+    def __init__(self, model: str, reply: ReplyReader, n_prompt: int) -> None:
+        self._reply, self.n_prompt, self._blocks = reply, n_prompt, ReplyBlocks()
         name = f"msg_{secrets.token_hex(12)}"
         self.head: Event = {"id": name, "type": "message", "role": "assistant", "model": model}
 
@@ -144,7 +140,7 @@ class MessageFormatter(Formatter):
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """Yield the events of the blocks for this chunk."""
-        for delta in self.chat.reply.read(chunk):
+        for delta in self._reply.read(chunk):
             yield from self._blocks.feed(delta)
         if chunk.finish_reason:
             yield from self._blocks.finish()
@@ -154,10 +150,6 @@ class MessageFormatter(Formatter):
         yield {"type": "message_delta", "delta": self._ending(last), "usage": self._usage(last)}
         yield {"type": "message_stop"}
 
-    def error_events(self, error: ApiError) -> list[Event]:
-        """Return the error in Anthropic's format."""
-        return [anthropic_body(error)]
-
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """Return the body of MessageBody."""
         for chunk in chunks:
@@ -166,7 +158,7 @@ class MessageFormatter(Formatter):
         return self.head | {"content": self._blocks.blocks} | self._ending(last) | {"usage": self._usage(last)}
 
     def _ending(self, last: Chunk) -> Event:
-        reason = REASONS.get(self.chat.finish_reason(last), "end_turn")
+        reason = REASONS.get(self._reply.finish_reason(last), "end_turn")
         return {"stop_reason": "stop_sequence" if last.stop else reason, "stop_sequence": last.stop or None}
 
     def _usage(self, last: Chunk) -> Event:

@@ -57,16 +57,10 @@ class LlamaCppExtras:
 class LlamaCppFormatter(Formatter):
     """Writes the replies of /completion and /infill, one after the other."""
 
-    done = b""
-
     def __init__(self, engine: Engine, prompts: Sequence[PromptIds], settings: Event, wanted: LlamaCppExtras) -> None:
         self.engine, self.prompts, self.settings, self.wanted = engine, prompts, settings, wanted
         self._index, self._has_new_line, self._progress = 0, False, wanted.progress()
         self._shown = ShownTokens(engine)
-
-    def first_events(self) -> Iterable[Event]:
-        """Return nothing: the text comes first."""
-        return ()
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """Yield the text and its tokens, and the progress of the prefill if requested."""

@@ -10,9 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from app.server.errors import ApiError
 from app.server.openai.reply_reader import ReplyReader, merge_tool_calls
-from app.server.refusal import ollama_error
 from app.server.task_response import Formatter
 from app.server.wire import NDJSON, Event
 from runtime.engine import Chunk
@@ -48,16 +46,12 @@ def moment(seconds: float | None = None) -> str:
 class OllamaFormatter(Formatter):
     """Writes the lines of one reply. `is_chat`: as messages."""
 
-    framing, done, asks_at_end = NDJSON, b"", False
+    framing, asks_at_end = NDJSON, False
 
     def __init__(self, model: str, reply: ReplyReader, is_chat: bool) -> None:
         self._model, self._reply, self._is_chat = model, reply, is_chat
         self._calls: list[Event] = []
         self._began = time.perf_counter()
-
-    def first_events(self) -> Iterable[Event]:
-        """Return nothing: the first line has text."""
-        return ()
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """Yield a line for each piece of text or reasoning. Tool calls come with the last chunk, because Ollama sends
@@ -69,21 +63,15 @@ class OllamaFormatter(Formatter):
             else:
                 yield self._line(delta.get("content", ""), delta.get("reasoning_content", ""))
         if chunk.finish_reason and self._calls:
-            yield self._line(calls=self._calls)
+            yield self._line(calls=merge_tool_calls(self._calls))
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
         """Yield the line with the finish reason and the numbers."""
         yield self._line() | self._ending(last)
 
-    def error_events(self, error: ApiError) -> list[Event]:
-        """Return the error in Ollama's format."""
-        return [ollama_error(error)]
-
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """Return the whole reply as one line."""
-        deltas = [delta for chunk in chunks for delta in self._reply.read(chunk)]
-        text, thought = ("".join(delta.get(key, "") for delta in deltas) for key in ("content", "reasoning_content"))
-        return self._line(text, thought, deltas) | self._ending(chunks[-1])
+        return self._line(*self._reply.whole(chunks)) | self._ending(chunks[-1])
 
     def loaded(self) -> Event:
         """Return the line that answers a request without a prompt."""
@@ -93,7 +81,7 @@ class OllamaFormatter(Formatter):
         message: Event = {"content" if self._is_chat else "response": text}
         if thought:
             message["thinking"] = thought
-        if whole := list(map(called, merge_tool_calls(calls))):
+        if whole := list(map(called, calls)):
             message["tool_calls"] = whole
         head: Event = {"model": self._model, "created_at": moment()}
         return head | ({"message": {"role": "assistant", **message}} if self._is_chat else message) | {"done": False}

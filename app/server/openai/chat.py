@@ -15,7 +15,7 @@ from app.server.fields import Whole
 from app.server.openai.chat_response import ChatCompletion, ChatFormatter
 from app.server.openai.common import OpenAIRequest
 from app.server.openai.conversation import ConversationRequest
-from app.server.openai.reply_reader import Delta, ReasoningReader, ReplyReader, ToolCallParser, merge_tool_calls
+from app.server.openai.reply_reader import Delta, ReasoningReader, ReplyReader, ToolCallParser
 from app.server.openai.tools import form_for
 from app.server.task import CompletionTask, PromptIds, encoded
 from app.server.usage import ReplyProgress
@@ -162,8 +162,7 @@ def following(request: ChatRequest, engine: Engine, reply: str, reader: ReplyRea
     """
     if request.messages[-1].role == "assistant":  # the reply continues that message
         return None
-    deltas = [*reader.read(Chunk(reply, finish_reason="stop"))]
-    content, calls = "".join(delta.get("content") or "" for delta in deltas), merge_tool_calls(deltas)
+    content, _, calls = reader.whole([Chunk(reply, finish_reason="stop")])
     if not (content or calls):
         return None
     answered = {"role": "assistant", "content": content or None, "tool_calls": calls or None}

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from app.server.logprobs import ChatLogprobs, chat_logprobs
 from app.server.openai.common import DONE, FinishReason, fingerprint, new_id, now
-from app.server.openai.reply_reader import ReplyReader, merge_tool_calls
+from app.server.openai.reply_reader import ReplyReader, WholeReply
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import ReplyProgress, Tally, Timings, Usage
 from app.server.wire import Event
@@ -106,7 +106,7 @@ class ChatFormatter(Formatter):
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
         """Yield the finish reason, then the next reply's role, or the numbers in the last event."""
-        finish = self._event({}, finish_reason=self.finish_reason(last))
+        finish = self._event({}, finish_reason=self.reply.finish_reason(last))
         self._advance(last)
         if not self._tally.is_complete:
             yield finish
@@ -130,10 +130,6 @@ class ChatFormatter(Formatter):
         event = self.head | {"object": "chat.completion.chunk", "choices": [choice]}
         return event | {"usage": None} if self.include_usage else event
 
-    def finish_reason(self, last: Chunk) -> str | None:
-        """Return why the reply ended. To be called after its chunks have been read."""
-        return "tool_calls" if self.reply.n_calls and last.finish_reason == "stop" else last.finish_reason
-
     def _usage(self) -> Event:
         return self._tally.usage(sum(reader.n_reasoning for reader in self._readers))
 
@@ -147,8 +143,8 @@ class ChatFormatter(Formatter):
         """Return the body of ChatChoice for the next reply."""
         choice: Event = {
             "index": self._tally.n_ended,
-            "message": self._message([delta for chunk in chunks for delta in self.reply.read(chunk)]),
-            "finish_reason": self.finish_reason(chunks[-1]),
+            "message": message(self.reply.whole(chunks)),
+            "finish_reason": self.reply.finish_reason(chunks[-1]),
             "logprobs": self._logprobs(chunks) if self.logprobs else None,
         }
         self._advance(chunks[-1])
@@ -157,15 +153,12 @@ class ChatFormatter(Formatter):
     def _logprobs(self, chunks: Sequence[Chunk]) -> Event:
         return chat_logprobs(self.engine, [token for chunk in chunks for token in self._shown.read(chunk)])
 
-    def _message(self, deltas: Sequence[Event]) -> Event:
-        """Return the body of AssistantMessage, assembled from the deltas."""
 
-        def text(key: str) -> str:
-            return "".join(str(delta.get(key, "")) for delta in deltas)
-
-        message: Event = {"role": "assistant", "content": text("content")}
-        if calls := merge_tool_calls(deltas):
-            message |= {"content": text("content") or None, "tool_calls": calls}
-        if reasoning := text("reasoning_content"):
-            message["reasoning_content"] = reasoning
-        return message
+def message(whole: WholeReply) -> Event:
+    """Return the body of AssistantMessage."""
+    found: Event = {"role": "assistant", "content": whole.content}
+    if whole.calls:
+        found |= {"content": whole.content or None, "tool_calls": whole.calls}
+    if whole.reasoning:
+        found["reasoning_content"] = whole.reasoning
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
@@ -118,22 +118,8 @@ class EmbeddingsResponse(BaseModel):
 class VectorFormatter(Formatter):
     """Writes embeddings, which do not stream, with `written` once all are computed."""
 
-    done = b""
-
     def __init__(self, written: Callable[[], Event]) -> None:
         self._written = written
-
-    def first_events(self) -> Iterable[Event]:
-        """Return no events."""
-        return ()
-
-    def chunk_events(self, chunk: Chunk) -> Iterable[Event]:
-        """Return no events."""
-        return ()
-
-    def last_events(self, last: Chunk) -> Iterable[Event]:
-        """Return no events."""
-        return ()
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """Return all vectors."""

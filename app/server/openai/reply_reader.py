@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.reasoning import Delta as ReasoningDelta
 from app.reasoning import ReasoningParser
@@ -109,6 +109,14 @@ class ReasoningReader:
             yield from self._text.finish()
 
 
+class WholeReply(NamedTuple):
+    """A reply's text, its reasoning and its tool calls."""
+
+    content: str
+    reasoning: str
+    calls: list[Delta]
+
+
 class ReplyReader:
     """Reads a reply chunk by chunk. Without a parser or a reader, calls or reasoning stay part of the content."""
 
@@ -124,6 +132,16 @@ class ReplyReader:
     def n_reasoning(self) -> int:
         """The number of reasoning tokens so far."""
         return self._reasoning.n_tokens if self._reasoning else 0
+
+    def finish_reason(self, last: Chunk) -> str | None:
+        """Return why the reply ended. To be called after its chunks have been read."""
+        return "tool_calls" if self.n_calls and last.finish_reason == "stop" else last.finish_reason
+
+    def whole(self, chunks: Iterable[Chunk]) -> WholeReply:
+        """Read all chunks of a reply."""
+        deltas = [delta for chunk in chunks for delta in self.read(chunk)]
+        text, thought = ("".join(delta.get(key, "") for delta in deltas) for key in ("content", "reasoning_content"))
+        return WholeReply(text, thought, merge_tool_calls(deltas))
 
     def read(self, chunk: Chunk) -> Iterator[Delta]:
         """Yield the deltas that are certain after this chunk: `reasoning_content`, `content` or `tool_calls`."""

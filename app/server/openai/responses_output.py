@@ -5,7 +5,7 @@ Must not know how a request is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -76,8 +76,6 @@ class ResponseObject(BaseModel):
 class ResponsesFormatter(Formatter):
     """Writes responses. `head`: the fields that repeat the request; `keep` is called with the finished response."""
 
-    done = b""
-
     def __init__(self, reply: ReplyReader, head: Event, keep: Callable[[Event], None]) -> None:
         self._reply, self._keep, self._output, self._n_events = reply, keep, OutputWriter(), 0
         self._head: Event = {"id": new_id("resp_"), "object": "response", "created_at": now()} | head
@@ -97,10 +95,10 @@ class ResponsesFormatter(Formatter):
         yield from map(self._numbered, self._output.finish(status_of(last)))
         yield self._numbered(self._told(status_of(last), self._finished(last)))
 
-    def error_events(self, error: ApiError) -> Iterable[Event]:
+    def error_event(self, error: ApiError, body: Event) -> Event:
         """Return the response so far, with the error."""
         why = {"code": error.code or "server_error", "message": str(error)}
-        return [self._numbered(self._told("failed", self._response("failed") | {"error": why}))]
+        return self._numbered(self._told("failed", self._response("failed") | {"error": why}))
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """Return the body of ResponseObject."""
