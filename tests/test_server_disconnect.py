@@ -115,7 +115,7 @@ def test_the_log_tells_of_who_gave_up_before_the_first_token(
     here: Running, endless: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("app.server.task_response.PING", 0.02)
-    caplog.set_level("INFO", logger="app.server.request_log")
+    caplog.set_level("INFO", logger="app.server.middleware")
     body = json.dumps(endless | {"stream": True}).encode()
     with here.client().stream("POST", "/completion", json=endless) as reply:
         next(lines := reply.iter_lines())

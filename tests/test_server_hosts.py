@@ -9,7 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.server.guard import OriginGuard, is_loopback
+from app.server.middleware import Guard
+from app.server.sockets import is_loopback
 from tests.support.serving import Running, open_plain, running
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
@@ -67,7 +68,7 @@ def test_a_unix_socket_needs_no_host_name() -> None:
     async def nothing(*_: Any) -> None:
         pass
 
-    guard = OriginGuard(nothing)
+    guard = Guard(nothing)
     scope: Any = {"type": "http", "path": "/", "server": ("/tmp/s", None)}
     assert guard.refusal(scope, {"host": "anything"}) is None
     assert guard.refusal(scope | {"server": ("127.0.0.1", 1)}, {"host": "anything"}) is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from app.server.application import usual
+from app.server.middleware import usual
 from tests.support.serving import open_plain, running
 
 

@@ -20,7 +20,7 @@ from tests.conftest import OpenEngine
 from tests.support.serving import Running, endless_request, events, is_idle, open_plain, running
 from tests.support.waiting import PATIENCE, wait_for
 
-LOG = "app.server.request_log"
+LOG = "app.server.middleware"
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "xyzzy"}], "max_tokens": 5}
 SERVE = [sys.executable, "-m", "app.cli", "serve", "--threads", "1", "--drafters", "none"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import socket
 
-from app.server.guard import is_loopback
+from app.server.sockets import is_loopback
 from app.terminal import ENDING, print_note
 from runtime.core.errors import SettingsError
 from runtime.tools import worker

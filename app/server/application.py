@@ -5,7 +5,6 @@ Must not know an endpoint's content: an endpoint is defined in its own module an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from starlette.applications import Starlette
@@ -15,13 +14,12 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.origins import pattern
 from app.server.anthropic import messages
 from app.server.errors import ApiError, as_api_error, client_gone
-from app.server.guard import KeyGuard, OriginGuard
 from app.server.llamacpp import completion, props, slots, tokens
+from app.server.middleware import Guard, Spellings
 from app.server.ollama import chat as ollama_chat
 from app.server.ollama import embed as ollama_embed
 from app.server.ollama import generate as ollama_generate
@@ -35,9 +33,6 @@ from app.server.served import ServedEngine
 from app.server.wire import JSONBody
 from runtime.core.errors import SlipstreamError
 
-AGAIN = re.compile(r"^/v1(?:/v1)+(?=/)")  # the address has the prefix already and the client adds it again
-# Paths of editor plugins for Azure's, Mistral's and DeepSeek's fill-in-the-middle endpoints
-OTHERS = re.compile(r"^(/v1)?/(?:engines/[^/]+|fim|beta)(?=(?:/v1)?/(?:chat/)?completions$)")
 ENDPOINTS = (
     props.HEALTH,
     props.METRICS,
@@ -99,8 +94,8 @@ def guarded(api_key: str, allowed: str) -> list[Middleware]:
         expose_headers=["x-request-id", "retry-after"],
         allow_private_network=True,
     )
-    guards = [cors, Middleware(KeyGuard, api_key=api_key)]
-    return [Middleware(Spellings), *(guards if api_key else [Middleware(OriginGuard, allowed=allowed), cors])]
+    guard = Middleware(Guard, api_key=api_key, allowed=allowed)
+    return [Middleware(Spellings), *((cors, guard) if api_key else (guard, cors))]
 
 
 def routes(served: ServedEngine) -> list[Route]:
@@ -139,22 +134,3 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     response = error_response(refusal, request.url.path)
     response.headers.update(error.headers or {})  # such as Allow, which lists the methods
     return response
-
-
-class Spellings:
-    """ASGI middleware that maps other spellings of a path to the usual one."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as the wrapped application does."""
-        if scope["type"] == "http" and (path := usual(scope["path"])) != scope["path"]:
-            scope["path"], scope["raw_path"] = path, path.encode()
-        await self.app(scope, receive, send)
-
-
-def usual(path: str) -> str:
-    """Return the path as the endpoints define it."""
-    path = path.rstrip("/") or "/"
-    return OTHERS.sub(r"\1", AGAIN.sub("/v1", path))

@@ -20,11 +20,10 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from app.server import request_log
 from app.server.application import application
+from app.server.middleware import RequestLog, on_stderr
 from app.server.policy import DEFAULT_POLICY, ServerPolicy
 from app.server.request_body import MIB
-from app.server.request_log import RequestLog
 from app.server.served import OpenEngine, ServedEngine
 from app.server.sockets import OLLAMA_PORT, Addresses, check, listening
 from app.terminal import Interrupt, print_note
@@ -124,7 +123,7 @@ def place(sock: socket.socket, path: Path | None) -> str:
 def serve(open_engine: OpenEngine, settings: ServerSettings) -> None:
     """Serve until Ctrl+C, SIGTERM or SIGHUP. Raises AddressError, the error of a failed load, and SystemExit."""
     check(settings.addresses, settings.api_key)
-    log = nullcontext() if settings.quiet else request_log.on_stderr()
+    log = nullcontext() if settings.quiet else on_stderr()
     with Interrupt().watching() as interrupt, log, listening(settings.addresses) as sockets:
         places = [place(sock, settings.addresses.path) for sock in sockets]
         told = [f"answering at {' and '.join(places)}", *ollama_note(settings.addresses, places)]

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from runtime.engine import Chunk
+
+if TYPE_CHECKING:
+    from app.server.served import ServedEngine
 
 RECENT = 0.3  # weight of the newest reply in the average of seconds
 
@@ -75,32 +78,6 @@ class Totals:
         self.seconds_per_reply += RECENT * (seconds - self.seconds_per_reply) if self.seconds_per_reply else seconds
 
 
-class Load(Protocol):
-    """A server's totals and current load."""
-
-    totals: Totals
-
-    @property
-    def n_waiting(self) -> int:
-        """The number of tasks in the queue."""
-
-    @property
-    def n_active(self) -> int:
-        """The number of running tasks."""
-
-    @property
-    def n_held(self) -> int:
-        """The number of conversations in the target's cache."""
-
-    @property
-    def memory_level(self) -> str:
-        """The level of memory pressure."""
-
-    @property
-    def ahead(self) -> tuple[int, int]:
-        """Tokens read ahead, and those of them that later prompts had in the cache."""
-
-
 def counter(name: str, text: str, value: float) -> Metric:
     """Return a counter with one value."""
     return CounterMetricFamily(name, text, value)
@@ -122,7 +99,7 @@ def gauge(name: str, text: str, value: float) -> Metric:
 class Metrics(Collector):
     """Prometheus collector that reads a server's load at each scrape."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: ServedEngine) -> None:
         self.load = load
 
     def text(self) -> bytes:

@@ -15,8 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from app.server.errors import ApiError
-from app.server.guard import is_tcp
-from app.server.metrics import Load
+from app.server.middleware import is_tcp
 from app.server.openai.models import model_card
 from app.server.served import ServedEngine
 from app.server.wire import Event
@@ -70,7 +69,7 @@ def base_of(request: Request) -> str:
     return str(request.base_url).rstrip("/") if is_tcp(request.scope) else "http://localhost"
 
 
-def numbers(load: Load) -> Iterator[tuple[str, str]]:
+def numbers(load: ServedEngine) -> Iterator[tuple[str, str]]:
     """Yield the main numbers of /metrics as labels and values."""
     totals = load.totals
     yield "Replies", f"{totals.replies.total():,}"

@@ -8,9 +8,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
-from app.server.guard import is_loopback
 from runtime.core.errors import SlipstreamError
 from runtime.models.plain_file import expanded
 
@@ -41,6 +41,21 @@ def check(addresses: Addresses, api_key: str) -> None:
             f"Other machines can reach {addresses.host}. Set an API key (SLIPSTREAM_API_KEY or --api-key), or leave "
             "--host out."
         )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether this name or address leads to this machine alone. A name may end with a dot, as complete ones do
+    in DNS.
+    """
+    host = host.removesuffix(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 @contextmanager
