@@ -97,7 +97,8 @@ def test_thoughts_text_and_whole_calls_are_told_apart(
 
 def test_tools_of_other_types_are_left_out() -> None:
     tools = [{"type": "web_search"}, READ_FILE]
-    offered = OllamaChatRequest.model_validate({"messages": ASKED, "tools": tools}).as_chat().tool_set()
+    engine: Any = None  # needs none
+    offered = OllamaChatRequest.model_validate({"messages": ASKED, "tools": tools}).asked(engine).tool_set()
     assert offered is not None
     assert [function.name for function in offered.functions] == ["read_file"]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
 from starlette.concurrency import run_in_threadpool
@@ -17,12 +20,15 @@ from app.server.llamacpp.completion import NoImages
 from app.server.ollama.reply import OllamaFormatter, OllamaReply
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
+from app.server.openai.completions import CompletionRequest
 from app.server.openai.messages import ChatMessage, PastToolCall
 from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tools import ToolInput
 from app.server.refusal import OllamaErrorBody
 from app.server.served import ServedEngine
+from app.server.task import PromptIds
 from app.server.wire import NDJSON, JSONBody
+from runtime.engine import Engine
 
 SHARED = (
     "temperature", "top_k", "top_p", "min_p", "seed", "presence_penalty", "frequency_penalty", "repeat_penalty",
@@ -51,15 +57,32 @@ def none_for_empty(value: object) -> object:
     return None if value == "" else value
 
 
-class OllamaRequest(RequestModel):
+class OllamaRequest(RequestModel, ABC):
     """The fields that the requests for text share."""
 
+    is_chat: ClassVar[bool]  # whether the reply is a message
     model: str = ""
     stream: bool | None = None  # absent: yes
     format: Annotated[Literal["json"] | Object | None, BeforeValidator(none_for_empty)] = None
     options: OllamaOptions | None = None
     think: bool | str | None = None  # or an effort: low, medium, high
     images: NoImages = None
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether there is nothing to reply to, so that the model is only to be loaded."""
+
+    @abstractmethod
+    def asked(self, engine: Engine) -> ChatRequest | CompletionRequest:
+        """Return the request in OpenAI's terms. Raises ApiError."""
+
+    def formatter(
+        self, model: str, asked: ChatRequest | CompletionRequest, engine: Engine, prompts: Sequence[PromptIds]
+    ) -> OllamaFormatter:
+        """Return the formatter for the reply."""
+        reader = asked.reply_reader(engine) if isinstance(asked, ChatRequest) else ReplyReader()
+        return OllamaFormatter(model, reader, self.is_chat)
 
     def settings(self) -> dict[str, Any]:
         """Return the fields that requests for text share in OpenAI's interface."""
@@ -83,6 +106,21 @@ class OllamaRequest(RequestModel):
         return ResponseFormat(type="json_object") if self.format else None
 
 
+def text_endpoint(path: str, kind: type[OllamaRequest]) -> Endpoint:
+    """Return an endpoint that answers with the model's reply. Any model name is accepted, and repeated."""
+
+    async def handle(served: ServedEngine, request: Request) -> ASGIApp:
+        engine = served.engine
+        body = await read_body(request, kind, engine.facts.n_ctx)
+        name = body.model or engine.pair.name
+        if body.is_empty:
+            return JSONBody(OllamaFormatter(name, ReplyReader(), body.is_chat).loaded())
+        asked = await run_in_threadpool(body.asked, engine)
+        return await generated(served, engine, asked, partial(body.formatter, name, asked))
+
+    return Endpoint(path, handle, kind, OllamaReply, streams=NDJSON, refusal=OllamaErrorBody)
+
+
 class OllamaMessage(RequestModel):
     """A message of the conversation so far."""
 
@@ -102,28 +140,21 @@ class OllamaMessage(RequestModel):
 
 
 class OllamaChatRequest(OllamaRequest):
-    """The body of a request to /api/chat; without messages, the model is only to be loaded."""
+    """The body of a request to /api/chat."""
 
+    is_chat = True
     messages: Many[OllamaMessage] | None = None
     tools: Few[ToolInput] | None = None
 
-    def as_chat(self) -> ChatRequest:
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no messages."""
+        return not self.messages
+
+    def asked(self, engine: Engine) -> ChatRequest:
         """Return the request as an OpenAI chat request."""
         messages = [each.message() for each in self.messages or ()]
         return ChatRequest(messages=messages, tools=self.tools, **self.settings(), **self.thoughts())
 
 
-async def chat(served: ServedEngine, request: Request) -> ASGIApp:
-    """Answer with the model's reply."""
-    engine = served.engine
-    body = await read_body(request, OllamaChatRequest, engine.facts.n_ctx)
-    name = body.model or engine.pair.name
-    if not body.messages:
-        return JSONBody(OllamaFormatter(name, ReplyReader(), is_chat=True).loaded())
-    asked = await run_in_threadpool(body.as_chat)
-    return await generated(
-        served, engine, asked, lambda engine, _: OllamaFormatter(name, asked.reply_reader(engine), is_chat=True)
-    )
-
-
-ENDPOINT = Endpoint("/api/chat", chat, OllamaChatRequest, OllamaReply, streams=NDJSON, refusal=OllamaErrorBody)
+ENDPOINT = text_endpoint("/api/chat", OllamaChatRequest)

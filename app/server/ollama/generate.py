@@ -8,26 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.types import ASGIApp
-
 from app.server.bounds import Many, Text
-from app.server.endpoint import Endpoint, generated, require_tokens
+from app.server.endpoint import require_tokens
 from app.server.errors import ApiError
-from app.server.fields import Whole, read_body
-from app.server.ollama.chat import OllamaRequest
-from app.server.ollama.reply import OllamaFormatter, OllamaReply
+from app.server.fields import Whole
+from app.server.ollama.chat import OllamaRequest, text_endpoint
+from app.server.ollama.reply import OllamaFormatter
 from app.server.openai.chat import ChatRequest
 from app.server.openai.completions import CompletionRequest
 from app.server.openai.conversation import WrittenPrompt
 from app.server.openai.messages import ChatMessage
 from app.server.openai.reply_reader import ReplyReader
 from app.server.prompts import text_of_ids
-from app.server.refusal import OllamaErrorBody
-from app.server.served import ServedEngine
 from app.server.task import PromptIds, encoded
-from app.server.wire import NDJSON, Event, JSONBody
+from app.server.wire import Event
 from runtime.engine import Chunk, Engine, Ids, Rendered
 
 PLACEHOLDER = "Known before."  # in place of a question and a reply that are known as ids only
@@ -110,8 +104,9 @@ class ContextFormatter(OllamaFormatter):
 
 
 class GenerateRequest(OllamaRequest):
-    """The body of a request to /api/generate; without a prompt, the model is only to be loaded."""
+    """The body of a request to /api/generate."""
 
+    is_chat = False
     prompt: Text | None = None
     suffix: Text | None = None
     system: Text | None = None
@@ -120,17 +115,22 @@ class GenerateRequest(OllamaRequest):
     context: Many[Whole] | None = None
 
     @property
-    def is_chat(self) -> bool:
-        """Whether the chat template is applied."""
-        return not self.raw and not self.suffix
+    def is_empty(self) -> bool:
+        """Whether there is no text."""
+        return not self.prompt and not self.suffix
 
-    def asked(self) -> ChatRequest | CompletionRequest:
-        """Return the request as an OpenAI request. Raises ApiError."""
+    def asked(self, engine: Engine) -> ChatRequest | CompletionRequest:
+        """Return the request as an OpenAI request. The chat template is not applied to raw text or a gap in one.
+
+        Raises ApiError.
+        """
+        if self.context:
+            require_tokens(engine)
         if self.template:
             message = "template cannot be changed here. Leave it out, or send the whole prompt with raw."
             raise ApiError(400, message, "template")
         prompt = self.prompt or ""
-        if not self.is_chat:
+        if self.raw or self.suffix:
             if self.context:
                 message = "context excludes raw and suffix. Send the whole text as the prompt, or leave it out."
                 raise ApiError(400, message, "context")
@@ -142,26 +142,13 @@ class GenerateRequest(OllamaRequest):
             return ContinuedChat(messages=messages, context=self.context, **shared)
         return ChatRequest(messages=messages, **shared)
 
-
-async def generate(served: ServedEngine, request: Request) -> ASGIApp:
-    """Answer with the model's completion."""
-    engine = served.engine
-    body = await read_body(request, GenerateRequest, engine.facts.n_ctx)
-    name = body.model or engine.pair.name
-    if not body.prompt and not body.suffix:
-        return JSONBody(OllamaFormatter(name, ReplyReader(), is_chat=False).loaded())
-    if body.context:
-        require_tokens(engine)
-    asked = await run_in_threadpool(body.asked)
-
-    def formatter(engine: Engine, prompts: Sequence[PromptIds]) -> OllamaFormatter:
-        if not isinstance(asked, ChatRequest):
-            return OllamaFormatter(name, ReplyReader(), is_chat=False)
-        if engine.facts.upstream:
-            return OllamaFormatter(name, asked.reply_reader(engine), is_chat=False)
-        return ContextFormatter(name, asked.reply_reader(engine), prompts[0], engine)
-
-    return await generated(served, engine, asked, formatter)
+    def formatter(
+        self, model: str, asked: ChatRequest | CompletionRequest, engine: Engine, prompts: Sequence[PromptIds]
+    ) -> OllamaFormatter:
+        """Return the formatter for the reply, which has a context where there is a chat and its tokens are known."""
+        if isinstance(asked, ChatRequest) and not engine.facts.upstream:
+            return ContextFormatter(model, asked.reply_reader(engine), prompts[0], engine)
+        return super().formatter(model, asked, engine, prompts)
 
 
-ENDPOINT = Endpoint("/api/generate", generate, GenerateRequest, OllamaReply, streams=NDJSON, refusal=OllamaErrorBody)
+ENDPOINT = text_endpoint("/api/generate", GenerateRequest)

@@ -141,16 +141,23 @@ def packed(vector: list[float]) -> str:
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
+async def embedded(
+    served: ServedEngine, make_request: Callable[[], EmbeddingsRequest], written: Callable[[EmbeddingTask], Event]
+) -> TaskResponse:
+    """Return the response to a request, which is made in a thread; `written` makes its body of the finished task."""
+    task = await run_in_threadpool(lambda: EmbeddingTask(make_request(), served.engine))
+    scheduled = ScheduledTask(task)
+    served.submit(scheduled)
+    return TaskResponse(scheduled, VectorFormatter(lambda: written(task)), stream=False)
+
+
 async def embed(served: ServedEngine, request: Request) -> TaskResponse:
     """Answer with the vectors of texts."""
     engine = served.engine
     require_tokens(engine)
     body = await read_body(request, EmbeddingsRequest, engine.facts.n_ctx)
-    task = await run_in_threadpool(EmbeddingTask, body, engine)
-    scheduled = ScheduledTask(task)
-    served.submit(scheduled)
-    formatter = VectorFormatter(lambda: embeddings(task, engine.pair.name, body.encoding_format == "base64"))
-    return TaskResponse(scheduled, formatter, stream=False)
+    as_base64 = body.encoding_format == "base64"
+    return await embedded(served, lambda: body, lambda task: embeddings(task, engine.pair.name, as_base64))
 
 
 ENDPOINT = Endpoint("/embeddings", embed, EmbeddingsRequest, EmbeddingsResponse)
