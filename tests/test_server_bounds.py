@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from app.server import request_body
-from app.server.bounds import MAX_TEXTS, n_texts
 from app.server.errors import ApiError
-from app.server.fields import checked
+from app.server.fields import MAX_TEXTS, checked, n_texts
 from app.server.openai.chat import ChatRequest
 from runtime.conversation.calls.schemas import bound_schema
 from runtime.core.errors import SettingsError

@@ -10,9 +10,8 @@ import pytest
 
 from app.server.anthropic.response import as_object
 from app.server.application import ENDPOINTS
-from app.server.bounds import MAX_OBJECT, MAX_PARTS, Few, short_object
 from app.server.errors import ApiError
-from app.server.fields import RequestModel, checked
+from app.server.fields import MAX_OBJECT, MAX_PARTS, Few, RequestModel, checked, short_object
 from app.server.ollama.reply import called
 from app.server.openai.chat import ChatRequest
 from runtime.engine import Prompt

@@ -23,8 +23,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from app.server.application import ENDPOINTS, application
-from app.server.bounds import MAX_NAME
-from app.server.openapi import spelled
+from app.server.endpoint import spelled
+from app.server.fields import MAX_NAME
 from tests.support.serving import Running, open_plain, running
 from tests.support.waiting import PATIENCE
 

@@ -10,7 +10,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from app.server.openai.kept_responses import MAX_AGE, MAX_NUMBER, KeptResponses
+from app.server.openai.responses import MAX_AGE, MAX_NUMBER, KeptResponses
 from app.server.openai.responses_input import InputMessage, text_parts
 from tests.support.serving import READ_FILE, Running, open_usual, running, saying
 from tests.support.waiting import PATIENCE

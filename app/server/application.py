@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from app.origins import pattern
 from app.server.anthropic import messages
+from app.server.endpoint import description
 from app.server.errors import ApiError, as_api_error, client_gone
 from app.server.llamacpp import completion, props, slots, tokens
 from app.server.middleware import Guard, Spellings
@@ -25,7 +26,6 @@ from app.server.ollama import embed as ollama_embed
 from app.server.ollama import generate as ollama_generate
 from app.server.ollama import models as ollama_models
 from app.server.openai import chat, completions, embeddings, models, responses
-from app.server.openapi import description
 from app.server.page import page
 from app.server.refusal import PAGE, error_response
 from app.server.request_body import Room

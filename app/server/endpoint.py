@@ -1,24 +1,29 @@
-"""Endpoints: a path, request and response types, and a handler, with constructors for the usual kinds.
+"""Endpoints: a path, request and response types, and a handler, with constructors for the usual kinds, and their
+description as an OpenAPI document.
 
 Knows HTTP and the served engine; must not know an interface.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from typing import TypeVar
 
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from app.server.errors import ApiError, ErrorBody, Overflow, as_api_error
+from app.server.errors import ApiError, Overflow, as_api_error
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest
+from app.server.refusal import error_model
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
 from app.server.task import CompletionTask, PromptIds
@@ -30,6 +35,16 @@ from runtime.engine import Engine
 AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
 MAX_REPLIES = 2048  # to one request
 Handler = Callable[[ServedEngine, Request], Awaitable[ASGIApp]]  # returns the response
+SCHEMAS = "#/components/schemas/"
+KEYS: Json = {
+    "key": {"type": "http", "scheme": "bearer"},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
+EVENT: Json = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": {"type": "string", "contentMediaType": "application/json"}},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +56,11 @@ class Endpoint:
     request: type[RequestModel] | None = None  # None: the method is GET
     response: type[BaseModel] | None = None  # as JSON; None: text or events only
     streams: Framing | None = None  # of its event stream, if it has one
-    refusal: type[BaseModel] = ErrorBody  # as JSON, or as an event of a stream
+
+    @property
+    def refusal(self) -> type[BaseModel]:
+        """The model of its errors, as JSON or as an event of a stream."""
+        return error_model(self.path)
 
     def route(self, served: ServedEngine, prefix: str = "") -> Route:
         """Return the endpoint as a Starlette route, answered by an engine."""
@@ -58,15 +77,13 @@ def require_tokens(engine: Engine) -> None:
         raise ApiError(501, f"Only {place} knows the model's tokens. Send the request there.", code="upstream")
 
 
-def fact_endpoint(
-    path: str, response: type[BaseModel], fact: Callable[[ServedEngine], Event], refusal: type[BaseModel] = ErrorBody
-) -> Endpoint:
+def fact_endpoint(path: str, response: type[BaseModel], fact: Callable[[ServedEngine], Event]) -> Endpoint:
     """Return an endpoint whose answer does not depend on the request."""
 
     async def handle(served: ServedEngine, request: Request) -> ASGIApp:
         return JSONBody(fact(served))
 
-    return Endpoint(path, handle, response=response, refusal=refusal)
+    return Endpoint(path, handle, response=response)
 
 
 def query_endpoint(
@@ -74,7 +91,6 @@ def query_endpoint(
     kind: type[AnyRequest],
     response: type[BaseModel],
     answer: Callable[[AnyRequest, Engine], Event],
-    refusal: type[BaseModel] = ErrorBody,
 ) -> Endpoint:
     """Return an endpoint that uses the model without generating. It runs in a thread, so that a long text delays
     nobody.
@@ -86,15 +102,10 @@ def query_endpoint(
         query = await read_body(request, kind, engine.facts.n_ctx)
         return JSONBody(await run_in_threadpool(answer, query, engine))
 
-    return Endpoint(path, handle, kind, response, refusal=refusal)
+    return Endpoint(path, handle, kind, response)
 
 
-def generation_endpoint(
-    path: str,
-    kind: type[GenerationRequest],
-    response: type[BaseModel],
-    refusal: type[BaseModel] = ErrorBody,
-) -> Endpoint:
+def generation_endpoint(path: str, kind: type[GenerationRequest], response: type[BaseModel]) -> Endpoint:
     """Return an endpoint that generates text, whole or as a stream. There is only one model, so any model name is
     accepted.
     """
@@ -104,7 +115,7 @@ def generation_endpoint(
         body = await read_body(request, kind, engine.facts.n_ctx)
         return await generated(served, engine, body, body.formatter)
 
-    return Endpoint(path, handle, kind, response, streams=SSE, refusal=refusal)
+    return Endpoint(path, handle, kind, response, streams=SSE)
 
 
 async def generated(
@@ -145,3 +156,59 @@ def fitting(task: CompletionTask, n_ctx: int) -> CompletionTask:
     if task.n_prompt >= n_ctx > 0:
         raise Overflow(task.n_prompt, n_ctx).error(task.prompt_field)
     return task
+
+
+Json = dict[str, object]
+
+
+def description(endpoints: Sequence[Endpoint]) -> Json:
+    """Return the document. Each path is listed once, though all are also answered under /v1."""
+    bodies = [body for each in endpoints for body in (each.request, each.response, each.refusal) if body]
+    _, schemas = models_json_schema(
+        [(body, "validation") for body in dict.fromkeys(bodies)], ref_template=SCHEMAS + "{model}"
+    )
+    return {
+        "openapi": "3.2.0",
+        "info": {
+            "title": "Slipstream",
+            "version": version("slipstream"),
+            "description": "OpenAI's, Anthropic's, llama.cpp's and Ollama's interfaces to a local model.",
+        },
+        "paths": {spelled(each.path): {"post" if each.request else "get": operation(each)} for each in endpoints},
+        "components": {"schemas": schemas["$defs"], "securitySchemes": KEYS},
+        "security": [{}, *({name: []} for name in KEYS)],
+    }
+
+
+def spelled(path: str) -> str:
+    """Return a path without the types of its parameters."""
+    return re.sub(r":\w+}", "}", path)
+
+
+def operation(endpoint: Endpoint) -> Json:
+    """Return the description of an endpoint's request, responses and errors."""
+    responses: Json = {
+        "200": {"description": "The response.", "content": content(endpoint)},
+        "default": {"description": "An error.", "content": as_json(endpoint.refusal)},
+    }
+    found: Json = {"operationId": "_".join(re.findall(r"\w+", spelled(endpoint.path))), "responses": responses}
+    if names := re.findall(r"{(\w+)}", spelled(endpoint.path)):
+        found["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+        ]
+    if endpoint.request:
+        found["requestBody"] = {"required": True, "content": as_json(endpoint.request)}
+    return found
+
+
+def content(endpoint: Endpoint) -> Json:
+    """Return the answer's media types: JSON, events, or text."""
+    found = as_json(endpoint.response) if endpoint.response else {}
+    if endpoint.streams:
+        found[endpoint.streams.media_type] = {"itemSchema": EVENT if endpoint.streams is SSE else {"type": "object"}}
+    return found or {"text/plain": {"schema": {"type": "string"}}}
+
+
+def as_json(body: type[BaseModel]) -> Json:
+    """Return the media type of a JSON body with that model."""
+    return {"application/json": {"schema": {"$ref": SCHEMAS + body.__name__}}}

@@ -1,5 +1,5 @@
-"""The request fields and methods that all interfaces share for text generation: sampling settings, and the resulting
-task.
+"""The request fields that the interfaces share for text generation: sampling settings, `logit_bias`, and prompts that
+are no conversation. They result in a task.
 
 Must not know an interface.
 """
@@ -10,20 +10,23 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
-from app.server.bounds import Few, Object, Source
 from app.server.errors import ApiError
-from app.server.fields import RequestModel, Whole, as_list
-from app.server.prompts import LogitBias
+from app.server.fields import Few, Many, Object, RequestModel, Source, Text, Whole, as_list
 from app.server.task import CompletionTask, PromptIds
 from app.server.task_response import Formatter
 from runtime.core.errors import SettingsError
-from runtime.engine import Engine, Grammar, Sampling
+from runtime.engine import Engine, Grammar, Ids, Sampling
 from runtime.engine.engine import Ask
 
+MAX_PROMPTS = 2048  # of a request, as with OpenAI
+AnyPrompt = Text | Many[int | Text]  # a list is one prompt of ids and texts
+MAX_BIASES, MAX_BIAS_TEXTS = 2**18, 300  # of one request: words of the largest vocabularies; keys that are texts
+MAX_BIAS_TEXT, DIGITS, ID_BITS = 300, 20, 31  # characters of such a text; digits and bits of a token id
 SETTINGS = (
     "temperature",
     "top_k",
@@ -36,6 +39,90 @@ SETTINGS = (
 )
 LIKELIEST = 1e-9  # a top_p below any token's probability that matters
 MAX_CHOICES = 128  # as with OpenAI
+
+
+def as_prompts(value: object) -> list[object]:
+    """Return a list of prompts, also for a single one. Raises PydanticCustomError for an invalid value."""
+    if not isinstance(value, list):
+        return [as_prompt(value)]
+    if not value or any(isinstance(part, int) for part in value):
+        return [value]
+    return [as_prompt(part) for part in value]
+
+
+def as_prompt(value: object) -> object:
+    """Return a prompt as a text or a list. llama.cpp's clients may wrap a text in an object, together with images.
+    Raises PydanticCustomError.
+    """
+    if isinstance(value, dict) and "prompt_string" in value:
+        if value.get("multimodal_data"):
+            raise PydanticCustomError(
+                "multimodal", "Input should be text only, because images and sounds cannot be read"
+            )
+        value = value["prompt_string"]
+    if not isinstance(value, (str, list)):
+        raise PydanticCustomError("prompt_type", "Input should be a text, a list of token ids, or a list of such")
+    return value
+
+
+PromptInput = Text | list[int | Text] | list[Text | list[int | Text] | dict[str, Any]]
+Prompts = Annotated[
+    list[AnyPrompt],
+    Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True),
+    BeforeValidator(as_prompts, json_schema_input_type=PromptInput),
+]
+
+
+def prompt_ids(prompt: AnyPrompt, engine: Engine) -> Ids:
+    """Return the token ids of a prompt. Texts are tokenized with control tokens recognized by name."""
+    ids: list[int] = []
+    for i, part in enumerate([prompt] if isinstance(prompt, str) else prompt):
+        ids += engine.tokenize(part, bos=not i) if isinstance(part, str) else [part]
+    return Ids(tuple(ids))
+
+
+def text_of_ids(ids: Sequence[int], engine: Engine) -> str:
+    """Return the text of the ids, with control tokens by name."""
+    return b"".join(engine.token_bytes(token) or engine.token_text(token).encode() for token in ids).decode(
+        "utf8", "replace"
+    )
+
+
+Bias = float | Literal[False]
+Biases = dict[str, Bias] | list[tuple[int | str, Bias]]
+
+
+def as_biases(value: object) -> object:
+    """Return a map as pairs of a key and a bias. A key is a token id, or a text whose tokens all get the bias; `false`
+    forbids them.
+    """
+    if not isinstance(value, dict | list):
+        raise PydanticCustomError("bias_type", "Input should be a map of tokens to numbers, or a list of such pairs")
+    if len(value) > MAX_BIASES:
+        raise PydanticCustomError("bias_length", f"Input should have at most {MAX_BIASES} entries")
+    if isinstance(value, dict):
+        value = [(as_token(key), bias) for key, bias in value.items()]
+    if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in value):
+        raise PydanticCustomError("bias_type", "Input should have pairs of a token and a number")
+    texts = [key for key, _ in value if isinstance(key, str)]
+    if len(texts) > MAX_BIAS_TEXTS or any(len(text) > MAX_BIAS_TEXT for text in texts):
+        most = f"{MAX_BIAS_TEXTS} texts of at most {MAX_BIAS_TEXT} characters"
+        raise PydanticCustomError("bias_length", f"Input should have at most {most} among its keys")
+    if any(isinstance(key, int) and key.bit_length() > ID_BITS for key, _ in value):
+        raise PydanticCustomError("bias_type", "Input should name tokens by their ids")
+    return [(key, -math.inf if bias is False else bias) for key, bias in value]
+
+
+def as_token(key: str) -> int | str:
+    """Return the token id that a key of a map stands for, or the key as a text."""
+    return int(key) if len(key) < DIGITS and key.lstrip("-").isdecimal() and key.rfind("-") <= 0 else key
+
+
+LogitBias = Annotated[
+    list[tuple[int | Annotated[str, Field(max_length=MAX_BIAS_TEXT)], float]],
+    Field(max_length=MAX_BIASES, fail_fast=True),
+    BeforeValidator(as_biases, json_schema_input_type=Biases),
+]
 
 
 Stops = Annotated[Few[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])]

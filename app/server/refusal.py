@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from app.server.errors import ApiError
+from app.server.errors import ApiError, ErrorBody
 from app.server.wire import Event, JSONBody
 
 ANTHROPIC_TYPES = {
@@ -47,12 +47,20 @@ def anthropic_body(error: ApiError) -> Event:
     }
 
 
-def error_body(error: ApiError, path: str) -> Event:
-    """Return the error body in the format of the path's clients."""
+def error_model(path: str) -> type[BaseModel]:
+    """Return the model of the error body that the path's clients read."""
     path = path.removeprefix("/v1")
     if path.startswith(ANTHROPIC):
+        return AnthropicErrorBody
+    return OllamaErrorBody if path.startswith(OLLAMA) else ErrorBody
+
+
+def error_body(error: ApiError, path: str) -> Event:
+    """Return the error body in the format of the path's clients."""
+    model = error_model(path)
+    if model is AnthropicErrorBody:
         return anthropic_body(error)
-    return {"error": str(error)} if path.startswith(OLLAMA) else error.body()
+    return {"error": str(error)} if model is OllamaErrorBody else error.body()
 
 
 def error_response(error: ApiError, path: str) -> JSONBody:

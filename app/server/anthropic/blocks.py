@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from app.server.bounds import Many, Text
-from app.server.fields import OtherPart, RequestModel, as_parts, refuse_media
+from app.server.fields import Many, OtherPart, RequestModel, Text, as_parts, refuse_media
 from app.server.openai.messages import Arguments, CalledFunction, ChatMessage, PastToolCall, joined
 
 KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")

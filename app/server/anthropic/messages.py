@@ -13,16 +13,14 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, With
 
 from app.server.anthropic.blocks import AnthropicMessage, TextContent, chat_message, text_of
 from app.server.anthropic.response import MessageBody, MessageFormatter
-from app.server.bounds import Few, Many, Object, Text
 from app.server.endpoint import generation_endpoint, query_endpoint
-from app.server.fields import RequestModel, Whole
+from app.server.fields import Few, Many, Object, RequestModel, Text, Whole
 from app.server.generation import GenerationRequest
 from app.server.left_out import log_left_out, with_notes
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
 from app.server.openai.messages import ChatMessage
 from app.server.openai.tools import FunctionDefinition, FunctionName, FunctionNameInput, ToolChoice, ToolDefinition
-from app.server.refusal import AnthropicErrorBody
 from app.server.task import CompletionTask, PromptIds
 from app.server.wire import Event
 from runtime.engine import Engine
@@ -189,7 +187,5 @@ def count_tokens(request: CountTokensRequest, engine: Engine) -> Event:
     return {"input_tokens": request.chat().task(engine).n_prompt}
 
 
-ENDPOINT = generation_endpoint("/messages", MessagesRequest, MessageBody, AnthropicErrorBody)
-COUNT = query_endpoint(
-    "/messages/count_tokens", CountTokensRequest, TokenCount, count_tokens, refusal=AnthropicErrorBody
-)
+ENDPOINT = generation_endpoint("/messages", MessagesRequest, MessageBody)
+COUNT = query_endpoint("/messages/count_tokens", CountTokensRequest, TokenCount, count_tokens)

@@ -9,13 +9,11 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from app.server.bounds import Few, Text
 from app.server.endpoint import generation_endpoint
-from app.server.fields import RequestModel, Whole
-from app.server.generation import MAX_CHOICES, GenerationRequest
+from app.server.fields import Few, RequestModel, Text, Whole
+from app.server.generation import MAX_CHOICES, GenerationRequest, Prompts, prompt_ids
 from app.server.llamacpp.completion_response import LlamaCppBody, LlamaCppExtras, LlamaCppFormatter
 from app.server.openai.completions import SHORT_TOKENS
-from app.server.prompts import Prompts, prompt_ids
 from app.server.task import CompletionTask, PromptIds, encoded
 from app.server.usage import ReplyProgress
 from app.server.wire import Event

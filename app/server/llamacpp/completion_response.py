@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, RootModel
 
+from app.server.generation import text_of_ids
 from app.server.logprobs import TokenLogprob, token_logprobs, token_probs
-from app.server.prompts import text_of_ids
 from app.server.task import PromptIds
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import ReplyProgress, Timings, timings

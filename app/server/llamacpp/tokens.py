@@ -6,10 +6,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from app.server.bounds import MAX_ENCODED, Many
 from app.server.endpoint import query_endpoint
 from app.server.errors import ApiError
-from app.server.fields import RequestModel, Whole
+from app.server.fields import MAX_ENCODED, Many, RequestModel, Whole
 from app.server.openai.conversation import ConversationRequest
 from app.server.wire import Event
 from runtime.engine import Engine

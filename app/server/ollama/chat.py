@@ -12,9 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.server.bounds import Few, Many, Object, Text
 from app.server.endpoint import Endpoint, generated
-from app.server.fields import RequestModel, Whole, read_body
+from app.server.fields import Few, Many, Object, RequestModel, Text, Whole, read_body
 from app.server.generation import Stops
 from app.server.llamacpp.completion import NoImages
 from app.server.ollama.reply import OllamaFormatter, OllamaReply
@@ -24,7 +23,6 @@ from app.server.openai.completions import CompletionRequest
 from app.server.openai.messages import ChatMessage, PastToolCall
 from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tools import ToolInput
-from app.server.refusal import OllamaErrorBody
 from app.server.served import ServedEngine
 from app.server.task import PromptIds
 from app.server.wire import NDJSON, JSONBody
@@ -118,7 +116,7 @@ def text_endpoint(path: str, kind: type[OllamaRequest]) -> Endpoint:
         asked = await run_in_threadpool(body.asked, engine)
         return await generated(served, engine, asked, partial(body.formatter, name, asked))
 
-    return Endpoint(path, handle, kind, OllamaReply, streams=NDJSON, refusal=OllamaErrorBody)
+    return Endpoint(path, handle, kind, OllamaReply, streams=NDJSON)
 
 
 class OllamaMessage(RequestModel):
@@ -140,7 +138,7 @@ class OllamaMessage(RequestModel):
 
 
 class OllamaChatRequest(OllamaRequest):
-    """The body of a request to /api/chat."""
+    """The body of a request to /api/chat; without messages, the model is only to be loaded."""
 
     is_chat = True
     messages: Many[OllamaMessage] | None = None

@@ -9,12 +9,10 @@ from pydantic import BaseModel, BeforeValidator, Field
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.server.bounds import Text
 from app.server.endpoint import Endpoint, require_tokens
-from app.server.fields import RequestModel, Whole, as_list, read_body
+from app.server.fields import RequestModel, Text, Whole, as_list, read_body
 from app.server.ollama.reply import NANO
 from app.server.openai.embeddings import MAX_INPUTS, EmbeddingsRequest, EmbeddingTask, embedded
-from app.server.refusal import OllamaErrorBody
 from app.server.served import ServedEngine
 from app.server.wire import Event, JSONBody
 from runtime.engine import Engine
@@ -97,6 +95,6 @@ async def embed_one(served: ServedEngine, request: Request) -> ASGIApp:
 
 
 ENDPOINTS = (
-    Endpoint("/api/embed", embed, EmbedRequest, EmbedResponse, refusal=OllamaErrorBody),
-    Endpoint("/api/embeddings", embed_one, OldEmbedRequest, OldEmbedResponse, refusal=OllamaErrorBody),
+    Endpoint("/api/embed", embed, EmbedRequest, EmbedResponse),
+    Endpoint("/api/embeddings", embed_one, OldEmbedRequest, OldEmbedResponse),
 )

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from app.server.bounds import Many, Text
 from app.server.endpoint import require_tokens
 from app.server.errors import ApiError
-from app.server.fields import Whole
+from app.server.fields import Many, Text, Whole
+from app.server.generation import text_of_ids
 from app.server.ollama.chat import OllamaRequest, text_endpoint
 from app.server.ollama.reply import OllamaFormatter
 from app.server.openai.chat import ChatRequest
@@ -19,7 +19,6 @@ from app.server.openai.completions import CompletionRequest
 from app.server.openai.conversation import WrittenPrompt
 from app.server.openai.messages import ChatMessage
 from app.server.openai.reply_reader import ReplyReader
-from app.server.prompts import text_of_ids
 from app.server.task import PromptIds, encoded
 from app.server.wire import Event
 from runtime.engine import Chunk, Engine, Ids, Rendered
@@ -104,7 +103,7 @@ class ContextFormatter(OllamaFormatter):
 
 
 class GenerateRequest(OllamaRequest):
-    """The body of a request to /api/generate."""
+    """The body of a request to /api/generate; without a prompt, the model is only to be loaded."""
 
     is_chat = False
     prompt: Text | None = None

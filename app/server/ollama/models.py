@@ -16,7 +16,6 @@ from app.server.endpoint import Endpoint, fact_endpoint
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, read_body
 from app.server.ollama.reply import moment
-from app.server.refusal import OllamaErrorBody
 from app.server.served import ServedEngine
 from app.server.wire import Event, JSONBody
 from runtime.engine import Engine
@@ -207,10 +206,10 @@ def newer(served: ServedEngine) -> Event:
 
 
 ENDPOINTS = (
-    fact_endpoint("/api/version", OllamaVersion, version, OllamaErrorBody),
-    fact_endpoint("/api/tags", OllamaModels, tags, OllamaErrorBody),
-    fact_endpoint("/api/ps", OllamaModels, loaded, OllamaErrorBody),
-    Endpoint("/api/show", show, ShowRequest, OllamaModel, refusal=OllamaErrorBody),
-    fact_endpoint("/api/v0/models", OlderList, older, OllamaErrorBody),
-    fact_endpoint("/api/v1/models", NewerList, newer, OllamaErrorBody),
+    fact_endpoint("/api/version", OllamaVersion, version),
+    fact_endpoint("/api/tags", OllamaModels, tags),
+    fact_endpoint("/api/ps", OllamaModels, loaded),
+    Endpoint("/api/show", show, ShowRequest, OllamaModel),
+    fact_endpoint("/api/v0/models", OlderList, older),
+    fact_endpoint("/api/v1/models", NewerList, newer),
 )

@@ -13,9 +13,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from app.server.bounds import MAX_OBJECT, Object
 from app.server.errors import ApiError
-from app.server.fields import Content, RequestModel, TextPart, Whole, text_of
+from app.server.fields import MAX_OBJECT, Content, Object, RequestModel, TextPart, Whole, text_of
 from app.server.generation import MAX_CHOICES, GenerationRequest
 from runtime.engine import Engine, Grammar
 

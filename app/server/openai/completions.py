@@ -11,14 +11,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from app.server.bounds import Text
 from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
-from app.server.fields import Whole
-from app.server.generation import MAX_CHOICES
+from app.server.fields import Text, Whole
+from app.server.generation import MAX_CHOICES, AnyPrompt, Prompts, prompt_ids, text_of_ids
 from app.server.logprobs import TextLogprobs, text_logprobs
 from app.server.openai.common import DONE, FinishReason, OpenAIRequest, fingerprint, new_id, now
-from app.server.prompts import AnyPrompt, Prompts, prompt_ids, text_of_ids
 from app.server.task import CompletionTask, PromptIds, encoded
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import Tally, Timings, Usage

@@ -13,9 +13,8 @@ from weakref import WeakSet
 from pydantic import AliasChoices, Field
 
 from app.reasoning import BEGIN, END, opens_reasoning, split_reasoning
-from app.server.bounds import Few, Object
 from app.server.errors import ApiError
-from app.server.fields import RequestModel, Whole
+from app.server.fields import Few, Object, RequestModel, Whole
 from app.server.left_out import NOTED
 from app.server.openai.messages import ChatMessage, Messages
 from app.server.openai.tools import (

@@ -12,10 +12,9 @@ from pydantic import BaseModel, BeforeValidator, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from app.server.bounds import Many, Text
 from app.server.endpoint import Endpoint, require_tokens
 from app.server.errors import ApiError, Overflow
-from app.server.fields import RequestModel, Whole, read_body, require_list
+from app.server.fields import Many, RequestModel, Text, Whole, read_body, require_list
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
 from app.server.task import StepTask

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Annotated, Literal
 
@@ -12,60 +15,91 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.server.bounds import Few, Many, Names, Object, Text
 from app.server.endpoint import Endpoint, generated
 from app.server.errors import ApiError
-from app.server.fields import RequestModel, Whole, read_body
+from app.server.fields import Few, Many, Names, Object, Text, Whole, read_body
 from app.server.generation import GenerationRequest
 from app.server.left_out import with_notes
-from app.server.openai import responses_tools
 from app.server.openai.chat import ChatRequest
-from app.server.openai.common import JsonSchema, ResponseFormat
-from app.server.openai.kept_responses import KeptResponses
-from app.server.openai.responses_input import InputItem, chat_messages, later_tools
+from app.server.openai.responses_input import InputItem, ItemReference, chat_messages, later_tools
+from app.server.openai.responses_options import (
+    FunctionTool,
+    ReasoningOptions,
+    ResponsesToolChoice,
+    TextFormat,
+    TextOptions,
+    ToolChoiceInput,
+    ToolInput,
+    for_chat,
+    functions,
+)
 from app.server.openai.responses_output import ResponseObject, ResponsesFormatter
-from app.server.openai.responses_tools import FunctionTool, ResponsesToolChoice, ToolChoiceInput, ToolInput
 from app.server.served import ServedEngine
 from app.server.task import CompletionTask, PromptIds
 from app.server.wire import SSE, Event, JSONBody
 from runtime.engine import Engine
 
+MAX_NUMBER = 256
+MAX_BYTES = 64 * 2**20  # of their conversations as JSON, each counted in full
+MAX_AGE = 24 * 3600.0  # seconds
 OUTPUT = TypeAdapter(list[InputItem])  # a response's output as the next one's input
 ONE_DAY_AT_MOST = "Responses are kept for a day at most, and not with store: false. Send the whole conversation."
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResponse:
+    """A response's body and the conversation up to its end."""
+
+    body: Event
+    items: tuple[InputItem, ...]
+    n_bytes: int
+    kept_at: float
+
+
+class KeptResponses:
+    """The latest responses, limited by number, size and age."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[str, KeptResponse] = OrderedDict()
+        self._n_bytes, self._lock = 0, threading.RLock()  # responses end on any thread
+
+    def keep(self, response_id: str, body: Event, items: Iterable[InputItem]) -> None:
+        """Store a response, and remove the oldest ones beyond the limits."""
+        conversation = tuple(items)
+        n_bytes = sum(len(item.model_dump_json()) for item in conversation)
+        with self._lock:
+            self._kept[response_id] = KeptResponse(body, conversation, n_bytes, self._clock())
+            self._n_bytes += n_bytes
+            while len(self._kept) > MAX_NUMBER or self._n_bytes > MAX_BYTES:
+                self._forget_oldest()
+
+    def find(self, response_id: str) -> KeptResponse | None:
+        """Return a response, or None if it was never stored or has been removed."""
+        with self._lock:
+            while self._kept and next(iter(self._kept.values())).kept_at < self._clock() - MAX_AGE:
+                self._forget_oldest()
+            return self._kept.get(response_id)
+
+    def resolved(self, items: Sequence[InputItem]) -> list[InputItem]:
+        """Return the items with those that references point to in their places. Raises ApiError."""
+        if not any(isinstance(item, ItemReference) for item in items):
+            return [*items]
+        with self._lock:
+            known = {item.id: item for kept in self._kept.values() for item in kept.items}
+        if any(isinstance(item, ItemReference) and item.id not in known for item in items):
+            message = "An item_reference names an item that is not kept here. Send the item itself."
+            raise ApiError(404, message, "input")
+        return [known[item.id] if isinstance(item, ItemReference) else item for item in items]
+
+    def _forget_oldest(self) -> None:
+        _, kept = self._kept.popitem(last=False)
+        self._n_bytes -= kept.n_bytes
 
 
 def as_items(value: object) -> object:
     """Return a text as a user message."""
     return [{"role": "user", "content": value}] if isinstance(value, str) else value
-
-
-class TextFormat(RequestModel):
-    """The required format of the text."""
-
-    type: Literal["text", "json_object", "json_schema"] = "text"
-    name: str | None = None
-    description: Text | None = None
-    json_schema: Object | None = Field(None, alias="schema")
-    strict: bool | None = None
-
-    def response_format(self) -> ResponseFormat:
-        """Return the format in the terms of chat completions. Raises ApiError."""
-        if self.type == "json_schema" and self.json_schema is None:
-            raise ApiError(400, "text.format.schema is missing. Give a JSON schema.", "text.format.schema")
-        schema = None if self.json_schema is None else JsonSchema(schema=self.json_schema)
-        return ResponseFormat(type=self.type, json_schema=schema)
-
-
-class TextOptions(RequestModel):
-    """Options for the text."""
-
-    format: TextFormat | None = None
-
-
-class ReasoningOptions(RequestModel):
-    """How much the model reasons, for templates that ask."""
-
-    effort: str | None = None
 
 
 class ResponsesRequest(GenerationRequest):
@@ -112,7 +146,7 @@ class ResponsesRequest(GenerationRequest):
             messages=messages,
             max_tokens=self.max_output_tokens,
             response_format=self._text_format().response_format(),
-            tools=[*responses_tools.for_chat(self._functions())],
+            tools=[*for_chat(self._functions())],
             tool_choice=self.tool_choice.for_chat() if self.tool_choice else None,
             parallel_tool_calls=self.parallel_tool_calls,
             reasoning_effort=self.reasoning.effort if self.reasoning else None,
@@ -122,7 +156,7 @@ class ResponsesRequest(GenerationRequest):
 
     def _functions(self) -> list[FunctionTool]:
         """Return the functions that are offered, each name once: later ones replace those before."""
-        found = responses_tools.functions([*(self.tools or ()), *later_tools(self.input)])
+        found = functions([*(self.tools or ()), *later_tools(self.input)])
         return list({function.name: function for function in found}.values())
 
     def _text_format(self) -> TextFormat:

@@ -11,11 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Tag
 from pydantic_core import PydanticCustomError
 
-from app.server.bounds import Few, Many, Text
-from app.server.fields import ChatContent, RequestModel, TextPart, refuse_media
+from app.server.fields import ChatContent, Few, Many, RequestModel, Text, TextPart, refuse_media
 from app.server.left_out import log_left_out
 from app.server.openai.messages import Arguments, CalledFunction, ChatMessage, PastToolCall
-from app.server.openai.responses_tools import ToolInput
+from app.server.openai.responses_options import ToolInput
 
 # Items that change what the request asks for, which must not be left out.
 REQUESTS = {

@@ -15,9 +15,8 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from app.server.bounds import Few, Object, Text
 from app.server.errors import ApiError
-from app.server.fields import RequestModel
+from app.server.fields import Few, Object, RequestModel, Text
 from app.server.left_out import log_left_out
 from runtime.conversation.calls import (
     DESCRIBED,

@@ -1,4 +1,4 @@
-"""Tools of /v1/responses, translated to those of a chat.
+"""Options of /v1/responses, translated to those of a chat: tools, and the form of the text.
 
 Functions are offered to the model. Tools that OpenAI's own server runs are left out: agents offer them along with their
 own and work without them.
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from app.server.bounds import Few
-from app.server.fields import RequestModel
+from app.server.errors import ApiError
+from app.server.fields import Few, Object, RequestModel, Text
 from app.server.left_out import log_left_out
+from app.server.openai.common import JsonSchema, ResponseFormat
 from app.server.openai.tools import (
     AllowedTool,
     AllowedTools,
@@ -91,3 +92,32 @@ def for_chat(tools: Iterable[FunctionTool]) -> list[ToolDefinition]:
         ToolDefinition(type="function", function=FunctionDefinition(**tool.model_dump(include=set(fields))))
         for tool in tools
     ]
+
+
+class TextFormat(RequestModel):
+    """The required format of the text."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str | None = None
+    description: Text | None = None
+    json_schema: Object | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+    def response_format(self) -> ResponseFormat:
+        """Return the format in the terms of chat completions. Raises ApiError."""
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ApiError(400, "text.format.schema is missing. Give a JSON schema.", "text.format.schema")
+        schema = None if self.json_schema is None else JsonSchema(schema=self.json_schema)
+        return ResponseFormat(type=self.type, json_schema=schema)
+
+
+class TextOptions(RequestModel):
+    """Options for the text."""
+
+    format: TextFormat | None = None
+
+
+class ReasoningOptions(RequestModel):
+    """How much the model reasons, for templates that ask."""
+
+    effort: str | None = None
