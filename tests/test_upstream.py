@@ -27,7 +27,7 @@ from runtime.models.registry import find_pair, load_registry, local_pair, parse_
 from runtime.upstream import server
 from runtime.upstream.connection import UpstreamError
 from runtime.upstream.engine import UpstreamEngine
-from runtime.upstream.speculation import drafted_in
+from runtime.upstream.server import drafted_in
 from tests.support.serving import READ_FILE, Running, running
 from tests.support.tui import opened as chat_opened
 from tests.support.tui import piloted

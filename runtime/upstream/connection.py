@@ -9,7 +9,7 @@ import json
 import re
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -157,7 +157,7 @@ class EventStream:
         self._sockets: list[socket.socket] = []
         self._is_stopped = False
 
-    def events(self) -> Iterator[dict[str, Any]]:
+    def events(self) -> Generator[dict[str, Any], None, None]:
         """Yield the objects of the stream, or the one object of another response; end early if it was stopped.
 
         Raises UpstreamError and ContextError.

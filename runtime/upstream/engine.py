@@ -7,7 +7,10 @@ about drafts are passed on.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from itertools import count
+from threading import RLock, Thread
 from typing import Any
 
 from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
@@ -16,43 +19,99 @@ from runtime.conversation.quoting import Rendered
 from runtime.conversation.window import POLICIES
 from runtime.core.backend import SERVERS, OnProgress
 from runtime.core.errors import ContextError, SettingsError
-from runtime.core.limits import UNLIMITED
-from runtime.engine.engine import Ask, Engine, EngineFacts
-from runtime.engine.output import Chunk, Status
-from runtime.loading.exactness import Exactness
+from runtime.core.limits import UNLIMITED, Admission
+from runtime.engine.engine import Ask
+from runtime.engine.output import Chunk, Sink, Status, ignore
+from runtime.engine.streams import PushedEngine
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.speculative.control.explain import Explanation, Pass
 from runtime.upstream.connection import Connection, EventStream
-from runtime.upstream.exchange import Event, Exchange
 from runtime.upstream.reply import UpstreamReply
-from runtime.upstream.request import body_of, path_of
-from runtime.upstream.server import PROGRAMS, Server, look_when_loaded
-from runtime.upstream.speculation import Drafted, read_metrics
-from runtime.upstream.threaded import ThreadedReplies
-from runtime.upstream.words import END, N_BYTES, TEMPLATE, Words
+from runtime.upstream.request import body_of, path_of, without_oldest_turn
+from runtime.upstream.server import Drafted, facts_of, look_when_loaded, read_metrics, where
+from runtime.upstream.words import END, Words
 
-USUAL_CONTEXT = 131_072  # tokens, where a server does not report its context
-POLL_SECONDS = 0.05  # seconds to wait for more of a reply between two checks for cancellation
 DROPPED = "The oldest turns were left out, because the server says that the conversation is too long for its model."
 
 
-class UpstreamEngine(ThreadedReplies, Engine):
+class Exchange:
+    """A reply that waits, or that a thread of its own reads from the server. Its sink gets outputs up to its end."""
+
+    def __init__(self, number: int, ask: Ask, sink: Sink, words: Words) -> None:
+        self.number, self.ask, self.sink = number, ask, sink
+        self.reply = UpstreamReply(words, ask.stops)
+        self._stream: EventStream | None = None
+        self._lock, self.is_running, self._is_over = RLock(), False, False
+
+    def tell(self, output: Chunk | Exception) -> None:
+        """Pass an output on, unless the reply has ended."""
+        with self._lock:
+            if not self._is_over:
+                self._is_over = isinstance(output, Exception) or output.finish_reason is not None
+                self.sink(output)
+
+    def read(self, open_stream: Callable[[Ask], EventStream]) -> None:
+        """Pass on what the server sends, without the oldest turns if the conversation is too long for its model. The
+        first output is empty. Raises UpstreamError, ContextError and SettingsError.
+        """
+        ask, stream = self.ask, open_stream(self.ask)  # refuses unsupported settings immediately
+        self.tell(Chunk(""))
+        while True:
+            with self._lock:
+                if self._is_over:
+                    return
+                self._stream = stream
+            try:
+                self._take_all(stream)
+                return
+            except ContextError:
+                shorter = without_oldest_turn(ask)
+                if shorter is None or self.reply.has_begun:
+                    raise
+                ask, stream, self.reply.notice = shorter, open_stream(shorter), DROPPED
+
+    def _take_all(self, stream: EventStream) -> None:
+        with closing(stream.events()) as events:
+            for event in events:
+                with self._lock:
+                    for chunk in self.reply.chunks(event):
+                        self.tell(chunk)
+                if self._is_over or self.reply.is_over:
+                    stream.stop()
+                    break
+
+    def cancel(self) -> None:
+        """End the reply with what has arrived, at once, and cancel the rest, which the server notices."""
+        with self._lock:
+            if not self._is_over:
+                self.reply.finish_reason = "cancelled"
+                self.tell(self.reply.end())
+        self.stop()
+
+    def stop(self) -> None:
+        """Cancel the rest of the reply, whose thread then ends."""
+        if self._stream:
+            self._stream.stop()
+
+
+class UpstreamEngine(PushedEngine):
     """A model on another server. Several replies may be generated at the same time; each is read by its own thread."""
 
     def __init__(self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None) -> None:
         """Query the server, and wait while it is loading its model. Raises UpstreamError, or KeyboardInterrupt."""
-        super().__init__(options.limits if options else UNLIMITED)
         report = on_progress or (lambda part, share: True)
         if not report("target", 0.0):
             raise KeyboardInterrupt
+        self.limits = options.limits if options else UNLIMITED
         self.pair, self._words, self._reply = pair, Words(), UpstreamReply(Words(), ())
         self._connection = Connection(pair.upstream, os.environ.get(pair.upstream_key, ""), pair.upstream_key)
         self._server = look_when_loaded(self._connection, pair.upstream_model, lambda: report(SERVERS, 0.0))
         self._drafted: Drafted | None = None
         self._look_at_metrics()
         self.facts = facts_of(self._server, self._connection, options or Options())
-        self._exchanges = set[Exchange]()
+        self._numbers, self._lock, self._admission = count(1), RLock(), Admission(self.limits)
+        self._exchanges: list[Exchange] = []
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Return the ids of Words for a prompt; see Engine."""
@@ -85,64 +144,64 @@ class UpstreamEngine(ThreadedReplies, Engine):
         """A placeholder for the model's own."""
         return (END,)
 
-    def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        """Yield the chunks of a reply; see Engine. Raises UpstreamError during the reply if the server fails."""
-        if ask.when_full not in POLICIES:
-            raise SettingsError(f"when_full is '{ask.when_full}': it must be one of {', '.join(POLICIES)}.")
-        prompt = self._words.decode(ask.prompt)
-        if not prompt:
-            raise ContextError("The prompt is empty. Write something.")
-        self._stream(ask)  # refuses unsupported settings immediately
-        self._reply = UpstreamReply(self._words, ask.stops)
-        return self._chunks(self._reply, ask, cancel, on_prefill)
+    def add(self, ask: Ask, sink: Sink) -> int:
+        """See Engine. If the server fails, the sink gets an UpstreamError."""
+        exchange = Exchange(next(self._numbers), ask, sink, self._words)
+        with self._lock:
+            self.limits.check(ask, *self._waiting_and_running(), holds_one=False)
+            self._exchanges.append(exchange)
+            self._admit()
+        return exchange.number
+
+    def _waiting_and_running(self) -> tuple[list[Exchange], list[Exchange]]:
+        found = tuple(self._exchanges)
+        return [each for each in found if not each.is_running], [each for each in found if each.is_running]
+
+    def _admit(self) -> None:
+        for exchange in self._admission.admit(*self._waiting_and_running(), holds_one=False):
+            exchange.is_running = True
+            Thread(target=self._read, args=(exchange,), daemon=True, name="upstream").start()
+
+    def _read(self, exchange: Exchange) -> None:
+        self._reply = exchange.reply
+        try:
+            exchange.read(self._stream)
+            if exchange.reply.finish_reason is None:
+                raise self._connection.broken()
+            self._look_at_metrics()
+            exchange.tell(exchange.reply.end())
+        except Exception as error:
+            exchange.tell(error)
+        finally:
+            self._leave(exchange)
 
     def _stream(self, ask: Ask) -> EventStream:
         """Return the stream of events for a request. Raises SettingsError for unsupported settings."""
-        prompt = self._words.decode(ask.prompt)
+        if ask.when_full not in POLICIES:
+            raise SettingsError(f"when_full is '{ask.when_full}': it must be one of {', '.join(POLICIES)}.")
+        if not (prompt := self._words.decode(ask.prompt)):
+            raise ContextError("The prompt is empty. Write something.")
         return EventStream(self._connection, path_of(prompt), body_of(ask, prompt, self._server))
 
-    def _chunks(
-        self, reply: UpstreamReply, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]
-    ) -> Iterator[Chunk]:
-        exchange = Exchange(ask, self._stream)
-        self._exchanges.add(exchange)
-        try:
-            for event in self._events(reply, exchange, cancel):
-                yield from self._taken(reply, event, on_prefill)
-        finally:
-            self._exchanges.discard(exchange)
-            exchange.stop()
-        if reply.finish_reason is None:
-            raise self._connection.broken()
-        self._look_at_metrics()
-        yield reply.end()
+    def _leave(self, exchange: Exchange) -> None:
+        """Give up the place of a reply that has ended, or that still waits."""
+        with self._lock:
+            self._exchanges = [each for each in self._exchanges if each is not exchange]
+            self._admit()
 
-    def _events(self, reply: UpstreamReply, exchange: Exchange, cancel: Callable[[], bool]) -> Iterator[Event]:
-        """Yield the events of a reply until it is over or cancelled, and NOTHING regularly while none arrives."""
-        while not reply.is_over:
-            try:
-                event = exchange.next(POLL_SECONDS)
-            except ContextError:
-                if reply.has_begun or not exchange.ask_for_less():
-                    raise
-                reply.notice = DROPPED
-                continue
-            if cancel():
-                reply.finish_reason = "cancelled"
-                return
-            if event is None:
-                return
-            yield event
+    def cancel(self, number: int) -> None:
+        """See Engine."""
+        for exchange in tuple(self._exchanges):
+            if exchange.number == number:
+                exchange.cancel()
+                self._leave(exchange)
 
-    def _taken(self, reply: UpstreamReply, event: Event, on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
-        """Yield the chunks of an event, and report the prompt as read when the first text arrives."""
-        if progress := reply.progress(event):
-            done, total = progress
-            on_prefill(max(0, min(done, total - 2)), total - 1)
-        for chunk in reply.take(event):
-            if len(reply.passes) == 1:
-                on_prefill(*([progress[1] - 1] * 2 if progress else (0, 0)))
-            yield chunk
+    def end(self, number: int) -> None:
+        """See Engine."""
+        for exchange in tuple(self._exchanges):
+            if exchange.number == number:
+                exchange.sink = ignore
+        self.cancel(number)
 
     def _look_at_metrics(self) -> None:
         """Read the server's statistics about drafts, if it has metrics."""
@@ -171,42 +230,5 @@ class UpstreamEngine(ThreadedReplies, Engine):
     @property
     def status(self) -> Status:
         """See Engine; the server decides how many conversations it caches."""
-        return Status(len(self._running), len(self._waiting))
-
-
-def where(server: Server, connection: Connection) -> str:
-    """Return the program and its address."""
-    return f"{PROGRAMS.get(server.program, 'the server')} at {connection.base}"
-
-
-def facts_of(server: Server, connection: Connection, options: Options) -> EngineFacts:
-    """Return the facts about a model on another server, with notes on unknown ones and ignored options."""
-    place = where(server, connection)
-    ignored = [name for name, is_asked in (
-        ("drafters", options.drafters is not None), ("exact kernels", options.exact), ("threads", options.threads),
-        ("a context", options.n_ctx),
-    ) if is_asked]  # fmt: skip
-    left_out = remark = f"{server.model} is run by {place}, which decides about drafts and reproducibility"
-    if ignored:
-        left_out += f"; these options have no effect: {', '.join(ignored)}"
-    unsaid = "" if server.n_ctx else "; it does not report the size of its context"
-    plainly = "; the key goes there unencrypted" if connection.has_key and connection.base.startswith("http:") else ""
-    return EngineFacts(
-        n_ctx=server.n_ctx or USUAL_CONTEXT,
-        n_ctx_train=server.n_ctx or USUAL_CONTEXT,
-        n_vocab=N_BYTES,
-        n_embd=0,
-        n_bytes=0,
-        template=TEMPLATE,
-        fit=f"{server.model} at {connection.base}{unsaid}{plainly}",
-        left_out=left_out,
-        exactness=Exactness(1, 1),
-        is_reproducible=False,
-        can_draft=False,
-        could_be_exact=False,
-        has_gpu=False,
-        can_infill=False,
-        shares_passes=True,
-        upstream=place,
-        remark=remark,
-    )
+        waiting, running = self._waiting_and_running()
+        return Status(len(running), len(waiting))

@@ -59,13 +59,23 @@ class UpstreamReply:
         """Whether a stop string ended it. After an end that the server reports, statistics may follow."""
         return self._text.stopped
 
-    def progress(self, event: dict[str, Any]) -> tuple[int, int] | None:
+    def _progress(self, event: dict[str, Any]) -> tuple[int, int] | None:
         """Return the prompt's tokens read so far and in total, if the event reports them."""
         found = table(event.get("prompt_progress"))
         total = int(number(found.get("total")))
         return (min(int(number(found.get("processed"))), total), total) if total else None
 
-    def take(self, event: dict[str, Any]) -> Iterator[Chunk]:
+    def chunks(self, event: dict[str, Any]) -> Iterator[Chunk]:
+        """Yield the progress of the prompt and the chunk of an event. The prompt counts as read when text arrives."""
+        if progress := self._progress(event):
+            done, total = progress
+            yield read_so_far(max(0, min(done, total - 2)), total - 1)
+        for chunk in self._take(event):
+            if len(self.passes) == 1:
+                yield read_so_far(*([progress[1] - 1] * 2 if progress else (0, 0)))
+            yield chunk
+
+    def _take(self, event: dict[str, Any]) -> Iterator[Chunk]:
         """Yield the chunk of an event, if it has text or log probabilities."""
         self._usage = table(event.get("usage")) or self._usage
         self._timings |= table(event.get("timings"))
@@ -164,6 +174,11 @@ class UpstreamReply:
             plain_per_second=number(timings.get("plain_per_second")),
             told=(RemoteCounts(n_tokens, n_drafted, min(n_accepted, n_tokens), own_seconds),),
         )
+
+
+def read_so_far(done: int, total: int) -> Chunk:
+    """Return a chunk that reports tokens of the prompt, all but its last one; that comes with the end of the others."""
+    return Chunk("", n_read=done + (done == total), stats=Stats(prompt_n=total + 1))
 
 
 def older(found: dict[str, Any]) -> Iterator[dict[str, Any]]:

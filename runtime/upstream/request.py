@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
+from runtime.conversation.window import chat_prompt_of, without_oldest
 from runtime.core.errors import SettingsError
 from runtime.engine.engine import Ask
 from runtime.sampling.grammar import Grammar
@@ -44,6 +46,15 @@ def body_of(ask: Ask, prompt: Conversation | str, server: Server) -> dict[str, A
     if ask.prediction and server.program in PREDICTING and not isinstance(prompt, str):
         body["prediction"] = {"type": "content", "content": ask.prediction}
     return body
+
+
+def without_oldest_turn(ask: Ask) -> Ask | None:
+    """Return a request without its oldest turn; None if none may be left out."""
+    talk = chat_prompt_of(ask.prompt) if ask.when_full == "drop-oldest" else None
+    kept = without_oldest(talk.messages) if talk else []
+    if talk is None or len(kept) == len(talk.messages):
+        return None
+    return replace(ask, prompt=replace(talk, messages=tuple(kept)))
 
 
 def conversation_fields(prompt: Conversation, server: Server) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""Facts about another server: its program, its model, the size of its context, and the settings that it accepts.
+"""Facts about another server: its program, its model, its context, the settings that it accepts, and its statistics
+about drafts, which are of all replies to all clients.
 
-Queries it when it is opened, and waits while it is loading its model.
+Queries it when it is opened, and waits while it is loading its model. Measures nothing.
 """
 
 from __future__ import annotations
@@ -8,18 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from runtime.core.errors import SlipstreamError, listed
+from runtime.engine.engine import EngineFacts
+from runtime.loading.exactness import Exactness
+from runtime.loading.options import Options
 from runtime.upstream.connection import Connection, UpstreamError, first_line
+from runtime.upstream.words import N_BYTES, TEMPLATE
 
 # Programs by their names in their lists of models. Others only get requests of OpenAI's interface.
 PROGRAMS = {"slipstream": "Slipstream", "llamacpp": "llama.cpp's server", "vllm": "vLLM", "sglang": "SGLang"}
 OURS, LLAMA_CPP, VLLM, SGLANG = PROGRAMS
-PAUSE, POLL_SECONDS = (
-    1.0,
-    0.1,
-)  # seconds between two queries of a server that loads its model; between checks for cancellation
+PAUSE, POLL_SECONDS = 1.0, 0.1  # seconds between two queries of a server that loads its model; between looks at a stop
+USUAL_CONTEXT = 131_072  # tokens, where a server does not report its context
+# Names of counters of draft tokens and of those accepted, and of the number of tokens in a pass, by program
+COUNTERS = ("vllm:spec_decode_num_{}_tokens", "llamacpp:spec_decode_num_{}_tokens")
+LENGTHS = ("sglang:spec_accept_length",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +129,82 @@ def answers(connection: Connection, path: str) -> bool:
     except SlipstreamError:
         return False
     return True
+
+
+def where(server: Server, connection: Connection) -> str:
+    """Return the program and its address."""
+    return f"{PROGRAMS.get(server.program, 'the server')} at {connection.base}"
+
+
+def facts_of(server: Server, connection: Connection, options: Options) -> EngineFacts:
+    """Return the facts about a model on another server, with notes on unknown ones and ignored options."""
+    place = where(server, connection)
+    ignored = [name for name, is_asked in (
+        ("drafters", options.drafters is not None), ("exact kernels", options.exact), ("threads", options.threads),
+        ("a context", options.n_ctx),
+    ) if is_asked]  # fmt: skip
+    left_out = remark = f"{server.model} is run by {place}, which decides about drafts and reproducibility"
+    if ignored:
+        left_out += f"; these options have no effect: {', '.join(ignored)}"
+    unsaid = "" if server.n_ctx else "; it does not report the size of its context"
+    plainly = "; the key goes there unencrypted" if connection.has_key and connection.base.startswith("http:") else ""
+    return EngineFacts(
+        n_ctx=server.n_ctx or USUAL_CONTEXT,
+        n_ctx_train=server.n_ctx or USUAL_CONTEXT,
+        n_vocab=N_BYTES,
+        n_embd=0,
+        n_bytes=0,
+        template=TEMPLATE,
+        fit=f"{server.model} at {connection.base}{unsaid}{plainly}",
+        left_out=left_out,
+        exactness=Exactness(1, 1),
+        is_reproducible=False,
+        can_draft=False,
+        could_be_exact=False,
+        has_gpu=False,
+        can_infill=False,
+        shares_passes=True,
+        upstream=place,
+        remark=remark,
+    )
+
+
+class Drafted(NamedTuple):
+    """Draft tokens since the server started, and those accepted; or tokens per pass, if it reports only that."""
+
+    n_drafted: int = 0
+    n_accepted: int = 0
+    per_pass: float = 0.0
+
+    def __str__(self) -> str:
+        if self.n_drafted:
+            return (
+                f"by its metrics {self.n_accepted:,} of {self.n_drafted:,} draft tokens were accepted "
+                f"({self.n_accepted / self.n_drafted:.0%}), in the replies to all clients"
+            )
+        if self.per_pass:
+            return f"by its metrics a pass yields {self.per_pass:.2f} tokens, in the replies to all clients"
+        return "its metrics do not report drafts"
+
+
+def read_metrics(connection: Connection) -> Drafted | None:
+    """Return the statistics in its metrics now; None where they cannot be read."""
+    try:
+        return drafted_in(connection.get(f"{connection.root}/metrics").decode("utf8", "replace"))
+    except (SlipstreamError, ValueError):
+        return None
+
+
+def drafted_in(metrics: str) -> Drafted:
+    """Return the statistics in a text in Prometheus' format. Raises ValueError for another format."""
+    from prometheus_client.parser import text_string_to_metric_families  # seldom needed
+
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            name = sample.name.removesuffix("_total")
+            found[name] = found.get(name, 0.0) + sample.value
+    for form in COUNTERS:
+        if n_drafted := found.get(form.format("draft")):
+            return Drafted(round(n_drafted), round(found.get(form.format("accepted"), 0.0)))
+    return Drafted(per_pass=next((found[name] for name in LENGTHS if name in found), 0.0))
