@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.reasoning import ReasoningParser, opens_reasoning, split_reasoning
 from app.server.openai.chat_response import ChatFormatter
 from app.server.openai.reply_reader import ReasoningReader, ReplyReader
+from app.server.usage import ReplyProgress
 from runtime.engine import Chunk
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Pass
@@ -82,9 +83,8 @@ def chunks(pieces: list[str], width: int) -> list[Chunk]:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_usage_says_how_many_tokens_were_thought(stream: bool) -> None:
-    formatter = ChatFormatter(
-        named("m"), logprobs=False, include_usage=True, reply=ReplyReader(reasoning=ReasoningReader(True))
-    )
+    readers = [ReplyReader(reasoning=ReasoningReader(True))]
+    formatter = ChatFormatter(named("m"), readers, ReplyProgress(), include_usage=True)
     stats = Stats(steps=[Pass(0.0, "none", 0, 0, n_tokens=1)] * 4)
     said = [
         *chunks(["a", "b", "</think>", "Yes"], 3),

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from app.server.errors import ApiError, Overflow, as_api_error
+from app.server.errors import ApiError, as_api_error, overflow
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest
 from app.server.refusal import error_model
@@ -154,7 +154,7 @@ def prepared(
 def fitting(task: CompletionTask, n_ctx: int) -> CompletionTask:
     """Return the task. Raises ApiError if its prompt is too long, before those after it are tokenized."""
     if task.n_prompt >= n_ctx > 0:
-        raise Overflow(task.n_prompt, n_ctx).error(task.prompt_field)
+        raise overflow(task.n_prompt, n_ctx, task.prompt_field)
     return task
 
 

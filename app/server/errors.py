@@ -6,7 +6,7 @@ Must never repeat the client's input.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 
 from pydantic import BaseModel, ValidationError
 
@@ -59,22 +59,6 @@ class ErrorBody(BaseModel):
     error: ErrorDetail
 
 
-@dataclass(frozen=True, slots=True)
-class Overflow:
-    """The number of tokens of a prompt, and the size of the context in tokens."""
-
-    n_prompt_tokens: int
-    n_ctx: int
-
-    def error(self, prompt_field: str | None) -> ApiError:
-        """Return the error, in the words by which clients recognize that they must shorten the conversation."""
-        message = (
-            f"This model's maximum context length is {self.n_ctx} tokens. However, your prompt has "
-            f"{self.n_prompt_tokens} tokens. Shorten it."
-        )
-        return ApiError(400, message, prompt_field, TOO_LONG, overflow=self)
-
-
 class ApiError(Exception):
     """A refusal: one clear sentence with the remedy, the HTTP status, and the request field at fault."""
 
@@ -85,17 +69,26 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after: int | None = None,
-        overflow: Overflow | None = None,
+        numbers: Mapping[str, int] = {},  # of an overflow
     ) -> None:
         super().__init__(message)
         self.status, self.param, self.code, self.retry_after = status, param, code, retry_after
-        self.overflow = overflow
+        self.numbers = numbers
 
     def body(self) -> Event:
         """Return the error body as OpenAI's clients read it."""
-        kind = "exceed_context_size_error" if self.overflow else TYPES.get(self.status, "invalid_request_error")
-        numbers = asdict(self.overflow) if self.overflow else {}
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code, **numbers}}
+        kind = "exceed_context_size_error" if self.numbers else TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code, **self.numbers}}
+
+
+def overflow(n_prompt: int, n_ctx: int, prompt_field: str | None) -> ApiError:
+    """Return the error for a prompt of more tokens than the context has, in the words by which clients recognize that
+    they must shorten the conversation.
+    """
+    most = f"This model's maximum context length is {n_ctx} tokens."
+    message = f"{most} However, your prompt has {n_prompt} tokens. Shorten it."
+    numbers = {"n_prompt_tokens": n_prompt, "n_ctx": n_ctx}
+    return ApiError(400, message, prompt_field, TOO_LONG, numbers=numbers)
 
 
 def as_api_error(error: Exception, prompt_field: str | None = None) -> ApiError:
@@ -105,7 +98,7 @@ def as_api_error(error: Exception, prompt_field: str | None = None) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ContextError):
-        too_long = Overflow(error.n_prompt, error.n_ctx).error(prompt_field)
+        too_long = overflow(error.n_prompt, error.n_ctx, prompt_field)
         return too_long if error.n_ctx else ApiError(400, for_clients(str(error)), prompt_field, TOO_LONG)
     if isinstance(error, TemplateError):
         return ApiError(400, for_clients(str(error)), prompt_field)

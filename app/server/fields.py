@@ -25,7 +25,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from app.server.errors import ApiError, Overflow, from_validation
+from app.server.errors import ApiError, from_validation, overflow
 from app.server.request_body import Room, reading
 from app.server.wire import with_whole_characters
 
@@ -162,7 +162,7 @@ def checked(body: bytearray, kind: type[AnyRequest], n_ctx: int) -> AnyRequest:
     of them is parsed.
     """
     if (n_messages := body.count(b'"role"')) > n_ctx:
-        raise Overflow(n_messages, n_ctx).error("messages")
+        raise overflow(n_messages, n_ctx, "messages")
     check_size(body, n_ctx)
     whole = body[len(BOM_UTF8) :] if body.startswith(BOM_UTF8) else body
     try:

@@ -169,6 +169,10 @@ class GenerationRequest(RequestModel, ABC):
         """
         return None
 
+    def shared(self) -> dict[str, Any]:
+        """Return the fields that all interfaces share."""
+        return {name: getattr(self, name) for name in GenerationRequest.model_fields}
+
     @property
     def n_prompts(self) -> int:
         """The number of prompts."""

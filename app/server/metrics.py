@@ -20,6 +20,10 @@ from runtime.engine import Chunk
 if TYPE_CHECKING:
     from app.server.served import ServedEngine
 
+counter, gauge = CounterMetricFamily, GaugeMetricFamily  # with one value
+SUMMED = (
+    "prompt_n", "cached_n", "prompt_seconds", "predicted_n", "decode_seconds", "draft_seconds", "verify_seconds",
+)  # fmt: skip
 RECENT = 0.3  # weight of the newest reply in the average of seconds
 
 
@@ -57,13 +61,8 @@ class Totals:
             self.replies[last.finish_reason or "none"] += 1
         self.n_embedded += stats.embedded_n
         self.context_n = max(self.context_n, stats.prompt_n + stats.predicted_n)
-        self.prompt_n += stats.prompt_n
-        self.cached_n += stats.cached_n
-        self.prompt_seconds += stats.prompt_seconds
-        self.predicted_n += stats.predicted_n
-        self.decode_seconds += stats.decode_seconds
-        self.draft_seconds += stats.draft_seconds
-        self.verify_seconds += stats.verify_seconds
+        for name in SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(stats, name))
         self.queue_seconds += queue_seconds
         self.passes.update(stats.drafters)
         self.n_decodes += sum(1 / each.n_together for each in stats.steps)
@@ -78,22 +77,12 @@ class Totals:
         self.seconds_per_reply += RECENT * (seconds - self.seconds_per_reply) if self.seconds_per_reply else seconds
 
 
-def counter(name: str, text: str, value: float) -> Metric:
-    """Return a counter with one value."""
-    return CounterMetricFamily(name, text, value)
-
-
 def counter_by(label: str, name: str, text: str, values: Mapping[str, float]) -> Metric:
     """Return a counter with a value for each value of a label."""
     family = CounterMetricFamily(name, text, labels=[label])
     for key, value in sorted(values.items()):
         family.add_metric([key], value)
     return family
-
-
-def gauge(name: str, text: str, value: float) -> Metric:
-    """Return a gauge with one value."""
-    return GaugeMetricFamily(name, text, value)
 
 
 class Metrics(Collector):
@@ -110,19 +99,19 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield every metric family."""
-        totals, load = self.load.totals, self.load
+        totals, load, status = self.load.totals, self.load, self.load.status
         yield from slipstream_metrics(totals)
         yield gauge("slipstream_requests_running", "Replies being generated.", load.n_active)
         yield gauge("slipstream_requests_waiting", "Requests waiting.", load.n_waiting)
-        yield gauge("slipstream_cache_sequences", "Conversations in the target's cache.", load.n_held)
+        yield gauge("slipstream_cache_sequences", "Conversations in the target's cache.", status.n_held)
         yield gauge("slipstream_memory_bytes", "Memory of the process after the last reply.", totals.memory_bytes)
-        n_read, n_used = load.ahead
+        n_read, n_used = status.ahead
         yield counter("slipstream_tokens_read_ahead", "Tokens read before a request for them came.", n_read)
         yield counter("slipstream_tokens_read_ahead_used", "Those that a later prompt had in the cache.", n_used)
         level = GaugeMetricFamily(
             "slipstream_memory_level", "1 for the current memory level: OK, TIGHT or CRITICAL.", labels=["level"]
         )
-        level.add_metric([load.memory_level], 1)
+        level.add_metric([status.memory_level], 1)
         yield level
         yield from llamacpp_metrics(totals)
         yield gauge("llamacpp:requests_processing", "Replies being generated.", load.n_active)

@@ -80,9 +80,9 @@ def numbers(load: ServedEngine) -> Iterator[tuple[str, str]]:
     yield "Tokens per second", ratio(totals.predicted_n, totals.decode_seconds, ".1f")
     yield "Tokens per pass", ratio(totals.predicted_n, totals.passes.total(), ".2f")
     yield "Drafts accepted", ratio(totals.accepted.total(), totals.drafted.total(), ".0%")
-    yield "Conversations cached", f"{load.n_held}"
+    yield "Conversations cached", f"{load.status.n_held}"
     yield "Memory", f"{totals.memory_bytes / 2**20:,.0f} MiB" if totals.memory_bytes else "none yet"
-    yield "Memory level", load.memory_level or "none yet"
+    yield "Memory level", load.status.memory_level or "none yet"
 
 
 def ratio(n: float, of: float, form: str) -> str:

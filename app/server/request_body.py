@@ -129,17 +129,18 @@ async def reading(request: Request, room: Room) -> AsyncIterator[bytearray]:
 
 async def _receive(request: Request, room: Room, arrival: Arrival) -> None:
     """Receive the whole body. Raises ApiError."""
-    unpacker = unpacker_for(request.headers.get("content-encoding", "identity"))
+    inflater = inflater_for(request.headers.get("content-encoding", "identity"))
     loop = asyncio.get_running_loop()
     end = loop.time() + 2 * TIMEOUT
     arrival.wait(loop.time() + TIMEOUT)
     async for part in request.stream():
-        room.add(arrival, unpacker.feed(part, MAX_BODY + 1 - len(arrival.body)))
+        room.add(arrival, inflater.feed(part, MAX_BODY + 1 - len(arrival.body)) if inflater else part)
         if len(arrival.body) > MAX_BODY:
             raise _too_long()
         arrival.wait(min(loop.time() + TIMEOUT, end))
         await room.take_turns()
-    unpacker.finish()
+    if inflater:
+        inflater.finish()
 
 
 def _refusal(arrival: Arrival) -> ApiError:
@@ -154,18 +155,7 @@ def _refusal(arrival: Arrival) -> ApiError:
     return ApiError(408, message, code="request_timeout")
 
 
-class Unpacker:
-    """Passes bytes on unchanged."""
-
-    def feed(self, part: bytes, limit: int) -> bytes:
-        """Return the next bytes of the body. Those beyond the limit may be missing."""
-        return part
-
-    def finish(self) -> None:
-        """Raises ApiError if the body is incomplete."""
-
-
-class Inflater(Unpacker):
+class Inflater:
     """Decompresses zlib data: any number of members one after the other, as gzip allows."""
 
     def __init__(self, window: int) -> None:
@@ -190,11 +180,11 @@ class Inflater(Unpacker):
             raise _broken()
 
 
-def unpacker_for(encoding: str) -> Unpacker:
-    """Return the unpacker for a Content-Encoding. Raises ApiError for an unknown one."""
+def inflater_for(encoding: str) -> Inflater | None:
+    """Return what decompresses a Content-Encoding, if anything must. Raises ApiError for an unknown one."""
     name = encoding.strip().lower()
     if name in ("", "identity"):
-        return Unpacker()
+        return None
     if name not in PACKED:
         raise ApiError(
             415, "Content-Encoding must be gzip or deflate. Compress the body so, or not at all.", code="encoding"

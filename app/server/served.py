@@ -20,6 +20,7 @@ from app.server.scheduled_task import ScheduledTask
 from runtime.core.errors import BusyError, SlipstreamError
 from runtime.engine import Engine
 from runtime.engine.engine import Ask
+from runtime.engine.output import Status
 
 log = logging.getLogger(__name__)
 Following = Callable[[str], Ask | None]  # from a reply to what may be read ahead of the request after it
@@ -92,14 +93,9 @@ class ServedEngine:
         return self.n_active > 0
 
     @property
-    def n_held(self) -> int:
-        """The number of conversations in the target's cache. 0 while nothing is loaded."""
-        return self._engine.status.n_held if self._engine else 0
-
-    @property
-    def memory_level(self) -> str:
-        """The level of memory pressure. "" while nothing is loaded."""
-        return self._engine.status.memory_level if self._engine else ""
+    def status(self) -> Status:
+        """The engine's state, without a level of memory pressure while nothing is loaded."""
+        return self._engine.status if self._engine else Status(memory_level="")
 
     def start(self) -> None:
         """Start loading the engine."""
@@ -131,11 +127,6 @@ class ServedEngine:
             del self._requests[request]
         if text and engine.facts.reads_ahead and not (self._requests or self.is_stopping):
             await run_in_threadpool(read_ahead, engine, partial(following, text))
-
-    @property
-    def ahead(self) -> tuple[int, int]:
-        """Tokens read ahead, and those of them that later prompts had in the cache."""
-        return self._engine.status.ahead if self._engine else (0, 0)
 
     def stop(self, ends_active: bool = True) -> None:
         """Refuse new requests and end the waiting ones with an error, or all of them. Returns immediately."""

@@ -136,6 +136,10 @@ class ReplyProgress:
         self.tells_reading, self.tells_time = tells_reading, tells_time
         self._stats, self._n_tokens, self._n_accepted, self._seconds = Stats(), 0, 0, 0.0
 
+    def again(self) -> ReplyProgress:
+        """Return the progress of another reply to the same request."""
+        return ReplyProgress(self.tells_reading, self.tells_time)
+
     def see(self, chunk: Chunk) -> None:
         """Count a chunk. To be called for every chunk but the last."""
         self._stats = chunk.stats or self._stats

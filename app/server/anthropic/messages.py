@@ -157,9 +157,8 @@ class MessagesRequest(AnthropicConversation, GenerationRequest):
     @cached_property
     def as_chat(self) -> ChatRequest:
         """The request as a chat request."""
-        shared = {name: getattr(self, name) for name in GenerationRequest.model_fields}
         stops = [*(self.stop_sequences or ()), *(self.stop or ())]
-        return self.chat(max_tokens=self.max_tokens, **shared | {"stop": stops})
+        return self.chat(max_tokens=self.max_tokens, **self.shared() | {"stop": stops})
 
     def task(self, engine: Engine, i: int = 0) -> CompletionTask:
         """Return the task for the engine; see GenerationRequest."""

@@ -122,13 +122,9 @@ class LlamaCppRequest(GenerationRequest):
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> LlamaCppFormatter:
         """Return the formatter for the replies."""
-        wanted = LlamaCppExtras(
-            bool(self.return_tokens), bool(self.post_sampling_probs), tuple(self.response_fields or ()), self._progress
-        )
-        return LlamaCppFormatter(engine, prompts, self._settings(self.sampling(engine)), wanted)
-
-    def _progress(self) -> ReplyProgress:
-        return ReplyProgress(bool(self.return_progress), bool(self.timings_per_token))
+        wanted = LlamaCppExtras(bool(self.return_tokens), bool(self.post_sampling_probs), self.response_fields or ())
+        progress = ReplyProgress(bool(self.return_progress), bool(self.timings_per_token))
+        return LlamaCppFormatter(engine, prompts, self._settings(self.sampling(engine)), wanted, progress)
 
     def _settings(self, sampling: Sampling) -> Event:
         """Return the body's `generation_settings`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,16 +50,22 @@ class LlamaCppExtras:
 
     tokens: bool  # in a body; events always have them
     after_sampling: bool  # whether to send probabilities instead of their logarithms
-    fields: tuple[str, ...]  # the only fields of a body; empty: all
-    progress: Callable[[], ReplyProgress]  # called for each reply
+    fields: Sequence[str]  # the only fields of a body; empty: all
 
 
 class LlamaCppFormatter(Formatter):
     """Writes the replies of /completion and /infill, one after the other."""
 
-    def __init__(self, engine: Engine, prompts: Sequence[PromptIds], settings: Event, wanted: LlamaCppExtras) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        prompts: Sequence[PromptIds],
+        settings: Event,
+        wanted: LlamaCppExtras,
+        progress: ReplyProgress,
+    ) -> None:
         self.engine, self.prompts, self.settings, self.wanted = engine, prompts, settings, wanted
-        self._index, self._has_new_line, self._progress = 0, False, wanted.progress()
+        self._index, self._has_new_line, self._progress = 0, False, progress
         self._shown = ShownTokens(engine)
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
@@ -93,7 +99,7 @@ class LlamaCppFormatter(Formatter):
 
     def _advance(self) -> None:
         """Advance to the next reply."""
-        self._index, self._has_new_line, self._progress = self._index + 1, False, self.wanted.progress()
+        self._index, self._has_new_line, self._progress = self._index + 1, False, self._progress.again()
         self._shown = ShownTokens(self.engine)
 
     def _final(self, last: Chunk, text: str, tokens: list[int]) -> Event:

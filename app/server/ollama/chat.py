@@ -28,11 +28,6 @@ from app.server.task import PromptIds
 from app.server.wire import NDJSON, JSONBody
 from runtime.engine import Engine
 
-SHARED = (
-    "temperature", "top_k", "top_p", "min_p", "seed", "presence_penalty", "frequency_penalty", "repeat_penalty",
-    "repeat_last_n", "stop",
-)  # fmt: skip
-
 
 class OllamaOptions(RequestModel):
     """How tokens are sampled. Others, such as `num_ctx` and `num_gpu`, are set by the server."""
@@ -85,7 +80,7 @@ class OllamaRequest(RequestModel, ABC):
     def settings(self) -> dict[str, Any]:
         """Return the fields that requests for text share in OpenAI's interface."""
         options = self.options or OllamaOptions()
-        shared = {name: value for name in SHARED if (value := getattr(options, name)) is not None}
+        shared = options.model_dump(exclude_none=True, exclude={"num_predict"})
         limit = options.num_predict
         return shared | {
             "max_tokens": None if limit is None or limit < 0 else limit,

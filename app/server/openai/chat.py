@@ -116,11 +116,9 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> ChatFormatter:
         """Return the formatter for the replies."""
-        first, *more = [self.reply_reader(engine) for _ in prompts]
-        return ChatFormatter(engine, bool(self.logprobs), self.include_usage, first, more, self._progress)
-
-    def _progress(self) -> ReplyProgress:
-        return ReplyProgress(bool(self.return_progress), bool(self.timings_per_token))
+        readers = [self.reply_reader(engine) for _ in prompts]
+        progress = ReplyProgress(bool(self.return_progress), bool(self.timings_per_token))
+        return ChatFormatter(engine, readers, progress, bool(self.logprobs), self.include_usage)
 
     def reply_reader(self, engine: Engine) -> ReplyReader:
         """Return the reader that separates reasoning, content and calls."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from pydantic import BaseModel
@@ -64,22 +64,21 @@ class ChatCompletion(BaseModel):
 
 
 class ChatFormatter(Formatter):
-    """Writes chat completions, one reply after the other. Each has a reader; `reply` is the current one."""
+    """Writes chat completions, one reply after the other. Each has a reader."""
 
     done = DONE
 
     def __init__(
         self,
         engine: Engine,
-        logprobs: bool,
-        include_usage: bool,
-        reply: ReplyReader,
-        more: Sequence[ReplyReader] = (),
-        progress: Callable[[], ReplyProgress] = ReplyProgress,
+        readers: Sequence[ReplyReader],
+        progress: ReplyProgress,
+        logprobs: bool = False,
+        include_usage: bool = False,
     ) -> None:
         self.engine, self.logprobs, self.include_usage = engine, logprobs, include_usage
-        self.reply, self._readers, self._new_progress = reply, [reply, *more], progress
-        self._tally, self._progress = Tally(n_choices=len(self._readers)), progress()
+        self._readers, self._reader, self._progress = readers, readers[0], progress
+        self._tally = Tally(n_choices=len(readers))
         self._shown, self.asks_at_end = ShownTokens(engine), logprobs
         self.head: Event = {
             "id": new_id("chatcmpl-"),
@@ -97,7 +96,7 @@ class ChatFormatter(Formatter):
         self._progress.see(chunk)
         if reading := self._progress.reading(chunk):
             yield self._event({}) | reading | self._progress.time(chunk.n_read)
-        deltas: list[Event] = list(self.reply.read(chunk))
+        deltas: list[Event] = list(self._reader.read(chunk))
         shown = self._shown.read(chunk) if self.logprobs else []
         if shown:
             deltas = deltas or [{"content": ""}]
@@ -106,7 +105,7 @@ class ChatFormatter(Formatter):
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
         """Yield the finish reason, then the next reply's role, or the numbers in the last event."""
-        finish = self._event({}, finish_reason=self.reply.finish_reason(last))
+        finish = self._event({}, finish_reason=self._reader.finish_reason(last))
         self._advance(last)
         if not self._tally.is_complete:
             yield finish
@@ -121,7 +120,7 @@ class ChatFormatter(Formatter):
         """Advance to the next reply."""
         self._tally.add(last)
         if not self._tally.is_complete:
-            self.reply, self._progress = self._readers[self._tally.n_ended], self._new_progress()
+            self._reader, self._progress = self._readers[self._tally.n_ended], self._progress.again()
             self._shown = ShownTokens(self.engine)
 
     def _event(self, delta: Event, shown: Sequence[ShownToken] = (), finish_reason: str | None = None) -> Event:
@@ -143,8 +142,8 @@ class ChatFormatter(Formatter):
         """Return the body of ChatChoice for the next reply."""
         choice: Event = {
             "index": self._tally.n_ended,
-            "message": message(self.reply.whole(chunks)),
-            "finish_reason": self.reply.finish_reason(chunks[-1]),
+            "message": message(self._reader.whole(chunks)),
+            "finish_reason": self._reader.finish_reason(chunks[-1]),
             "logprobs": self._logprobs(chunks) if self.logprobs else None,
         }
         self._advance(chunks[-1])

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
@@ -54,23 +53,13 @@ class TextCompletion(BaseModel):
     timings: Timings
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionExtras:
-    """The requested fields besides the text, and how many of the generated texts to send for each prompt."""
-
-    logprobs: bool
-    usage: bool  # in a stream
-    n: int
-    n_made: int
-
-
 class CompletionFormatter(Formatter):
     """Writes text completions, each after its echo."""
 
     done = DONE
 
-    def __init__(self, engine: Engine, wanted: CompletionExtras, echoes: Sequence[str]) -> None:
-        self.engine, self.wanted, self.echoes = engine, wanted, echoes
+    def __init__(self, engine: Engine, asked: CompletionRequest, echoes: Sequence[str]) -> None:
+        self.engine, self.asked, self.echoes, self._logprobs = engine, asked, echoes, asked.logprobs is not None
         self.head: Event = {
             "id": new_id("cmpl-"),
             "object": "text_completion",
@@ -78,7 +67,7 @@ class CompletionFormatter(Formatter):
             "model": engine.pair.name,
             "system_fingerprint": fingerprint(engine),
         }
-        self._tally = Tally(len(echoes), wanted.n_made)
+        self._tally = Tally(len(echoes), asked.n_choices)
         self._shown = ShownTokens(engine)  # of the current text
 
     def first_events(self) -> Iterable[Event]:
@@ -86,12 +75,12 @@ class CompletionFormatter(Formatter):
         return self._echo_events(0)
 
     def _echo_events(self, index: int) -> Iterator[Event]:
-        if echo := self.echoes[index // self.wanted.n]:
+        if echo := self.echoes[index // self.asked.n_wanted]:
             yield self._event(index, echo)
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """Yield text and the log probabilities of its tokens."""
-        shown = self._shown.read(chunk) if self.wanted.logprobs else []
+        shown = self._shown.read(chunk) if self._logprobs else []
         if chunk.text or shown:
             yield self._event(self._tally.n_ended, chunk.text, shown)
 
@@ -103,7 +92,7 @@ class CompletionFormatter(Formatter):
         if not self._tally.is_complete:
             yield finish
             yield from self._echo_events(self._tally.n_ended)
-        elif self.wanted.usage:
+        elif self.asked.include_usage:
             yield finish
             yield self.head | {"choices": []} | self._tally.usage() | self._tally.timings()
         else:
@@ -112,19 +101,19 @@ class CompletionFormatter(Formatter):
     def _event(self, index: int, text: str, shown: Shown = None, finish_reason: str | None = None) -> Event:
         event = self.head | {"choices": [self._choice(index, text, shown, finish_reason)]}
         event |= {"content": text, "stop": finish_reason is not None}
-        return event | {"usage": None} if self.wanted.usage else event
+        return event | {"usage": None} if self.asked.include_usage else event
 
     def _choice(self, index: int, text: str, shown: Shown, finish_reason: str | None) -> Event:
-        logprobs = text_logprobs(self.engine, shown) if self.wanted.logprobs and shown is not None else None
+        logprobs = text_logprobs(self.engine, shown) if self._logprobs and shown is not None else None
         return {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": logprobs}
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
         """Return the body of TextCompletion."""
-        replies, n_made, choices = by_reply(chunks), self.wanted.n_made, list[Event]()
+        replies, n_made, choices = by_reply(chunks), self.asked.n_choices, list[Event]()
         for reply in replies:
             self._tally.add(reply[-1])
         for i, echo in enumerate(self.echoes):
-            for reply in best(replies[i * n_made : (i + 1) * n_made], self.wanted.n):
+            for reply in best(replies[i * n_made : (i + 1) * n_made], self.asked.n_wanted):
                 reader, text = ShownTokens(self.engine), echo + "".join(chunk.text for chunk in reply)
                 shown = [token for chunk in reply for token in reader.read(chunk)]
                 choices.append(self._choice(len(choices), text, shown, reply[-1].finish_reason))
@@ -215,8 +204,7 @@ class CompletionRequest(OpenAIRequest):
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> CompletionFormatter:
         """Return the formatter for the replies."""
-        wanted = CompletionExtras(self.logprobs is not None, self.include_usage, self.n_wanted, self.n_choices)
-        return CompletionFormatter(engine, wanted, self._echoes(engine))
+        return CompletionFormatter(engine, self, self._echoes(engine))
 
     def _echoes(self, engine: Engine) -> list[str]:
         """Return the text to put before the replies to each prompt."""

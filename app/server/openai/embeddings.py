@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from app.server.endpoint import Endpoint, require_tokens
-from app.server.errors import ApiError, Overflow
+from app.server.errors import ApiError, overflow
 from app.server.fields import Many, RequestModel, Text, Whole, read_body, require_list
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
@@ -57,7 +57,7 @@ class EmbeddingsRequest(RequestModel):
         if any(token >= engine.facts.n_vocab for ids in found for token in ids):
             raise ApiError(400, f"input: the model has {engine.facts.n_vocab} tokens. Use ids below that.", "input")
         if (longest := max(map(len, found))) > engine.facts.n_ctx:
-            raise Overflow(longest, engine.facts.n_ctx).error("input")
+            raise overflow(longest, engine.facts.n_ctx, "input")
         if not all(found):
             raise ApiError(400, "input has an empty text, which has no tokens. Leave it out.", "input")
         if self.dimensions not in (None, engine.facts.n_embd):

@@ -141,7 +141,6 @@ class ResponsesRequest(GenerationRequest):
         messages = chat_messages(self.instructions, self.input)
         if not messages:
             raise ApiError(400, "input has nothing that the model can read. Send a message.", "input")
-        shared = {name: getattr(self, name) for name in GenerationRequest.model_fields}
         return ChatRequest(
             messages=messages,
             max_tokens=self.max_output_tokens,
@@ -151,7 +150,7 @@ class ResponsesRequest(GenerationRequest):
             parallel_tool_calls=self.parallel_tool_calls,
             reasoning_effort=self.reasoning.effort if self.reasoning else None,
             chat_template_kwargs=self.chat_template_kwargs,
-            **shared,
+            **self.shared(),
         )
 
     def _functions(self) -> list[FunctionTool]:
