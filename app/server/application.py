@@ -70,7 +70,7 @@ def application(served: ServedEngine, api_key: str, allow_origins: Sequence[str]
         ApiError: on_error,
         SlipstreamError: on_error,
         HTTPException: on_http_error,
-        ClientDisconnect: on_disconnect,
+        ClientDisconnect: on_error,
         Exception: on_error,
     }
     guards = guarded(api_key, pattern(allow_origins))
@@ -114,13 +114,11 @@ def routes(served: ServedEngine) -> list[Route]:
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """Answer a refused request or an unexpected error."""
-    return error_response(as_api_error(error), request.url.path)
-
-
-async def on_disconnect(request: Request, error: Exception) -> Response:
-    """Answer for a client that left before its request was complete, which is no error of the server."""
-    return error_response(client_gone(), request.url.path)
+    """Answer a refused request or an unexpected error. No error of the server is that a client left before its request
+    was complete.
+    """
+    refusal = client_gone() if isinstance(error, ClientDisconnect) else as_api_error(error)
+    return error_response(refusal, request.url.path)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

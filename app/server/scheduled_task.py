@@ -130,37 +130,31 @@ class ScheduledTask:
 
         The last chunk of each reply has a finish reason. Raises an error of the engine after the chunks before it.
         """
-        n_left, reminder = len(self._tasks), asyncio.create_task(self._wake_reader(interval)) if interval else None
-        try:
-            while n_left:
-                chunks, failed = await self._next()
-                self.counts.add(chunks)
-                n_left -= sum(chunk.finish_reason is not None for chunk in chunks)
-                if chunks or not failed:
-                    yield chunks
-                if failed and n_left:
-                    raise failed
-        finally:
-            if reminder:
-                reminder.cancel()
+        n_left, clock = len(self._tasks), self._loop.time
+        due = None if interval is None else clock() + interval
+        while n_left:
+            chunks, failed = await self._next(due)
+            self.counts.add(chunks)
+            n_left -= sum(chunk.finish_reason is not None for chunk in chunks)
+            if interval and (not chunks or any(chunk.tokens for chunk in chunks)):
+                due = clock() + interval
+            if chunks or not failed:
+                yield chunks
+            if failed and n_left:
+                raise failed
 
-    async def _next(self) -> tuple[list[Chunk], Exception | None]:
-        """Wait for a chunk. Return all available chunks, and the error that follows them, if any."""
-        chunks = list[Chunk]()
-        for event in [await self._events.get(), *self._available()]:
+    async def _next(self, due: float | None) -> tuple[list[Chunk], Exception | None]:
+        """Wait for a chunk, until it is `due`. Return all available chunks, and the error that follows them, if any."""
+        chunks, first = list[Chunk](), None
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(due):
+                first = await self._events.get()
+        for event in [first, *self._available()]:
             if isinstance(event, Exception):
                 return chunks, event
             if event is not None:
                 chunks.append(event)
         return chunks, None
-
-    async def _wake_reader(self, interval: float) -> None:
-        """Wake up the reader every `interval` seconds without a token."""
-        while True:
-            before = self.counts.n_predicted
-            await asyncio.sleep(interval)
-            if self.counts.n_predicted == before:
-                self._events.put_nowait(None)
 
     def _available(self) -> Iterator[Chunk | Exception | None]:
         while not self._events.empty():

@@ -5,7 +5,7 @@ Any model name is accepted, because these clients ask for Claude. The reply has 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -16,11 +16,19 @@ from app.server.anthropic.response import MessageBody, MessageFormatter
 from app.server.endpoint import generation_endpoint, query_endpoint
 from app.server.fields import Few, Many, Object, RequestModel, Text, Whole
 from app.server.generation import GenerationRequest
-from app.server.left_out import log_left_out, with_notes
+from app.server.left_out import with_notes
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
 from app.server.openai.messages import ChatMessage
-from app.server.openai.tools import FunctionDefinition, FunctionName, FunctionNameInput, ToolChoice, ToolDefinition
+from app.server.openai.tools import (
+    FunctionDefinition,
+    FunctionName,
+    FunctionNameInput,
+    HostedTool,
+    ToolChoice,
+    ToolDefinition,
+    offered,
+)
 from app.server.task import CompletionTask, PromptIds
 from app.server.wire import Event
 from runtime.engine import Engine
@@ -45,7 +53,7 @@ class ClientTool(RequestModel):
         return ToolDefinition(type="function", function=function)
 
 
-class ServerTool(RequestModel):
+class ServerTool(HostedTool):
     """A tool that Anthropic's server runs or defines. It is left out."""
 
     type: Annotated[str, WithJsonSchema({"type": "string", "not": {"const": "custom"}})]
@@ -122,7 +130,7 @@ class AnthropicConversation(RequestModel):
         """Return the conversation as a chat request, with `more` of its fields."""
         return ChatRequest(
             messages=[*self._system(), *(chat for message in self.messages for chat in message.chat_messages())],
-            tools=list(self._tools()),
+            tools=[tool.definition() for tool in offered(self.tools, ClientTool)],
             tool_choice=self.tool_choice.choice() if self.tool_choice else None,
             parallel_tool_calls=not (self.tool_choice and self.tool_choice.disable_parallel_tool_use),
             response_format=self.output_config.response_format() if self.output_config else None,
@@ -131,14 +139,6 @@ class AnthropicConversation(RequestModel):
             chat_template_kwargs=self.chat_template_kwargs,
             **more,
         )
-
-    def _tools(self) -> Iterator[ToolDefinition]:
-        """Yield the client's own tools."""
-        for tool in self.tools or ():
-            if isinstance(tool, ClientTool):
-                yield tool.definition()
-            else:
-                log_left_out("tools", tool.type)
 
     def _system(self) -> list[ChatMessage]:
         """Return the system prompt as the chat's first message, if there is one."""

@@ -30,10 +30,9 @@ from app.server.openai.responses_options import (
     TextOptions,
     ToolChoiceInput,
     ToolInput,
-    for_chat,
-    functions,
 )
 from app.server.openai.responses_output import ResponseObject, ResponsesFormatter
+from app.server.openai.tools import offered
 from app.server.served import ServedEngine
 from app.server.task import CompletionTask, PromptIds
 from app.server.wire import SSE, Event, JSONBody
@@ -145,7 +144,7 @@ class ResponsesRequest(GenerationRequest):
             messages=messages,
             max_tokens=self.max_output_tokens,
             response_format=self._text_format().response_format(),
-            tools=[*for_chat(self._functions())],
+            tools=[function.definition() for function in self._functions()],
             tool_choice=self.tool_choice.for_chat() if self.tool_choice else None,
             parallel_tool_calls=self.parallel_tool_calls,
             reasoning_effort=self.reasoning.effort if self.reasoning else None,
@@ -155,7 +154,7 @@ class ResponsesRequest(GenerationRequest):
 
     def _functions(self) -> list[FunctionTool]:
         """Return the functions that are offered, each name once: later ones replace those before."""
-        found = functions([*(self.tools or ()), *later_tools(self.input)])
+        found = offered([*(self.tools or ()), *later_tools(self.input)], FunctionTool)
         return list({function.name: function for function in found}.values())
 
     def _text_format(self) -> TextFormat:

@@ -56,8 +56,14 @@ class TextItem(OutputItem):
 
     key: str  # of its deltas
     kind: str  # of its part
+    prefix: str  # of its id
+    head: Event  # of its body
     part: Event  # without the text
     more: Event  # of its events
+
+    def __init__(self, index: int, delta: Delta) -> None:
+        super().__init__(index)
+        self.body = {"id": new_id(self.prefix)} | self.head | {"status": "in_progress", "content": []}
 
     def continues_with(self, delta: Delta) -> bool:
         """Return whether the delta has text of this kind."""
@@ -86,23 +92,15 @@ class TextItem(OutputItem):
 class MessageItem(TextItem):
     """The model's message."""
 
-    key, kind, part, more = "content", "output_text", {"annotations": [], "logprobs": []}, {"logprobs": []}
-
-    def __init__(self, index: int, delta: Delta) -> None:
-        super().__init__(index)
-        head: Event = {"id": new_id("msg_"), "type": "message", "role": "assistant"}
-        self.body = head | {"status": "in_progress", "content": []}
+    key, kind, prefix, head = "content", "output_text", "msg_", {"type": "message", "role": "assistant"}
+    part, more = {"annotations": [], "logprobs": []}, {"logprobs": []}
 
 
 class ReasoningItem(TextItem):
     """The model's reasoning. There is no summary of it, so `summary` is empty."""
 
-    key, kind, part, more = "reasoning_content", "reasoning_text", {}, {}
-
-    def __init__(self, index: int, delta: Delta) -> None:
-        super().__init__(index)
-        head: Event = {"id": new_id("rs_"), "type": "reasoning", "summary": []}
-        self.body = head | {"status": "in_progress", "content": []}
+    key, kind, prefix, head = "reasoning_content", "reasoning_text", "rs_", {"type": "reasoning", "summary": []}
+    part, more = {}, {}
 
 
 class FunctionCallItem(OutputItem):

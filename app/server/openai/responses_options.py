@@ -6,14 +6,12 @@ own and work without them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from app.server.errors import ApiError
 from app.server.fields import Few, Object, RequestModel, Text
-from app.server.left_out import log_left_out
 from app.server.openai.common import JsonSchema, ResponseFormat
 from app.server.openai.tools import (
     AllowedTool,
@@ -32,6 +30,11 @@ class FunctionTool(FunctionDefinition):
 
     type: Literal["function"]
     strict: bool | None = None
+
+    def definition(self) -> ToolDefinition:
+        """Return the tool in the terms of chat completions."""
+        fields = self.model_dump(include=set(FunctionDefinition.model_fields))
+        return ToolDefinition(type="function", function=FunctionDefinition(**fields))
 
 
 def kind_of(tool: Any) -> str | None:
@@ -75,23 +78,6 @@ ToolChoiceInput = Annotated[
     ResponsesToolChoice,
     BeforeValidator(as_choice, json_schema_input_type=Literal["none", "auto", "required"] | ResponsesToolChoice),
 ]
-
-
-def functions(tools: Iterable[ToolInput] | None) -> list[FunctionTool]:
-    """Return the tools that can be offered to the model."""
-    for tool in tools or ():
-        if isinstance(tool, HostedTool):
-            log_left_out("tools", tool.type)
-    return [tool for tool in tools or () if isinstance(tool, FunctionTool)]
-
-
-def for_chat(tools: Iterable[FunctionTool]) -> list[ToolDefinition]:
-    """Return the tools in the terms of chat completions."""
-    fields = FunctionDefinition.model_fields.keys()
-    return [
-        ToolDefinition(type="function", function=FunctionDefinition(**tool.model_dump(include=set(fields))))
-        for tool in tools
-    ]
 
 
 class TextFormat(RequestModel):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
@@ -74,6 +74,9 @@ ToolInput = Annotated[
     Annotated[ToolDefinition, Tag("function tool")] | Annotated[HostedTool, Tag("hosted tool")],
     Discriminator(kind_of, "tool_type", "Input should be an object"),
 ]
+
+
+Tool = TypeVar("Tool", bound=RequestModel)
 
 
 class FunctionName(RequestModel):
@@ -163,25 +166,28 @@ class ToolSet:
         )
 
 
-def functions(tools: Sequence[ToolInput]) -> Iterator[FunctionDefinition]:
-    """Yield the functions among the tools."""
-    for tool in tools:
-        if isinstance(tool, ToolDefinition):
-            yield tool.function
-        else:
+def offered(tools: Iterable[Tool | HostedTool] | None, kind: type[Tool]) -> list[Tool]:
+    """Return the tools that the model can call. The others are left out, which is logged."""
+    found = list[Tool]()
+    for tool in tools or ():
+        if isinstance(tool, kind):
+            found.append(tool)
+        elif isinstance(tool, HostedTool):
             log_left_out("tools", tool.type)
+    return found
 
 
 def allowed_tools(tools: Sequence[ToolInput], choice: ToolChoice | None, parallel: bool) -> ToolSet | None:
     """Return the tools that may be called, or None. Raises ApiError for a choice that is not offered."""
     mode, names = (choice.mode, choice.names()) if choice else ("auto", None)
-    offered = tuple(function for function in functions(tools) if names is None or function.name in names)
-    known = {function.name for function in offered}
-    if (names is not None and not (names and names <= known)) or (mode == "required" and not offered):
+    functions = [tool.function for tool in offered(tools, ToolDefinition)]
+    allowed = tuple(function for function in functions if names is None or function.name in names)
+    known = {function.name for function in allowed}
+    if (names is not None and not (names and names <= known)) or (mode == "required" and not allowed):
         raise ApiError(400, "tool_choice asks for a function that tools does not have. Add it to tools.", "tool_choice")
-    if mode == "none" or not offered:
+    if mode == "none" or not allowed:
         return None
-    return ToolSet(offered, mode == "required", parallel and not (choice and choice.type == "function"))
+    return ToolSet(allowed, mode == "required", parallel and not (choice and choice.type == "function"))
 
 
 FORMS: WeakKeyDictionary[Engine, dict[str, CallForm | None]] = WeakKeyDictionary()  # by template
