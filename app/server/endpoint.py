@@ -36,11 +36,11 @@ AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
 MAX_REPLIES = 2048  # to one request
 Handler = Callable[[ServedEngine, Request], Awaitable[ASGIApp]]  # returns the response
 SCHEMAS = "#/components/schemas/"
-KEYS: Json = {
+KEYS: Event = {
     "key": {"type": "http", "scheme": "bearer"},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
-EVENT: Json = {
+EVENT: Event = {
     "type": "object",
     "required": ["data"],
     "properties": {"data": {"type": "string", "contentMediaType": "application/json"}},
@@ -158,10 +158,7 @@ def fitting(task: CompletionTask, n_ctx: int) -> CompletionTask:
     return task
 
 
-Json = dict[str, object]
-
-
-def description(endpoints: Sequence[Endpoint]) -> Json:
+def description(endpoints: Sequence[Endpoint]) -> Event:
     """Return the document. Each path is listed once, though all are also answered under /v1."""
     bodies = [body for each in endpoints for body in (each.request, each.response, each.refusal) if body]
     _, schemas = models_json_schema(
@@ -185,13 +182,13 @@ def spelled(path: str) -> str:
     return re.sub(r":\w+}", "}", path)
 
 
-def operation(endpoint: Endpoint) -> Json:
+def operation(endpoint: Endpoint) -> Event:
     """Return the description of an endpoint's request, responses and errors."""
-    responses: Json = {
+    responses: Event = {
         "200": {"description": "The response.", "content": content(endpoint)},
         "default": {"description": "An error.", "content": as_json(endpoint.refusal)},
     }
-    found: Json = {"operationId": "_".join(re.findall(r"\w+", spelled(endpoint.path))), "responses": responses}
+    found: Event = {"operationId": "_".join(re.findall(r"\w+", spelled(endpoint.path))), "responses": responses}
     if names := re.findall(r"{(\w+)}", spelled(endpoint.path)):
         found["parameters"] = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
@@ -201,7 +198,7 @@ def operation(endpoint: Endpoint) -> Json:
     return found
 
 
-def content(endpoint: Endpoint) -> Json:
+def content(endpoint: Endpoint) -> Event:
     """Return the answer's media types: JSON, events, or text."""
     found = as_json(endpoint.response) if endpoint.response else {}
     if endpoint.streams:
@@ -209,6 +206,6 @@ def content(endpoint: Endpoint) -> Json:
     return found or {"text/plain": {"schema": {"type": "string"}}}
 
 
-def as_json(body: type[BaseModel]) -> Json:
+def as_json(body: type[BaseModel]) -> Event:
     """Return the media type of a JSON body with that model."""
     return {"application/json": {"schema": {"$ref": SCHEMAS + body.__name__}}}

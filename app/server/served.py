@@ -28,10 +28,6 @@ OpenEngine = Callable[[Callable[[str, float], bool]], Engine]  # takes the progr
 MAX_RETRY = 60  # seconds; the longest Retry-After of a refused request
 
 
-def nothing_follows(reply: str) -> None:
-    """Return None: it is not known which request follows a reply."""
-
-
 class ServedEngine:
     """An engine that is opened while the server runs already. The engine decides who waits and who is refused."""
 
@@ -101,7 +97,7 @@ class ServedEngine:
         """Start loading the engine."""
         self._thread.start()
 
-    def submit(self, request: ScheduledTask, following: Following = nothing_follows) -> None:
+    def submit(self, request: ScheduledTask, following: Following | None = None) -> None:
         """Run a request on its event loop; what follows its reply is read ahead. Raises ApiError when there is no
         engine, or too much other work than replies waits.
         """
@@ -112,7 +108,7 @@ class ServedEngine:
         request.number = next(self._numbers)
         self._requests[request] = asyncio.create_task(self._run(request, engine, following))
 
-    async def _run(self, request: ScheduledTask, engine: Engine, following: Following) -> None:
+    async def _run(self, request: ScheduledTask, engine: Engine, following: Following | None) -> None:
         """Run a request. An error goes to its reader, and the server outlives it."""
         text = ""
         try:
@@ -125,7 +121,7 @@ class ServedEngine:
             request.emit(as_api_error(error, request.task.prompt_field))
         finally:
             del self._requests[request]
-        if text and engine.facts.reads_ahead and not (self._requests or self.is_stopping):
+        if text and following and engine.facts.reads_ahead and not (self._requests or self.is_stopping):
             await run_in_threadpool(read_ahead, engine, partial(following, text))
 
     def stop(self, ends_active: bool = True) -> None:

@@ -79,9 +79,17 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         return CompletionTask(ask, self.prompt_field, changes=self.written(engine).changes)
 
     def following(self, engine: Engine, reply: str) -> Ask | None:
-        """See GenerationRequest."""
-        prompt = following(self, engine, reply, self.reply_reader(engine))
-        return None if prompt is None else Ask(prompt, self.sampling(engine), 0, is_ahead=True)
+        """See GenerationRequest; nothing follows an empty reply, or one that continues a message. Clients send content
+        and calls back, most of them without reasoning.
+        """
+        if self.messages[-1].role == "assistant":  # the reply continues that message
+            return None
+        content, _, calls = self.reply_reader(engine).whole([Chunk(reply, finish_reason="stop")])
+        if not (content or calls):
+            return None
+        answered = {"role": "assistant", "content": content or None, "tool_calls": calls or None}
+        first, second = (self.followed_by(engine, [answered, *answers(calls, text)]) for text in ("a", "1"))
+        return Ask(Beginning(first, second), self.sampling(engine), 0, is_ahead=True)
 
     def _grammar(self, engine: Engine) -> Grammar | None:
         """Return the grammar that the reply must follow. Raises ApiError, SettingsError and TemplateError."""
@@ -150,22 +158,6 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
     def answers_at_once(self) -> bool:
         """Whether the reply must begin with the requested form, without reasoning."""
         return super().answers_at_once or self.format_grammar() is not None
-
-
-def following(request: ChatRequest, engine: Engine, reply: str, reader: ReplyReader) -> Beginning | None:
-    """Return what the prompts of all next requests begin with, given the text of the reply; None for an empty reply, or
-    one that continues a message. Clients send content and calls back, most of them without reasoning.
-
-    Raises ApiError and TemplateError.
-    """
-    if request.messages[-1].role == "assistant":  # the reply continues that message
-        return None
-    content, _, calls = reader.whole([Chunk(reply, finish_reason="stop")])
-    if not (content or calls):
-        return None
-    answered = {"role": "assistant", "content": content or None, "tool_calls": calls or None}
-    first, second = (request.followed_by(engine, [answered, *answers(calls, text)]) for text in ("a", "1"))
-    return Beginning(first, second)
 
 
 def answers(calls: Sequence[Delta], text: str) -> list[dict[str, Any]]:

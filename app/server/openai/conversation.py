@@ -59,21 +59,12 @@ class WrittenPrompt:
         return self.rendered.text
 
 
-@dataclass(frozen=True, slots=True)
-class BegunReply:
-    """The thought and the text of a reply so far."""
-
-    thought: str
-    text: str
-
-
-def continued(prompt: Rendered, begun: BegunReply, part: str, thinks: bool) -> WrittenPrompt:
-    """Return the prompt with the beginning of the reply, whose `part` is continued.
+def continued(prompt: Rendered, thought: str, text: str, part: str, thinks: bool) -> WrittenPrompt:
+    """Return the prompt with the beginning of the reply, its thought and its text, whose `part` is continued.
 
     Parts of its text are paragraphs, as in llama-server.
     """
     is_open, is_ended = opens_reasoning(prompt.text), False
-    thought, text = begun.thought, begun.text
     if thinks and not thought:
         text = BEGIN + text if is_open and END in text and not text.lstrip().startswith(BEGIN) else text
         is_ended = text.lstrip().startswith(BEGIN) and END in text
@@ -87,9 +78,8 @@ def continued(prompt: Rendered, begun: BegunReply, part: str, thinks: bool) -> W
     return WrittenPrompt(before.plus(text, is_quoted=True), is_answering=True)
 
 
-def continued_in_channel(prompt: Rendered, begun: BegunReply, part: str) -> WrittenPrompt:
+def continued_in_channel(prompt: Rendered, thought: str, text: str, part: str) -> WrittenPrompt:
     """Return the prompt as `continued` does, for a model that writes thoughts and answers into channels."""
-    thought, text = begun.thought, begun.text
     if part == "reasoning_content" or (thought and not text):
         return WrittenPrompt(prompt.plus(ANALYSIS).plus(thought, is_quoted=True), is_thinking=True)
     if not text:
@@ -160,10 +150,10 @@ class ConversationRequest(RequestModel):
         part = "reasoning_content" if self.continue_final_message == "reasoning_content" else "content"
         template, last = self.template(engine), self.messages[-1]
         paragraphs = "\n\n".join(part.text for part in last.content or ())  # as in llama-server
-        begun = BegunReply(last.reasoning_content or "", paragraphs)
+        thought = last.reasoning_content or ""
         if is_harmony(template):
-            return continued_in_channel(prompt, begun, part)
-        return continued(prompt, begun, part, BEGIN in template)
+            return continued_in_channel(prompt, thought, paragraphs, part)
+        return continued(prompt, thought, paragraphs, part, BEGIN in template)
 
     def _render(self, engine: Engine, messages: Sequence[ChatMessage], begins_reply: bool) -> Rendered:
         """Return the prompt from the messages and the tools."""
