@@ -74,6 +74,7 @@ def test_the_file_is_closed_to_others(here: Running, folder: Path) -> None:
         ("burn", "0", "x", "It must be save, restore or erase"),
         ("save", "9", "x", "Slots have the numbers 0 to 2"),
         ("save", "x", "x", "Slots have the numbers 0 to 2"),
+        ("erase", "\u0660", "", "Slots have the numbers 0 to 2"),
     ],
 )
 def test_what_makes_no_sense_is_said(
@@ -82,7 +83,10 @@ def test_what_makes_no_sense_is_said(
     (folder / "other.bin").write_bytes(b"PK\x03\x04 something else")
     reply = act(here, action, slot, filename=name)
     assert reply.status_code == 400
-    assert words in reply.json()["error"]["message"]
+    error = reply.json()["error"]
+    assert words in error["message"]
+    assert error["param"] in ("filename", "action", "id_slot")
+    assert str(folder) not in reply.text
 
 
 TOKENS, STATE = np.arange(100, dtype=np.int32), np.zeros(100, np.uint8)

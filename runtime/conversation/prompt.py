@@ -32,11 +32,11 @@ class Ids:
 
     tokens: tuple[int, ...]
 
-    def checked(self, n_vocab: int) -> list[int]:
-        """Return the ids. Raises SettingsError for one that is not below `n_vocab`."""
+    def checked(self, n_vocab: int, field: str = "prompt") -> list[int]:
+        """Return the ids. Raises SettingsError, which names the field, for one that is not below `n_vocab`."""
         if (unknown := next((token for token in self.tokens if not 0 <= token < n_vocab), None)) is not None:
             raise SettingsError(
-                f"prompt holds token {unknown}, but the model has {n_vocab} tokens. Use ids below that."
+                f"{field} holds token {unknown}, but the model has {n_vocab} tokens. Use ids below that."
             )
         return list(self.tokens)
 

@@ -62,7 +62,7 @@ def save(backend: LlamaBackend, number: int, path: Path, model: str) -> tuple[in
     new = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         if os.path.lexists(path) and not is_saved(path):  # also a link that leads nowhere
-            raise SettingsError(f"{path} is a file that is no saved conversation. Save elsewhere.")
+            raise refused(path, "is a file that is no saved conversation. Save elsewhere.")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             np.savez(file, **known)
         new.replace(path)
@@ -70,7 +70,7 @@ def save(backend: LlamaBackend, number: int, path: Path, model: str) -> tuple[in
     except OSError as error:
         with suppress(OSError):
             new.unlink(missing_ok=True)
-        raise SettingsError(f"{path} cannot be written ({error.strerror}). Free the disk or save elsewhere.") from error
+        raise refused(path, f"cannot be written ({error.strerror}). Free the disk or save elsewhere.") from error
 
 
 def restore(backend: LlamaBackend, path: Path, model: str) -> tuple[int, int]:
@@ -80,12 +80,17 @@ def restore(backend: LlamaBackend, path: Path, model: str) -> tuple[int, int]:
     """
     state = read(path, model, backend.saved.grain)
     if len(state.tokens) >= backend.n_ctx:
-        raise SettingsError(
-            f"{path} has {len(state.tokens)} tokens, and the context holds {backend.n_ctx}. Raise `--context`."
+        raise refused(
+            path, f"has {len(state.tokens)} tokens, and the context holds {backend.n_ctx}. Raise `--context`."
         )
     backend.saved.fetched.append(state)
     backend.resume(np.append(state.tokens, np.int32(0)))
     return n_asked(state), path.stat().st_size
+
+
+def refused(path: Path, why: str) -> SettingsError:
+    """Return the error for a file, by its name in the request: the folder is no client's business."""
+    return SettingsError(f"filename '{path.name}' {why}")
 
 
 def n_asked(state: SavedState) -> int:
@@ -100,12 +105,10 @@ def read(path: Path, model: str, grain: int) -> SavedState:
         require_size(path)
         with np.load(path, allow_pickle=False) as file:
             if str(file["form"]) != FORM or str(file["model"]) != model:
-                raise SettingsError(
-                    f"{path} was saved with another model, build or layout. Save it again with this one."
-                )
+                raise refused(path, "was saved with another model, build or layout. Save it again with this one.")
             return checked(file, grain)
     except DAMAGED as error:
-        raise SettingsError(f"{path} is not a saved conversation, or it is damaged. Save it again.") from error
+        raise refused(path, "is not a saved conversation, or it is damaged. Save it again.") from error
 
 
 def require_size(path: Path) -> None:

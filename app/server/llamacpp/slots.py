@@ -118,7 +118,7 @@ async def act(served: ServedEngine, request: Request) -> ASGIApp:
     if action not in (*MADE, "erase"):
         raise ApiError(400, f"action is '{action[:40]}'. It must be save, restore or erase.", "action")
     number = request.path_params["id"]
-    if not number.isdecimal() or int(number) >= served.n_slots:
+    if not (number.isascii() and number.isdecimal()) or int(number) >= served.n_slots:
         raise ApiError(400, f"Slots have the numbers 0 to {served.n_slots - 1}.", "id_slot")
     body = await read_body(request, SlotRequest, served.engine.facts.n_ctx) if action in MADE else SlotRequest()
     path = path_of(folder, body.filename) if action in MADE else ""

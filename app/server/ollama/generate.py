@@ -33,6 +33,7 @@ class ContinuedChat(ChatRequest):
 
     def write(self, engine: Engine) -> WrittenPrompt:
         """Return the prompt after the context: the end of the last turn, and the new ones."""
+        Ids(tuple(self.context)).checked(engine.facts.n_vocab, "context")
         messages, known = self._new_messages(engine), [placeholder("user"), placeholder("assistant")]
         whole = ChatRequest.model_copy(self, update={"messages": [*known, *messages], "_written": None})
         prompt = ChatRequest.write(whole, engine)

@@ -91,11 +91,11 @@ class CallOutputItem(RequestModel):
     type: Literal["function_call_output"]
     id: str | None = None
     call_id: str | None = None
-    output: ChatContent
+    output: ChatContent | None = None
 
     def add_to(self, turns: list[ChatMessage]) -> None:
         """Add the output as a message of its own."""
-        turns.append(ChatMessage(role="tool", tool_call_id=self.call_id, content=self.output))
+        turns.append(ChatMessage(role="tool", tool_call_id=self.call_id, content=self.output or []))
 
 
 class ItemReference(RequestModel):

@@ -31,6 +31,7 @@ from runtime.conversation.calls import (
 from runtime.engine import Engine, Grammar, Message
 
 log = logging.getLogger(__name__)
+MOST_NAMED = 8  # functions that an error names
 SYSTEM_PROMPT = """You may call these functions, given as JSON schemas:
 {functions}
 To call one, write nothing but
@@ -184,7 +185,13 @@ def allowed_tools(tools: Sequence[ToolInput], choice: ToolChoice | None, paralle
     allowed = tuple(function for function in functions if names is None or function.name in names)
     known = {function.name for function in allowed}
     if (names is not None and not (names and names <= known)) or (mode == "required" and not allowed):
-        raise ApiError(400, "tool_choice asks for a function that tools does not have. Add it to tools.", "tool_choice")
+        some = ", ".join(f"'{function.name}'" for function in functions[:MOST_NAMED]) or "no function"
+        raise ApiError(
+            400,
+            f"tool_choice asks for none of the functions in tools ({some}), and this server has no tools of its own. "
+            "Name one of these functions, or choose auto.",
+            "tool_choice",
+        )
     if mode == "none" or not allowed:
         return None
     return ToolSet(allowed, mode == "required", parallel and not (choice and choice.type == "function"))
