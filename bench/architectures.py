@@ -23,12 +23,10 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.progress import track
 
-from bench.instruments.architectures.drafting import DRAFTING
-from bench.instruments.architectures.families import FAMILIES, TEXT
-from bench.instruments.architectures.mtp import write_drafting
-from bench.instruments.architectures.replies import Asked, FamilyReply, replies, requests
-from bench.instruments.architectures.rewinds import ROUNDING, random_rewinds
-from bench.instruments.architectures.shapes import QUIET
+from bench.instruments.architectures.families import DRAFTING, FAMILIES, TEXT
+from bench.instruments.architectures.tensors import QUIET
+from bench.instruments.architectures.trials import ROUNDING, Asked, FamilyReply, random_rewinds, replies, requests
+from bench.instruments.architectures.writer import write_drafting
 from bench.instruments.timing import report
 from runtime.core.errors import ModelError, SettingsError
 from runtime.engine import Options

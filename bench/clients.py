@@ -27,9 +27,8 @@ from typing import Any
 
 import httpx2
 
-from bench.instruments.questions import PROSE, questions
-from bench.instruments.real_texts import KINDS
 from bench.instruments.servers import free_port, serving
+from bench.instruments.texts import KINDS, PROSE, questions
 from bench.instruments.timing import ratios, report
 from runtime.models.registry import find_pair, load_registry
 

@@ -21,14 +21,12 @@ from unittest.mock import patch
 
 import psutil
 
-from bench.instruments.elsewhere import elsewhere
-from bench.instruments.head_pairs import planted_heads, random_dflash
 from bench.instruments.planted import plant, prompts
-from bench.instruments.questions import questions
-from bench.instruments.same_draft import server_rows
+from bench.instruments.planted_heads import planted_heads, random_dflash
+from bench.instruments.processes import elsewhere, server_rows
 from bench.instruments.shapes import SHAPES
-from bench.instruments.timing import ratios, report, spread
-from bench.instruments.turns import rounds, side_by_side
+from bench.instruments.texts import questions
+from bench.instruments.timing import ratios, report, rounds, side_by_side, spread
 from bench.instruments.ways import drafts_by
 from runtime.backends import library
 from runtime.core.errors import SettingsError

@@ -13,8 +13,8 @@ import argparse
 import statistics
 from pathlib import Path
 
-from bench.instruments.edits import Edit, edits
 from bench.instruments.known_text import Copied, Machine, copied
+from bench.instruments.texts import Edit, edits
 from bench.instruments.timing import report
 from runtime.backends.model import LlamaModel
 from runtime.drafters.ngram import NgramDrafter

@@ -25,11 +25,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from app.bench.prompts import LIBRARY
-from bench.instruments.hopeless import hopeless
 from bench.instruments.processes import busy_core
-from bench.instruments.questions import PROSE, questions
-from bench.instruments.real_texts import KINDS
-from bench.instruments.reply_once import MARKS, WHOLE, Job
+from bench.instruments.reply_once import MARKS, WHOLE, Job, hopeless
+from bench.instruments.texts import KINDS, PROSE, questions
 from bench.instruments.timing import report
 from bench.instruments.weights import MODELS, fetched
 from runtime.models.registry import load_registry

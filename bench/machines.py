@@ -20,9 +20,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
-from bench.instruments.questions import questions
-from bench.instruments.relay import delayed
-from bench.instruments.servers import free_port
+from bench.instruments.servers import delayed, free_port
+from bench.instruments.texts import questions
 from bench.instruments.timing import Spread, ratios, report
 from runtime.engine import Message, Options, Prompt, Sampling
 from runtime.engine.loaded import LoadedEngine

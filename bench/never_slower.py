@@ -14,21 +14,26 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
-from bench.instruments.learned import begin_training, plant_learned, rest
 from bench.instruments.planted import MAX_WORDS, plant, prompts
-from bench.instruments.shapes import SHAPES
-from bench.instruments.timing import ratios, report
-from bench.instruments.turns import rounds, side_by_side
+from bench.instruments.planted_heads import plant_eagle
+from bench.instruments.shapes import SHAPES, Shape
+from bench.instruments.timing import ratios, report, rounds, side_by_side
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.learning.place import place_of
+from runtime.learning.trainer import TrainerProcess
+from runtime.learning.versions import Measured, Versions
 from runtime.models.registry import Pair
 
 KS = (1, 2, 3, 4, 6, 8)
@@ -144,6 +149,48 @@ def compare(args: argparse.Namespace) -> None:
     columns = ["cell", "adaptive / plain", "best fixed / plain", "adaptive / best"]
     rounded: dict[str, object] = {name: round(value, 3) for name, value in summary.items()}
     report(f"never slower, {args.shape} planted{', heads that learn' * args.learns}", columns, rows, rounded)
+
+
+ENDLESS = "from runtime.training.adapting import *\ngive_way(); end_with_parent()\nwhile True: pass"
+IDLE = 0.3  # seconds of training between two replies
+
+
+def plant_learned(pair: Pair, shape: Shape, acceptance: float | tuple[float, float], change: int) -> Pair:
+    """Return the planted pair with a head that is never right instead of the draft model, and a head learned from it
+    with that acceptance, as in `plant`.
+
+    The target must have that shape.
+    """
+    original = plant_eagle(pair, shape, 0.0)
+    found = plant_eagle(pair, shape, acceptance, change=change, name="learned")
+    assert original.draft is not None
+    assert found.draft is not None
+    place = place_of(original.target, original.draft)
+    place.make(original.target, original.draft)
+    new = Path(shutil.move(found.draft, place.work / "new.gguf"))
+    Versions(place).take(new, Measured(0.0, 1.0, 1, 1.0, 0.0), 1, "")
+    return replace(original, learn=True, name=pair.name)
+
+
+def begin_training(engine: LoadedEngine) -> TrainerProcess:
+    """Start a process that computes without end in place of trainings; it is paused until `rest`, and during every
+    reply.
+
+    Raises SystemExit if the engine's head does not learn.
+    """
+    if engine._learner is None:
+        raise SystemExit(f"The head does not learn here: {engine.status.learning}.")
+    training = engine._learner._training = TrainerProcess([sys.executable, "-c", ENDLESS])
+    training.start()
+    training.hold()
+    return training
+
+
+def rest(engine: LoadedEngine, training: TrainerProcess) -> None:
+    """Run the work between two replies: store the rejected tokens, and let the training compute for a moment."""
+    engine.tend()
+    training.resume()
+    time.sleep(IDLE)
 
 
 if __name__ == "__main__":

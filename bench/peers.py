@@ -21,8 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.instruments.elsewhere import elsewhere
-from bench.instruments.processes import Peer, busy_core
+from bench.instruments.processes import Peer, busy_core, elsewhere
 from bench.instruments.timing import interleaved, ratios, report, spread
 from bench.instruments.ways import (
     OWN_THREADS,
@@ -158,7 +157,7 @@ def arguments() -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> None:
     """Measure every configuration, then the finalists again. Raises SlipstreamError."""
-    from bench.instruments.questions import questions
+    from bench.instruments.texts import questions
 
     if find_spec("xllamacpp") is None:
         raise SettingsError("The package xllamacpp, llama.cpp's server, is missing. Run `pip install -e '.[bench]'`.")

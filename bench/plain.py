@@ -17,8 +17,8 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from bench.instruments.shapes import SHAPES, write_random
-from bench.instruments.steps import one_step
 from bench.instruments.timing import interleaved, ratios, report, spread
+from bench.instruments.toy import one_step
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.loading.pass_timing import fastest_threads, pass_runner, thread_counts

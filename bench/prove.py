@@ -26,11 +26,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from rich.progress import track
 
-from bench.instruments.architectures.mtp import write_drafting
+from bench.instruments.architectures.writer import write_drafting
 from bench.instruments.concurrent_replies import Case, Collected, alone, concurrently, n_different
-from bench.instruments.forms import SCHEMA, follows_schema
-from bench.instruments.head_pairs import HEADS, random_head
 from bench.instruments.laws import DRAFTERS, count, exact_law, p_value
+from bench.instruments.planted_heads import HEADS, random_head
+from bench.instruments.texts import SCHEMA, follows_schema
 from bench.instruments.timing import report
 from demo.conversations import QUESTIONS
 from demo.corpus import load
@@ -155,13 +155,7 @@ class Proof:
         except SettingsError:  # such as early exit on a GPU
             return [title, "0", "0", NOT_HERE, "0"]
         wrong = sum((a.tokens, a.text) != (b.tokens, b.text) for a, b in zip(found, self.plain, strict=True))
-        return [
-            title,
-            str(len(found)),
-            str(wrong),
-            "",
-            str(sum(reply.n_guessed for reply in found)),
-        ]
+        return [title, str(len(found)), str(wrong), "", str(sum(reply.n_guessed for reply in found))]
 
     def concurrent_row(self, most: int, name: str, k: int | None) -> list[str]:
         """Return the row of up to `most` concurrent replies, each compared as far as it was generated."""

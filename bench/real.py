@@ -21,9 +21,8 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench.instruments.elsewhere import elsewhere
-from bench.instruments.processes import Peer
-from bench.instruments.real_texts import KINDS
+from bench.instruments.processes import Peer, elsewhere
+from bench.instruments.texts import KINDS
 from bench.instruments.timing import interleaved, machine, ratios, report, spread
 from bench.instruments.ways import (
     Job,

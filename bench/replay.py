@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.instruments.heuristics import HEURISTICS, OF_LOOKUPS, Seconds, report_changes
 from bench.instruments.known_text import Machine, copied
-from bench.instruments.real_texts import KINDS
+from bench.instruments.texts import KINDS
 from bench.instruments.timing import report
 from bench.instruments.weights import LARGE, MODELS, fetched
 from runtime.drafters.ngram import NgramDrafter

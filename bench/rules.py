@@ -17,11 +17,10 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from bench.instruments import steps
 from bench.instruments.laws import N_VOCAB, generate, make_loop
 from bench.instruments.planted import plant, prompts
-from bench.instruments.questions import PROSE, questions
 from bench.instruments.shapes import SHAPES
+from bench.instruments.texts import PROSE, questions
 from bench.instruments.timing import report
 from bench.instruments.toy import ToyBackend
 from runtime.core.draft import Draft, Logits
@@ -78,7 +77,7 @@ Reply = Callable[[Both, int], None]  # generates text by a rule with drafts of a
 def toy(both: Both, k: int, blur: float, n_tokens: int) -> None:
     """Generate a text of the toy model."""
     loop = make_loop([ModelDrafter(ToyBackend(blur=blur), N_VOCAB)], k)
-    with patch.object(steps, "rule_of", lambda sampler: both):
+    with patch("bench.instruments.toy.rule_of", lambda sampler: both):
         generate(loop, Sampler(Sampling(1.0, top_k=0, top_p=1.0, min_p=0.0)), n_tokens)
 
 

@@ -26,7 +26,7 @@ from bench.instruments.heuristics import (
     report_changes,
     synthetic_seconds,
 )
-from bench.instruments.questions import questions
+from bench.instruments.texts import questions
 from bench.instruments.timing import report
 from bench.instruments.traces import MAX_K, NAME, Trace, World, fixed
 from bench.instruments.worlds import made_up_worlds, together, worlds

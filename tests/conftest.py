@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 
 from app.tui.session import EDITORS, SLOTS
-from bench.instruments.clock import Clock
 from bench.instruments.shapes import TINY, write_random
+from bench.instruments.toy import Clock
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.instruments.learned import begin_training, plant_learned, rest
 from bench.instruments.planted import plant, prompts
 from bench.instruments.shapes import DRAFT_10M
+from bench.never_slower import begin_training, plant_learned, rest
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.learning import conditions

@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from bench.instruments import processes
-from bench.instruments.elsewhere import elsewhere
 from bench.instruments.heads import HeadShape, block_head_for, head_for, write_head
-from bench.instruments.processes import Peer, busy_core
+from bench.instruments.processes import Peer, busy_core, elsewhere
 from bench.instruments.ways import Answer, Job, Prompt, Server, Way, WayError, draft_settings
 from bench.peers import compare, measure, same_texts, ways
 from runtime.models.registry import Pair, load_registry

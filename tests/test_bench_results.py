@@ -14,7 +14,7 @@ from app.bench.plan import ADAPTIVE, PLAIN, Cell
 from app.bench.results import Guesser, TimedReply, right_at, seconds_by_length, shortest
 from app.bench.runs import Runs
 from app.bench.words import as_json, headlines, rows, verdict
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from tests.support.bench import FACTS, PLAN, STEPS, made
 
 

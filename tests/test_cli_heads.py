@@ -12,8 +12,15 @@ import pytest
 
 from bench.instruments.architectures.families import FAMILIES
 from bench.instruments.architectures.writer import random_tensors, write, write_family
-from bench.instruments.heads import HeadShape, block_head_for, head_for, write_head
-from bench.instruments.state_heads import StateHeadShape, state_head_for, write_state_head
+from bench.instruments.heads import (
+    HeadShape,
+    StateHeadShape,
+    block_head_for,
+    head_for,
+    state_head_for,
+    write_head,
+    write_state_head,
+)
 from runtime.models.registry import load_registry
 from tests.support.cli import QUESTION, failing, slipstream
 

@@ -7,8 +7,7 @@ from functools import cache
 import pytest
 
 from bench.instruments.traces import LAWS, World, made_up
-from bench.instruments.traces_together import Together
-from bench.instruments.worlds import COSTS, together, worlds
+from bench.instruments.worlds import COSTS, Together, together, worlds
 
 WORLDS = {world.name: world for world in worlds(n=1200, seed=1)}
 TOGETHER = dict(together(n=400, seed=1))

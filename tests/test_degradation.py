@@ -9,8 +9,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from bench.instruments.steps import one_step
-from bench.instruments.toy import ToyBackend
+from bench.instruments.toy import ToyBackend, one_step
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.core.drafter import Drafter, traits_of
 from runtime.core.errors import ModelError

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.instruments.elsewhere import elsewhere
+from bench.instruments.processes import elsewhere
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Stats

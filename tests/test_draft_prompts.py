@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bench.instruments.clock import Clock
+from bench.instruments.toy import Clock
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Traits
 from runtime.drafters.model import ModelDrafter

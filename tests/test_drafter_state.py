@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.instruments.clock import Clock
+from bench.instruments.toy import Clock
 from bench.instruments.traces import NAME, adaptive, controller_for, step
 from runtime.core.drafter import Answer, Traits
 from runtime.speculative.control.controller import Controller

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bench.instruments.architectures.families import FAMILIES
-from bench.instruments.architectures.mtp import write_drafting
+from bench.instruments.architectures.writer import write_drafting
 from bench.instruments.heads import PROMPT
 from bench.instruments.planted_heads import plant_mtp
 from runtime.backends.contexts import open_backend

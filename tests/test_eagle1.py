@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.instruments.heads import random_weights, state_head_for, write_state_head
 from bench.instruments.shapes import TINY
-from bench.instruments.state_heads import random_weights, state_head_for, write_state_head
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.staging import Rows

@@ -7,8 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from bench.instruments.steps import one_step
-from bench.instruments.toy import ToyBackend
+from bench.instruments.toy import ToyBackend, one_step
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Drafter, traits_of
 from runtime.drafters.model import ModelDrafter

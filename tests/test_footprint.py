@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.instruments.elsewhere import elsewhere
+from bench.instruments.processes import elsewhere
 from bench.instruments.shapes import DRAFT_10M, write_random
 from runtime.backends import library
 from runtime.core.errors import ModelError

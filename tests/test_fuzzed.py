@@ -11,7 +11,7 @@ import pytest
 
 from bench.instruments.fuzz import fuzz
 from bench.instruments.fuzzed import READERS
-from bench.instruments.hub_client import never_wait
+from bench.instruments.servers import never_wait
 from runtime.conversation import chat_template
 from runtime.models.hub import fetch, patience
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.instruments.forms import SCHEMA, follows_schema
+from bench.instruments.texts import SCHEMA, follows_schema
 from runtime.core.drafter import Budget, Pick
 from runtime.core.errors import SettingsError
 from runtime.drafters.grammar import GrammarDrafter

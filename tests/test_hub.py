@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from app.models import check, listing
 from app.models import pull as pull_command
 from app.models.cli import app as models
-from bench.instruments.header import sample
+from bench.instruments.fuzz import sample
 from runtime.core.errors import ModelError, SlipstreamError
 from runtime.models.hub import fetch
 from runtime.models.hub.cache import cached, cached_path, remove

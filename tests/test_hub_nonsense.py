@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.instruments.hub_client import never_wait
-from bench.instruments.raw_http import http
+from bench.instruments.servers import http, never_wait
 from runtime.models.hub import fetch, patience
 from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import HubError

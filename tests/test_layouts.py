@@ -12,8 +12,8 @@ import pytest
 from app.models import draft_search, seeking
 from app.models import pair as command
 from bench.instruments.architectures.writer import write_family
-from bench.instruments.facts import facts
 from bench.instruments.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
+from bench.instruments.toy import facts
 from runtime.backends import library, repacking
 from runtime.backends.model import LlamaModel
 from runtime.core.children import Child

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bench.instruments.steps import one_step
-from bench.instruments.toy import ToyBackend
+from bench.instruments.toy import ToyBackend, one_step
 from runtime.core.draft import NO_DRAFT, Draft, Tokens
 from runtime.core.drafter import Traits
 from runtime.drafters.lookahead import LookaheadDrafter, Pool, WindowShape, best_shape

@@ -8,9 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bench.instruments.clock import Clock
-from bench.instruments.steps import one_step, state_of
-from bench.instruments.toy import ToyBackend
+from bench.instruments.toy import Clock, ToyBackend, one_step, state_of
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Budget, Drafter, Traits
 from runtime.core.errors import ModelError

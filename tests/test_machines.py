@@ -22,8 +22,7 @@ from app.doctor.advice import problems as problems_of
 from app.doctor.advice import with_rpc
 from app.doctor.command import in_words, rpc_in_words
 from app.settings import read_settings
-from bench.instruments.relay import delayed
-from bench.instruments.servers import free_port
+from bench.instruments.servers import delayed, free_port
 from runtime.backends import rpc, workers
 from runtime.backends.model import load_error
 from runtime.backends.workers import WorkerError, ask

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.core.errors import ContextError
 from runtime.engine.output import Chunk, Output, Status
 from runtime.engine.stats import Stats

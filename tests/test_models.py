@@ -15,7 +15,7 @@ import pytest
 
 from app.models import info
 from bench.instruments import fuzz
-from bench.instruments.header import sample, text
+from bench.instruments.fuzz import sample, text
 from runtime.backends.model import LlamaModel
 from runtime.core.errors import ModelError, RegistryError
 from runtime.models.cache_layout import HALVES, CacheSpec, cache_bytes

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bench.instruments.clock import Clock
+from bench.instruments.toy import Clock
 from runtime.core.errors import SettingsError
 from runtime.engine.output import Chunk, Output
 from runtime.process.outgoing import SEND_INTERVAL, SEND_INTERVAL_TOGETHER, Outbox

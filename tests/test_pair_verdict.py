@@ -14,7 +14,7 @@ from app.models import info, search_process
 from app.models import pair as command
 from app.tui.dialogs.why_summary import other_guesses, three_sentences
 from bench.instruments.architectures.writer import write_family
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.core.errors import DraftError, SettingsError
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine

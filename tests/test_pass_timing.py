@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.instruments.clock import Clock
+from bench.instruments.toy import Clock
 from runtime.loading.calibration import FAR_BUDGET, Calibration, far_budget
 from runtime.loading.pass_timing import fastest_threads, measure
 from runtime.speculative.control.costs import PassCosts

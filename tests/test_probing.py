@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.instruments.architectures.mtp import write_drafting
-from bench.instruments.architectures.writer import write_family
+from bench.instruments.architectures.writer import write_drafting, write_family
 from bench.instruments.heads import PROMPT, HeadShape, block_head_for, head_for, write_head
 from bench.instruments.shapes import TINY, write_random
 from runtime.core.children import Child

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import get_session
 
-from bench.instruments.hub_client import default_client_factory
+from bench.instruments.servers import default_client_factory
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Message, Options, Sampling
 from runtime.models.hub import fetch

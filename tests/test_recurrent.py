@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from bench.instruments.architectures.families import FAMILIES
-from bench.instruments.architectures.mtp import write_drafting
-from bench.instruments.architectures.writer import write_family
+from bench.instruments.architectures.writer import write_drafting, write_family
 from runtime.backends.contexts import open_backend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.server.openai.chat import ChatRequest
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.conversation.chat_template import ChatTemplate
 from runtime.engine import Beginning, Rendered, TemplateForm
 from runtime.engine.engine import Ask

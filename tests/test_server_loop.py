@@ -16,7 +16,7 @@ from app.server.endpoint import prepared
 from app.server.generation import GenerationRequest
 from app.server.openai.chat import ChatRequest
 from app.server.openai.responses import ResponsesRequest
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.engine import Options, Rendered
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess

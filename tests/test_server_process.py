@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from app.server.command import return_memory
-from bench.instruments.elsewhere import elsewhere
+from bench.instruments.processes import elsewhere
 from runtime.engine import Options
 from runtime.models.registry import load_registry
 from runtime.process.client import EngineProcess

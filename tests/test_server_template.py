@@ -15,7 +15,7 @@ from app.server.anthropic.blocks import AnthropicMessage
 from app.server.openai.chat import ChatRequest
 from app.server.openai.conversation import ANALYSIS, FINAL, NEXT, ConversationRequest
 from app.server.openai.responses import ResponsesRequest
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.conversation.chat_template import ChatTemplate
 from runtime.conversation.prompt import PromptEncoder
 from runtime.engine import Message, Options, Rendered, TemplateForm

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from bench.instruments.architectures.families import FAMILIES
-from bench.instruments.architectures.writer import random_tensors
-from bench.instruments.hostile_headers import Mutation, mutated
+from bench.instruments.architectures.writer import Mutation, mutated, random_tensors
 from runtime.backends.model import LlamaModel
 from runtime.core.errors import ModelError
 from runtime.models.facts import ModelFacts

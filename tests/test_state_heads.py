@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from gguf import GGUFReader, quants
 
+from bench.instruments.heads import StateHeadShape, random_weights, state_head_for, write_state_head
 from bench.instruments.shapes import K_QUANTS, TINY, write_random
-from bench.instruments.state_heads import StateHeadShape, random_weights, state_head_for, write_state_head
 from runtime.backends.contexts import open_backend
 from runtime.backends.file_rows import find_rows
 from runtime.backends.llama import LlamaBackend

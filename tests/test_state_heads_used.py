@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from bench.instruments.concurrent_replies import Case, alone, concurrently, n_different
-from bench.instruments.heads import PROMPT, replies_with_and_without
+from bench.instruments.heads import PROMPT, random_weights, replies_with_and_without, state_head_for, write_state_head
 from bench.instruments.planted import plant, prompts
 from bench.instruments.planted_heads import plant_state_heads
 from bench.instruments.shapes import DRAFT_10M, TINY, write_random
-from bench.instruments.state_heads import random_weights, state_head_for, write_state_head
 from runtime.drafters.registry import networks
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine

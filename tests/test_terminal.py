@@ -15,7 +15,7 @@ import pytest
 from app.cli.oneshot import OneshotRequest, run
 from app.cli.run_options import PrintOptions
 from app.terminal import InertFormatter, inert, marked, print_json, print_note, print_text
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.engine import Chunk, Sampling
 from runtime.engine.stats import Stats
 from tests.support.cli import slipstream

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.instruments.clock import Clock
+from bench.instruments.toy import Clock
 from runtime.core.clock import steadiest
 from runtime.speculative.control.threads import Threads, Watch
 from runtime.speculative.control.tuning import TUNING

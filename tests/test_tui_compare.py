@@ -13,7 +13,7 @@ from app.tui.actions import comparing
 from app.tui.dialogs.compare_screen import Side
 from app.tui.reading import Forecast, told_before
 from app.tui.widgets.message_view import MessageView
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.core.errors import ModelError, NoMemoryError
 from runtime.engine import Message
 from runtime.loading import plain_speed

@@ -8,7 +8,7 @@ import pytest
 
 from app.models import context_cost
 from app.models.context_cost import cost, parse_context
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.core.errors import NoMemoryError, SettingsError
 from runtime.engine import Options
 from runtime.models.registry import Pair, load_registry

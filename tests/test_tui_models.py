@@ -9,7 +9,7 @@ from threading import Event
 from textual.widgets import Markdown
 
 from app.tui.widgets.message_view import MessageView
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.core.errors import ModelError, NoMemoryError
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.output import Status

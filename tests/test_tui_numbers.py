@@ -8,7 +8,7 @@ import pytest
 
 from app.tui.numbers import FEWEST, ChatNumbers, by_pass, kept, line, sentence, speed, stats_of, usage
 from app.tui.widgets.panel import rolling
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.engine.output import Status
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Pass

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.instruments.laws import DRAFTERS, generate, make_loop
-from bench.instruments.steps import one_step
-from bench.instruments.toy import ToyBackend
+from bench.instruments.toy import ToyBackend, one_step
 from runtime.core.draft import Distribution, Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.model import ModelDrafter

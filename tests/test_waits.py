@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.instruments.clock import Clock
+from bench.instruments.toy import Clock
 from runtime.backends.held import TILE
 from runtime.core.limits import UNLIMITED, Admission, Limits
 from runtime.engine.engine import Ask

@@ -26,9 +26,8 @@ from app.server.llamacpp.completion import InfillRequest, RawCompletionRequest
 from app.server.openai.chat import ChatRequest
 from app.server.openai.completions import CompletionRequest
 from app.server.openai.responses import ResponsesRequest
-from bench.instruments.facts import facts
-from bench.instruments.hub_client import default_client_factory
-from bench.instruments.raw_http import http
+from bench.instruments.servers import default_client_factory, http
+from bench.instruments.toy import facts
 from bench.instruments.traces import LAWS, controller_for, made_up
 from demo.conversations import CHAT_TEMPLATE
 from runtime.conversation.chat_template import ChatTemplate

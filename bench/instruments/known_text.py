@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.instruments.steps import one_step
-from bench.instruments.toy import ToyBackend
+from bench.instruments.toy import ToyBackend, one_step
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Drafter, traits_of
 from runtime.sampling.sampler import Sampler

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from bench.instruments.steps import one_step
-from bench.instruments.toy import ToyBackend, ToyBlocks, ToyHead
+from bench.instruments.toy import ToyBackend, ToyBlocks, ToyHead, one_step
 from runtime.core.drafter import Drafter, traits_of
 from runtime.drafters.dspark import DsparkDrafter
 from runtime.drafters.hydra import HydraDrafter

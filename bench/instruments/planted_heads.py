@@ -3,11 +3,13 @@ training.
 
 A row of the head becomes the direction of its token alone, from which the target's output matrix derives the next word.
 In the wrong places the head's own table reads another word. Its layers cost as much as a trained head's, and its
-attention attends to its own row only.
+attention attends to its own row only. DFlash heads propose several tokens from one state and cannot be planted, so
+theirs is random.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,9 +19,8 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 
 from bench.instruments.architectures.families import FAMILIES
-from bench.instruments.architectures.vocabularies import ADDERS
-from bench.instruments.architectures.writer import random_tensors, write
-from bench.instruments.heads import begin_head, head_for
+from bench.instruments.architectures.writer import ADDERS, random_tensors, write
+from bench.instruments.heads import begin_head, block_head_for, head_for, state_head_for, write_head, write_state_head
 from bench.instruments.planted import (
     LOUD,
     MAX_WORDS,
@@ -30,13 +31,13 @@ from bench.instruments.planted import (
     embeddings,
     head,
     misread,
+    plant,
     walk,
 )
-from bench.instruments.shapes import Shape, finish
-from bench.instruments.state_heads import state_head_for, write_state_head
+from bench.instruments.shapes import DRAFT_10M, Shape, finish
 from runtime.drafters.network import OUTPUT, own_output
 from runtime.drafters.registry import networks
-from runtime.models.registry import Pair
+from runtime.models.registry import Pair, load_registry
 
 LIKELY, CHANGE = 0.7, 256  # the defaults of `plant`
 SHARP = 2.0  # length of queries and keys relative to a direction's: a row's own key dominates all others
@@ -176,3 +177,33 @@ def add_all(writer: GGUFWriter, tensors: dict[str, Floats], width: int, norms: t
     for name in norms:
         writer.add_tensor(f"{name}.weight", np.ones(width, dtype=np.float32))
     writer.add_tensor("output_norm.weight", np.full(width, width**-0.5, dtype=np.float32))
+
+
+MTP_FAMILIES = "qwen35mtp", "glm4moe"
+HEADS = "eagle", "dflash", "dspark", *networks()
+WIDTH, LAYERS, VOCAB = 512, 12, 32_768  # of planted targets with a drafting layer
+
+
+def random_head(path: Path, target: Path, drafter: str, words: int) -> Path:
+    """Write a head for that drafter, right only by chance, which can propose `words` tokens."""
+    if drafter in networks():
+        return write_state_head(path, state_head_for(target, drafter, words=words))
+    block = {"dflash": {}, "dspark": {"rank": 8}}.get(drafter)
+    return write_head(path, head_for(target, words) if block is None else block_head_for(target, words, **block))
+
+
+def random_dflash(folder: Path) -> Pair:
+    """Return the bundled target with a DFlash head that is right only by chance."""
+    demo = load_registry()["demo"]
+    return replace(demo, draft=write_head(folder / "dflash.gguf", block_head_for(demo.target)), name="random dflash")
+
+
+def planted_heads(folder: Path, shape: Shape, shares: Sequence[float], words: int) -> Iterator[tuple[Pair, int]]:
+    """Yield each pair with the vocabulary size of its target."""
+    for share in shares:
+        pair = plant(folder / f"eagle {share:.0%}", shape, DRAFT_10M, share, words=words)
+        yield plant_eagle(pair, shape, share, words), shape.vocab
+        for kind in networks():
+            yield plant_state_heads(pair, shape, kind, share, words), shape.vocab
+        for family in MTP_FAMILIES:
+            yield plant_mtp(folder, family, WIDTH, LAYERS, VOCAB, share, words), VOCAB

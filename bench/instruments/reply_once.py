@@ -9,16 +9,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from gguf import GGUFReader
 
 from app.settings import read_settings
 from runtime.drafters.registry import usual
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
+
+
+def hopeless(draft: Path, path: Path, seed: int = 1) -> Path:
+    """Write a copy of `draft` with shuffled rows in its matrices."""
+    shutil.copyfile(draft, path)
+    rng = np.random.default_rng(seed)
+    for tensor in GGUFReader(path, "r+").tensors:
+        if len(tensor.data.shape) > 1:
+            tensor.data[:] = tensor.data[rng.permutation(len(tensor.data))]
+    return path
+
 
 MARKS = 1, 20, 60, 200  # tokens
 WHOLE = 0  # the mark of the whole reply

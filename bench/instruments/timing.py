@@ -1,4 +1,8 @@
-"""Interleaved runs, medians, a table and a JSON line: shared by every benchmark here."""
+"""Interleaved runs, replies that take turns, medians, a table and a JSON line: shared by every benchmark here.
+
+Other load of the machine affects all that is interleaved alike: on a shared machine, ratios of the rates of successive
+whole replies depend more on the machine than on the configurations.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,15 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+from runtime.engine import Chunk
+from runtime.engine.stats import Stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +78,21 @@ def report(title: str, columns: list[str], rows: list[list[str]], summary: dict[
         table.add_row(*row)
     Console(width=180).print(table)
     print(json.dumps({"bench": title, "machine": machine(), **summary}))
+
+
+def side_by_side(replies: Mapping[str, Iterator[Chunk]]) -> dict[str, tuple[str, Stats]]:
+    """Return text and numbers of each reply; they take turns until all have ended."""
+    texts, done = dict.fromkeys(replies, ""), dict[str, tuple[str, Stats]]()
+    while len(done) < len(replies):
+        for name in [name for name in replies if name not in done]:
+            chunk = next(replies[name])
+            texts[name] += chunk.text
+            if chunk.stats:
+                done[name] = texts[name], chunk.stats
+    return done
+
+
+def rounds(measure: Callable[[], dict[str, float]], runs: int) -> dict[str, list[float]]:
+    """Return the results of `measure` by name, in each round but the first, which only warms up."""
+    found = [measure() for _ in range(runs + 1)][1:]
+    return {name: [values[name] for values in found] for name in found[0]}

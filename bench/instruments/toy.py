@@ -1,15 +1,24 @@
-"""A model without weights: logits are a function of the last tokens alone, so that its distribution can be enumerated.
+"""A model without weights, its steps, clock and facts: what tests and benchmarks of a decoder need instead of a file.
 
-Strict semantics: `forward` answers for exactly the given tokens, trees included. Raises ContextError for a context that
-is too long.
+Logits are a function of the last tokens alone, so that the distribution can be enumerated. Strict semantics: `forward`
+answers for exactly the given tokens, trees included. Raises ContextError for a context that is too long.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError
+from runtime.engine import EngineFacts
+from runtime.loading.exactness import Exactness
+from runtime.sampling.sampler import Sampler
+from runtime.speculative.decoder import Decoder
+from runtime.speculative.step import DraftingState, Step, StepInput
+from runtime.speculative.verify import rule_of
 
 
 class ToyBackend:
@@ -75,3 +84,64 @@ class ToyBlocks(ToyHead):
     def forward(self, context: Tokens, draft: Draft = NO_DRAFT, exact: bool = True) -> Logits:
         path = context[-2:].tolist()
         return np.stack([self.row([token, path[-1]]) for token in (path[0], *range(1, self.n_tokens))])
+
+
+STATES: WeakKeyDictionary[Decoder, DraftingState] = WeakKeyDictionary()
+
+
+def state_of(decoder: Decoder) -> DraftingState:
+    """Return the state of the last sequence, or else of one for which all drafters are enabled."""
+    return decoder.drafting.current or STATES.setdefault(
+        decoder, DraftingState(drafters={each.name for each in decoder.active.drafters})
+    )
+
+
+def one_step(
+    decoder: Decoder, context: Tokens, sampler: Sampler, position: int, most: int, state: DraftingState | None = None
+) -> Step:
+    """Return one step after `context` [n]. Raises the step's error."""
+    state = state or state_of(decoder)
+    state.rule = rule_of(sampler)
+    (made,) = decoder.step([StepInput(state, context, sampler, position, most)])
+    if isinstance(made, Step):
+        return made
+    raise made
+
+
+class Clock:
+    """A replacement for `time.perf_counter`."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Return the current time in seconds."""
+        return self.now
+
+    def advance(self, seconds: float) -> float:
+        """Advance the clock by `seconds`, and return them."""
+        self.now += seconds
+        return seconds
+
+
+USUAL = EngineFacts(
+    n_ctx=256,
+    n_ctx_train=256,
+    n_vocab=100,
+    n_embd=8,
+    n_bytes=2**20,
+    template="scripted",
+    fit="everything fits: it needs 1 MiB",
+    left_out="",
+    exactness=Exactness(1, 1),
+    is_reproducible=True,
+    can_draft=True,
+    could_be_exact=False,
+    has_gpu=False,
+    can_infill=False,
+)
+
+
+def facts(**changes: object) -> EngineFacts:
+    """Return the usual facts with some changed."""
+    return replace(USUAL, **changes)  # type: ignore[arg-type]

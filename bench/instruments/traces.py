@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.instruments.clock import Clock
+from bench.instruments.toy import Clock
 from runtime.core.drafter import NO_DRAFTER, Answer, Traits
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.instruments.architectures.attentive import TEXTLESS
 from bench.instruments.architectures.families import TEXT
-from bench.instruments.architectures.replies import FamilyReply, replies, requests
-from bench.instruments.architectures.rewinds import ROUNDING, Rewinds, random_rewinds
-from bench.instruments.architectures.textless import TEXTLESS
+from bench.instruments.architectures.trials import ROUNDING, FamilyReply, Rewinds, random_rewinds, replies, requests
 from bench.instruments.architectures.writer import write_family
 from runtime.core.errors import ModelError
 from runtime.engine import Message, Options, Sampling

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.bench.prompts import LIBRARY, TIDES
-from bench.instruments.forms import SCHEMA
+from bench.instruments.texts import SCHEMA
 from bench.instruments.weights import MODELS
 from runtime.engine import Engine, Grammar, Message, Prompt, Sampling
 

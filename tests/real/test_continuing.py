@@ -10,7 +10,7 @@ import pytest
 
 from app.reasoning import BEGIN, END
 from app.server.openai.conversation import FINAL, ConversationRequest
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.conversation.calls import is_harmony
 from runtime.conversation.chat_template import ChatTemplate
 from runtime.core.errors import TemplateError

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.instruments.forms import follows_schema
+from bench.instruments.texts import follows_schema
 from tests.real.asking import CASES, DEFAULT, FORM, LONG, LONG_CELLS, SHORT, Said, ask
 from tests.real.conftest import Drafting
 

@@ -10,7 +10,7 @@ from typing import Any
 import openai
 import pytest
 
-from bench.instruments.forms import SCHEMA, follows_schema
+from bench.instruments.texts import SCHEMA, follows_schema
 from runtime.engine import Options
 from runtime.process.client import EngineProcess
 from tests.real.asking import CASES, QUESTION

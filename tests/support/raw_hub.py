@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from bench.instruments.raw_http import http
+from bench.instruments.servers import http
 from tests.support.hub_server import COMMIT
 
 Answer = Callable[[bytes], bytes]  # of a request's head

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from app.tui.session import EDITORS
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.conversation.window import PromptWindow
 from runtime.core.drafter import NO_DRAFTER, Traits
 from runtime.core.errors import ContextError, ModelError

@@ -20,7 +20,7 @@ from app.server.command import EngineServer, ServerSettings
 from app.server.policy import ServerPolicy
 from app.server.served import OpenEngine
 from app.server.sockets import Addresses, listening
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.core.errors import SettingsError
 from runtime.core.limits import Limits
 from runtime.engine import Chunk, Engine, Options

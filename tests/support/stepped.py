@@ -12,7 +12,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.core.errors import ModelError
 from runtime.core.limits import Limits
 from runtime.engine import Chunk

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from bench.instruments.facts import facts
+from bench.instruments.toy import facts
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.shared import SharedBackend
 from runtime.conversation.prompt import PromptEncoder

@@ -19,7 +19,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 
-from bench.instruments.clock import Clock
+from bench.instruments.toy import Clock
 from runtime.core.draft import Logits
 
 N_VOCAB, END = 8, 0
