@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 
-from bench.instruments.traces import LAWS, World, made_up
-from bench.instruments.worlds import COSTS, Together, together, worlds
+from bench.instruments.traces import LAWS, World, adaptive, controller_for, made_up
+from bench.instruments.worlds import COSTS, Together, changed, together, worlds
 
 WORLDS = {world.name: world for world in worlds(n=1200, seed=1)}
 TOGETHER = dict(together(n=400, seed=1))
@@ -33,6 +33,25 @@ def test_short_replies_gain_from_what_the_ones_before_have_learned(where: str) -
     good, bad = (WORLDS[f"{where}: short replies, {law}"] for law in ("informed 0.9", "unsure 0.1"))
     assert times_plain(good) > 1.25
     assert times_plain(bad) > 0.975
+
+
+@pytest.mark.parametrize(
+    ("law", "plain", "wide", "least"),
+    [
+        ("unsure 0.1", 2.0, 1.0, 0.98),  # plain passes seemed slow, and drafts that lose to gain
+        ("informed 0.9", 1.0, 10.0, 1.25),  # wide passes seemed ten times as slow
+        ("informed 0.9", 3.0, 3.0, 1.25),  # the machine has become faster
+        ("informed 0.9", 0.4, 0.4, 1.25),  # and slower
+    ],
+)
+def test_what_was_measured_in_a_busy_moment_at_load_is_soon_found_wrong(
+    law: str, plain: float, wide: float, least: float
+) -> None:
+    costs = COSTS["1B, 2 cores"]
+    controller = controller_for(made_up(LAWS[law], changed(costs, plain, wide), 9, seed=1))
+    told = made_up(LAWS[law], costs, 3000, seed=1)
+    adaptive(told, controller)
+    assert told.plain_seconds / adaptive(told, controller) > least
 
 
 @pytest.mark.parametrize("case", TOGETHER)

@@ -19,16 +19,6 @@ def test_interpolation_is_exact_at_points_and_linear_between_and_beyond() -> Non
     assert interpolated([(1, 1.0), (2, 3.0), (3, 2.0)], 5) == [1.0, 3.0, 2.0, 2.0, 2.0]
 
 
-def test_costs_follow_a_drift_and_ignore_a_spike() -> None:
-    costs = costs_of(1.0, 1.5)
-    costs.observe(1, 0, 100.0)
-    assert costs.seconds(1, 0) <= 1.11
-    for _ in range(40):
-        costs.observe(1, 0, 2.0)
-    assert costs.seconds(1, 0) == pytest.approx(2.0, rel=0.05)
-    assert costs.seconds(2, 0) > 1.65  # the other widths drift along
-
-
 def test_an_unmeasured_context_length_lies_between_those_that_were_measured() -> None:
     costs = costs_of(1.0, 1.5)
     assert costs.seconds(2, 50_000) == 1.5
@@ -43,25 +33,6 @@ def test_a_longer_context_is_never_taken_to_cost_less() -> None:
     costs = costs_of(1.0)
     costs.set(1, 0.5, 4096)  # measured in a luckier moment
     assert costs.seconds(1, 2048) >= costs.seconds(1, 0)
-
-
-def test_the_whole_table_drifts_with_the_machine() -> None:
-    costs = costs_of(1.0, 1.5)
-    costs.set(1, 2.0, 4096)
-    for _ in range(40):
-        costs.observe(1, 4096, 4.0)
-    assert costs.seconds(1, 0) > 1.15
-
-
-def test_the_first_time_of_a_width_may_be_a_spike() -> None:
-    costs = costs_of(1.0, 1.5)
-    costs.observe(3, 0, 9.0)
-    assert 2.5 < costs.seconds(3, 0) <= 3.0
-    for _ in range(8):
-        costs.observe(3, 0, 2.0)
-    assert costs.seconds(3, 0) < 2.3
-    costs.observe(4, 0, 1.9)
-    assert costs.seconds(4, 0) == 1.9
 
 
 def test_a_long_context_does_not_make_a_short_one_dear() -> None:

@@ -5,22 +5,12 @@ from __future__ import annotations
 import pytest
 
 from runtime.core.drafter import CONTINUE, LAST, Traits
-from runtime.speculative.control.acceptance import UNKNOWN, Acceptance, bin_of
+from runtime.speculative.control.acceptance import Acceptance
 from runtime.speculative.control.drafter_state import DrafterState
 from runtime.speculative.control.passes import Terms
-from runtime.speculative.control.policy import Policy, Price, StoppingCriterion, fastest_length, transitions
+from runtime.speculative.control.policy import Policy, Price, StoppingCriterion, fastest_length
 from runtime.speculative.control.valuation import value
 from tests.support.control import PASSES
-
-
-def test_a_step_in_the_cost_of_a_pass_is_not_climbed_without_need() -> None:
-    known = Acceptance()
-    for i in range(100):
-        known.observe([0.85, 0.85], int(i % 5 < 3), 1)  # six in ten are right
-    policy = Policy(known, PASSES, Price(4, 4, 0), 1 / 46)
-    chance = known.chance(0.85)
-    drafted = [policy.includes(depth, chance ** (depth + 1), 0.85) for depth in range(4)]
-    assert drafted == [True, True, True, False]  # four rows cost little more than three, five half as much again
 
 
 def test_a_draft_ends_where_all_of_it_is_too_unlikely_to_come() -> None:
@@ -57,19 +47,6 @@ def test_the_best_of_all_lengths_is_taken_where_wider_passes_are_cheaper() -> No
     policy = Policy(known, passes, Price(1, 1, 0), 1 / 10)
     criterion = StoppingCriterion(policy, known, None, lambda k: 1e9)
     assert [criterion.should_continue(0.999) for _ in range(15)] == [CONTINUE] * 14 + [LAST]
-
-
-def test_what_a_drafter_said_elsewhere_is_expected_where_it_said_nothing_yet() -> None:
-    def chance_of_a_sure_start(confidence: float, after: int) -> float:
-        acceptance = Acceptance()
-        acceptance.observe([confidence] * 12, 12, 12)
-        _, starts = transitions(acceptance)
-        assert all(abs(sum(column) - 1) < 1e-9 for column in starts.T)
-        return float(starts[bin_of(0.999), after])
-
-    for after in (0, 3, UNKNOWN):  # of these, the last alone was met
-        assert chance_of_a_sure_start(0.999, after) > 0.5
-        assert chance_of_a_sure_start(0.05, after) < 0.1
 
 
 def test_of_a_draft_of_one_token_only_the_seconds_of_the_first_count() -> None:
