@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf import GGUFWriter
 
 from bench.instruments.architectures.writer import write_family
-from bench.instruments.heads import PROMPT, HeadShape, block_head_for, head_for, replies_with_and_without, write_head
+from bench.instruments.heads import PROMPT, block_head_for, write_head
 from runtime.backends.contexts import open_backend
 from runtime.backends.dflash import DflashBackend
 from runtime.backends.llama import LlamaBackend
@@ -23,8 +22,6 @@ from runtime.core.drafter import CONTINUE, LAST, Answer, Budget, Pick
 from runtime.drafters.dflash import DflashDrafter
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.memory.fit import FLOOR, Headroom, fit, spec_of
-from runtime.memory.footprint import ContextSpec
 from runtime.models import heads
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
@@ -163,17 +160,6 @@ def test_as_much_of_a_block_is_drafted_as_is_wanted(
     backend.close()
 
 
-@pytest.mark.parametrize(
-    "sampling", [Sampling(temperature=0.0), Sampling(temperature=0.8, seed=5)], ids=["greedy", "seeded"]
-)
-@pytest.mark.parametrize("slots", [1, 3])
-def test_a_random_head_never_changes_a_token(target_file: Path, tmp_path: Path, sampling: Sampling, slots: int) -> None:
-    file = write_head(tmp_path / "head.gguf", block_head_for(target_file))
-    (plain, drafting), n_drafted = replies_with_and_without(Pair("any", target_file, file), "dflash", sampling, slots)
-    assert plain == drafting
-    assert n_drafted > 0
-
-
 def test_a_target_that_goes_back_by_snapshots_says_the_same(tmp_path: Path) -> None:
     target, texts, n_drafted = write_family("qwen35", tmp_path), list[tuple[int, ...]](), 0
     file = write_head(tmp_path / "head.gguf", replace(block_head_for(target), has_parts=True))
@@ -185,89 +171,3 @@ def test_a_target_that_goes_back_by_snapshots_says_the_same(tmp_path: Path) -> N
         engine.close()
     assert texts[0] == texts[1]
     assert n_drafted > 0
-
-
-@pytest.mark.parametrize(
-    ("change", "clause"),
-    [
-        ({"width": 128}, "it reads states of 128 values, and the target's have 64"),
-        ({"vocab": 1000}, "it is for 1,000 tokens, and the target has 512"),
-        ({"layers": ()}, "it names no layers of its target"),
-        ({"layers": (0, 4)}, "it reads layer 4 of a target that has 4"),
-        ({"block": 1}, "it does not state how many tokens it drafts at once"),
-        ({"mask": None}, "it does not state which token marks a token to be drafted"),
-        (
-            {"extra": "selector_hidden.weight"},
-            "it is a DFlash 2 head, a variant of DFlash that Slipstream does not run",
-        ),
-        ({"words": 64, "unknown": 1000}, "it drafts tokens that its target does not have"),
-        ({"block": 0, "depth": 2}, "it has 2 layers, and an EAGLE-3 head has one"),
-    ],
-    ids=str,
-)
-def test_a_head_that_cannot_draft_is_refused_and_the_target_answers(
-    target_file: Path, tmp_path: Path, change: dict[str, object], clause: str
-) -> None:
-    file = write_head(tmp_path / "head.gguf", replace(block_head_for(target_file), **change))  # type: ignore[arg-type]
-    assert without(Pair("any", target_file, file)).endswith(f"head.gguf is not a head for target.gguf: {clause}")
-
-
-def without(pair: Pair, options: Options | None = None) -> str:
-    """Why a pair's head was left out; it answers all the same."""
-    engine = LoadedEngine(pair, options or Options(512, threads=1))
-    chunks = list(engine.reply(Ids(PROMPT), Sampling(), 4))
-    left_out = engine.facts.left_out
-    engine.close()
-    assert sum(len(chunk.tokens) for chunk in chunks) == 4
-    return left_out
-
-
-def test_a_head_of_another_kind_than_was_asked_for_is_told(target_file: Path, tmp_path: Path) -> None:
-    file = write_head(tmp_path / "head.gguf", head_for(target_file))
-    found = without(Pair("any", target_file, file), Options(512, ("dflash",), threads=1))
-    assert found == "head.gguf is not a DFlash head"
-
-
-@pytest.mark.parametrize("share", [0.001, 0.05, 0.5, 0.999])
-@pytest.mark.parametrize("make", [head_for, block_head_for])
-def test_a_head_that_was_cut_short_is_left_out(
-    target_file: Path, tmp_path: Path, make: Callable[[Path], HeadShape], share: float
-) -> None:
-    whole = write_head(tmp_path / "whole.gguf", make(target_file)).read_bytes()
-    file = tmp_path / "cut.gguf"
-    file.write_bytes(whole[: int(share * len(whole))])
-    found = without(Pair("any", target_file, file))
-    assert found.startswith("the draft head was left out: cut.gguf is ")
-    assert "damaged" in found or "incomplete" in found
-
-
-@pytest.mark.parametrize("make", [head_for, block_head_for])
-def test_memory_for_the_target_alone_leaves_the_head_out(
-    target_file: Path, tmp_path: Path, make: Callable[[Path], HeadShape]
-) -> None:
-    spec = spec_of(target_file, write_head(tmp_path / "head.gguf", make(target_file)), ContextSpec(512), FLOOR)
-    assert spec is not None
-    both, alone = spec.needs(512, True), spec.needs(512, False)
-    assert fit(spec, Headroom(both, 0, 0), "target.gguf").with_draft
-    plan = fit(spec, Headroom(both - 1, 0, 0), "target.gguf")
-    assert (plan.with_draft, plan.n_bytes) == (False, alone)
-    assert plan.text.startswith("left out the head: all of it needs ")
-
-
-def test_a_gemma_assistant_is_refused_by_name(target_file: Path, tmp_path: Path) -> None:
-    writer = GGUFWriter(str(tmp_path / "assistant.gguf"), "gemma4-assistant")
-    writer.add_block_count(1)
-    writer.add_embedding_length(64)
-    writer.add_tensor("output_norm.weight", np.ones(64, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    file = tmp_path / "assistant.gguf"
-    assert heads.wanted_by(facts(file)) == f"not used: {heads.UNUSED}"
-    assert without(Pair("any", target_file, file)).endswith(f"not a head for target.gguf: {heads.UNUSED}")
-
-
-def test_what_a_block_head_is_for_is_said(target_file: Path, tmp_path: Path) -> None:
-    said = heads.wanted_by(facts(write_head(tmp_path / "head.gguf", block_head_for(target_file))))
-    assert said == "a head (dflash) for targets of 512 tokens and width 64; reads layers 1, 2, 3, 6 tokens at once"

@@ -15,10 +15,7 @@ from runtime.core.errors import SettingsError
 from runtime.engine import Chunk, Grammar, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
-from runtime.speculative.control.controller import Controller
-from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import Choice, Decision
-from runtime.speculative.control.tuning import TUNING
 
 GREEDY, SEEDED = Sampling(temperature=0.0), Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
 QUESTIONS = ("What does os.path.join do?", "How do I read a file line by line?", "What is a list comprehension?")
@@ -26,71 +23,6 @@ JSON = Grammar("json_object")
 CASES = [
     (question, sampling, grammar) for question in QUESTIONS for sampling in (GREEDY, SEEDED) for grammar in (None, JSON)
 ]
-
-
-def costs(*seconds: float) -> PassCosts:
-    found = PassCosts()
-    for width, each in enumerate(seconds, start=1):
-        found.set(width, each)
-    return found
-
-
-def test_a_reply_pays_its_part_of_a_plain_pass_and_all_of_its_draft() -> None:
-    controller = Controller(costs(1.0, 1.2, 1.4, 1.6, 1.8), {}, max_k=2)
-    terms = controller.begin(0, n_together=2)
-    assert terms.shares == pytest.approx([0.6, 0.8, 1.0])
-    assert terms.plain_rate == pytest.approx(1 / 0.6)
-    assert controller.plain_alone(0) == pytest.approx(1.0)
-    assert controller.begin(0).shares[0] == pytest.approx(1.0)
-
-
-def test_what_drafts_add_to_shared_passes_is_learned_from_few_of_them() -> None:
-    controller = Controller(costs(1.0, 1.2, 1.4, 1.6, 1.8), {}, max_k=2)
-    for _ in range(50):
-        controller.passes.learn("none", 2, 0, 2.4, n_together=2)  # twice what was believed, and so all others
-    shares = controller.begin(0, n_together=2).shares
-    assert shares[2] - shares[0] < 0.8
-    for _ in range(4):
-        controller.passes.learn("none", 4, 0, 6.0, n_together=2)
-    shares = controller.begin(0, n_together=2).shares
-    assert shares[0] == pytest.approx(1.2, rel=0.02)
-    assert shares[2] - shares[0] > 2.4  # of 3.6
-
-
-def test_prompts_are_read_in_pieces_that_others_can_wait_for() -> None:
-    controller = Controller(costs(1.0, 1.5), {}, max_k=2)
-    controller.passes.joint.learn_read(10, 0.2)  # a row takes a fiftieth
-    assert controller.passes.joint.n_readable(2, 0, 384) == int((TUNING.most_stall - 1) * 1.5 / 0.02)
-    assert controller.passes.joint.n_readable(2, 0, 40) == 40
-    for _ in range(99):
-        controller.passes.joint.learn_read(1, 1.0)
-    assert controller.passes.joint.n_readable(2, 0, 384) == TUNING.least_read
-    assert controller.passes.joint.n_readable(2, 0, 3) == 3
-
-
-def test_how_much_is_read_beside_replies_follows_what_their_passes_take() -> None:
-    controller = Controller(costs(1.0, 1.5), {}, max_k=2)
-    joint = controller.passes.joint
-    joint.learn_read(10, 0.2)
-    for _ in range(9):
-        joint.learn([0, 0], 0, 0, 3.0)  # twice what was believed, as where many cells are looked at
-    assert joint.n_readable(2, 0, 384) == pytest.approx((TUNING.most_stall - 1) * 3.0 / 0.02, rel=0.1)
-    before = joint.n_readable(2, 0, 384)
-    joint.learn([2, 2], 0, 30, 5.6)  # drafts make it longer, and no row of the prompt dearer
-    assert joint.n_readable(2, 0, 999) == pytest.approx((TUNING.most_stall - 1) * 5.0 / 0.02, rel=0.01)
-    joint.learn([0, 0], 0, 30, 3.6)
-    assert joint.n_readable(2, 0, 384) == pytest.approx(before, rel=0.1)
-
-
-def test_after_many_passes_that_did_both_it_is_not_known_what_each_takes() -> None:
-    joint = Controller(costs(1.0, 1.5), {}, max_k=2).passes.joint
-    assert joint.is_blurred
-    joint.learn_read(10, 0.2)
-    assert not joint.is_blurred
-    for _ in range(TUNING.blurred_passes):
-        assert not joint.is_blurred
-        joint.learn([0, 0], 0, 10, 1.7)
-    assert joint.is_blurred
 
 
 @pytest.fixture(scope="module")

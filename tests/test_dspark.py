@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
-from bench.instruments.concurrent_replies import Case, alone, concurrently, n_different
-from bench.instruments.heads import PROMPT, HeadShape, block_head_for, replies_with_and_without, write_head
+from bench.instruments.heads import HeadShape, block_head_for, write_head
 from bench.instruments.shapes import TINY
 from runtime.backends.dflash import DflashBackend
 from runtime.backends.llama import LlamaBackend
@@ -19,12 +18,9 @@ from runtime.core.draft import Logits, Tokens
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick
 from runtime.drafters.dspark import DsparkDrafter
-from runtime.engine import Ids, Options, Sampling
-from runtime.engine.loaded import LoadedEngine
 from runtime.models import heads
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.registry import Pair
 from tests.support import tiny_target
 
 target_file, target = tiny_target.target_file, tiny_target.target
@@ -104,50 +100,3 @@ def test_the_whole_block_is_drafted(
     assert len(draft.tokens) == BLOCK - n_blank
     for each in (block, head, backend):
         each.close()
-
-
-@SHAPES
-@pytest.mark.parametrize("sampling", [Sampling(temperature=0.0), Sampling(temperature=0.8, seed=5)])
-@pytest.mark.parametrize("slots", [1, 3])
-def test_a_random_head_never_changes_a_token(
-    change: dict[str, object], target_file: Path, tmp_path: Path, sampling: Sampling, slots: int
-) -> None:
-    file = write_head(tmp_path / "head.gguf", shape_of(target_file, change))
-    (plain, drafting), n_drafted = replies_with_and_without(Pair("any", target_file, file), "dspark", sampling, slots)
-    assert plain == drafting
-    assert n_drafted > 0
-
-
-def test_replies_that_share_passes_say_what_each_says_alone(target_file: Path, tmp_path: Path) -> None:
-    pair = Pair("any", target_file, write_head(tmp_path / "head.gguf", shape_of(target_file, {})))
-    cases: list[Case] = [(Ids(PROMPT[: 20 + 4 * i]), Sampling(0.9, seed=i), None) for i in range(4)]
-    options = Options(512, (), threads=1, slots=4, fast=True)
-    plain = LoadedEngine(pair, options)
-    whole = alone(plain, cases, 24)
-    plain.close()
-    engine = LoadedEngine(pair, replace(options, drafters=("dspark",), fixed_k=3))
-    together = concurrently(engine, cases, 24, 3, seed=1)
-    engine.close()
-    assert not n_different(together, whole)
-
-
-def test_what_a_head_is_for_is_said(target_file: Path, tmp_path: Path) -> None:
-    file = write_head(tmp_path / "head.gguf", shape_of(target_file, {}))
-    said = heads.wanted_by(facts(file))
-    assert said == "a head (dspark) for targets of 512 tokens and width 64; reads layers 1, 2, 3, 6 tokens at once"
-
-
-@pytest.mark.parametrize(
-    ("change", "clause"),
-    [
-        ({"rank": 0, "extra": "markov_w1.weight"}, "its Markov head is incomplete"),
-        ({"extra": "blk.0.hc_attn_fn.weight"}, "it is a DeepSeek 4 DSpark head, a variant of DFlash that Slipstream"),
-        ({"words": 64, "unknown": 1000}, "it drafts tokens that its target does not have"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_a_head_that_cannot_draft_is_refused(
-    change: dict[str, object], clause: str, target_file: Path, tmp_path: Path
-) -> None:
-    file = write_head(tmp_path / "head.gguf", shape_of(target_file, change))
-    assert clause in heads.unfit(facts(file), facts(target_file), file)

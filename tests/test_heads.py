@@ -12,7 +12,7 @@ import pytest
 
 from bench.instruments.architectures.families import TEXT
 from bench.instruments.architectures.writer import write_family
-from bench.instruments.heads import PROMPT, head_for, replies_with_and_without, write_head
+from bench.instruments.heads import PROMPT, head_for, write_head
 from bench.instruments.shapes import write_random
 from runtime.backends import staging
 from runtime.backends.contexts import open_backend
@@ -31,8 +31,6 @@ from runtime.drafters.head import FRESH
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models import heads
-from runtime.models.facts import ModelFacts
-from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
 from runtime.tools.pairing import Target
 from tests.support import tiny_target
@@ -183,20 +181,6 @@ def test_a_trail_forgets_what_is_not_said_any_more_and_bounds_what_waits() -> No
     np.testing.assert_array_equal(trail.waiting.rows[-1], states[899])
 
 
-SAMPLINGS = pytest.mark.parametrize(
-    "sampling", [Sampling(temperature=0.0), Sampling(temperature=0.8, seed=5)], ids=["greedy", "seeded"]
-)
-
-
-@SAMPLINGS
-@pytest.mark.parametrize("slots", [1, 3])
-def test_a_random_head_never_changes_a_token(target_file: Path, tmp_path: Path, sampling: Sampling, slots: int) -> None:
-    file = write_head(tmp_path / "head.gguf", head_for(target_file))
-    (plain, drafting), n_drafted = replies_with_and_without(Pair("any", target_file, file), "eagle", sampling, slots)
-    assert plain == drafting
-    assert n_drafted > 0
-
-
 def test_a_file_without_a_drafting_layer_answers_without(tmp_path: Path) -> None:
     target = write_random(tmp_path / "none.gguf", TARGET)
     assert left_out(Pair("any", target)) == "none.gguf cannot draft by itself (mtp): it has no drafting layer"
@@ -209,40 +193,6 @@ def left_out(pair: Pair) -> str:
     engine.close()
     assert sum(len(chunk.tokens) for chunk in chunks) == 4
     return engine.facts.left_out
-
-
-@pytest.mark.parametrize(
-    ("change", "clause"),
-    [
-        ({"width": 128}, "it reads states of 128 values, and the target's have 64"),
-        ({"vocab": 1000}, "it is for 1,000 tokens, and the target has 512"),
-        ({"layers": (0, 1)}, "it names 2 layers of its target instead of 3"),
-        ({"layers": (0, 1, 4)}, "it reads layer 4 of a target that has 4"),
-        ({"words": 64, "unknown": 1000}, "it drafts tokens that its target does not have"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_a_head_for_another_target_is_refused_and_the_target_answers(
-    target_file: Path, tmp_path: Path, change: dict[str, object], clause: str
-) -> None:
-    shape = replace(head_for(target_file), **change)  # type: ignore[arg-type]
-    file = write_head(tmp_path / "head.gguf", shape)
-    engine = LoadedEngine(Pair("any", target_file, file), Options(512, threads=1))
-    chunks = list(engine.reply(Ids(PROMPT), Sampling(), 4))
-    left_out = engine.facts.left_out
-    engine.close()
-    assert sum(len(chunk.tokens) for chunk in chunks) == 4
-    assert left_out.endswith(f"head.gguf is not a head for target.gguf: {clause}")
-    assert clause in heads.unfit(ModelFacts(read_model_header(file)), ModelFacts(read_model_header(target_file)), file)
-
-
-def test_what_a_head_is_for_is_said(target_file: Path, tmp_path: Path) -> None:
-    file = write_head(tmp_path / "head.gguf", head_for(target_file))
-    said = heads.wanted_by(ModelFacts(read_model_header(file)))
-    assert said == "a head (eagle) for targets of 512 tokens and width 64; reads layers 1, 2, 3"
-    own = heads.wanted_by(ModelFacts(read_model_header(write_family("qwen35mtp", tmp_path))))
-    assert own == "1 of its own layers, drafts by itself (mtp)"
-    assert heads.wanted_by(ModelFacts(read_model_header(target_file))) == ""
 
 
 def test_pairing_takes_heads_that_fit(target_file: Path, tmp_path: Path) -> None:
