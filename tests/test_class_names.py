@@ -37,8 +37,3 @@ def test_each_class_name_of_the_runtime_and_the_app_stands_for_one_class() -> No
     assert len(places_by_class(sources)) > 100
     if found := shared_names(sources):
         pytest.fail("\n".join(found), pytrace=False)
-
-
-def test_a_name_that_stands_for_two_classes_is_told_with_both_places() -> None:
-    (line,) = shared_names({"a.py": "class A: ...\nclass B: ...", "b.py": "def f():\n    class A: ..."})
-    assert line.startswith("A is a.py:1 and b.py:2: ")

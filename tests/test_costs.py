@@ -90,15 +90,3 @@ def test_times_that_nobody_can_have_measured_are_not_taken_up(state: Any) -> Non
     with pytest.raises((TypeError, ValueError)):
         costs.restore(state)
     assert costs.up_to(2, 0) == [1.0, 1.5]
-
-
-def test_what_a_plain_pass_takes_longer_after_a_wide_one_is_learned_and_drifts() -> None:
-    costs = costs_of(1.0, 1.5)
-    assert costs.after == 0.0
-    for _ in range(60):
-        costs.observe_after(0, 1.2)
-    assert costs.after == pytest.approx(0.2, rel=0.05)
-    costs.drift(2.0)
-    assert costs.after == pytest.approx(0.4, rel=0.05)
-    costs.observe_after(0, 90.0)  # a spike is no more than a plain pass
-    assert costs.after < 0.6

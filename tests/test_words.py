@@ -1,4 +1,4 @@
-"""Names and docstrings use the field's words: those of an older vocabulary do not come back."""
+"""Names, docstrings and sentences use the field's words: those that nobody in the field would use do not come back."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ OLD_PHRASES = re.compile(
     r"is had|be had|is told|are told|speaks|speaking|beside)\b",
     re.IGNORECASE,
 )
+OLD_IN_SENTENCES = re.compile(
+    r"\b(anew|whoever|so many|barred|lets? in|takes? up|took up|(is|are) told|believed|speak(s|ing)?|in company|heard|"
+    r"(is|be) had|comes of|goes on with|mend)\b",
+    re.IGNORECASE,
+)
+PROMPTS = Path("app/bench/prompts.py")  # texts for models
 WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
 
 
@@ -56,5 +62,24 @@ def test_no_docstring_has_a_phrase_of_the_old_vocabulary() -> None:
         for path, tree in trees()
         for node in ast.walk(tree)
         if isinstance(node, documented) and (phrase := OLD_PHRASES.search(ast.get_docstring(node) or ""))
+    ]
+    assert found == []
+
+
+def sentences(tree: ast.Module) -> Iterator[str]:
+    """Yield the strings of a module that are no docstrings; the parts of an f-string one by one."""
+    ignored = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in ignored:
+            yield node.value
+
+
+def test_no_sentence_has_an_old_word() -> None:
+    found = [
+        f"{path}: {text}"
+        for path, tree in trees()
+        if path.parts[0] != "bench" and path != PROMPTS
+        for text in sentences(tree)
+        if " " in text.strip() and OLD_IN_SENTENCES.search(text)
     ]
     assert found == []
