@@ -35,8 +35,3 @@ def test_who_has_no_cmake_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BuildError, match=r"cmake cannot be run .* Install cmake"):
         built("rpc", tmp_path / "new", 1)
-
-
-def test_what_a_command_said_last_is_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="failed: it broke"):
-        build.run("sh", "-c", "echo it broke; exit 3")

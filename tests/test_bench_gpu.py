@@ -16,7 +16,7 @@ from gguf import GGUFReader
 
 from bench import gpu
 from bench.drafters import Setting, Way, opened
-from bench.gpu import Outcome, Part, parts, run_all, write
+from bench.gpu import Part, parts, run_all, write
 from bench.instruments.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
 from runtime.backends import nodes
 from runtime.backends.llama import LlamaBackend
@@ -70,33 +70,6 @@ def test_every_part_names_a_module_that_is_there() -> None:
     assert named == {f"bench.{name}" for name in ("widths", "drafters", "plain", "clients", "prove", "peers")}
     for name in named:
         assert Path(gpu.__file__).with_name(f"{name.removeprefix('bench.')}.py").is_file()
-
-
-@pytest.mark.parametrize(
-    ("said", "how", "size"),
-    [
-        ('a table\n{"ms": {"1": 2.0}}\n', "", 1.0),
-        ('{"ms": {"1": 16.0}}', "", 0.25),
-        ("", "ended after its 30 seconds", gpu.QUICK / 30),
-    ],
-)
-def test_parts_are_asked_for_less_where_a_pass_takes_longer(said: str, how: str, size: float) -> None:
-    assert gpu.size_of(Outcome(gpu.SPEED, how, 1.0, said)) == pytest.approx(size)
-    asked = {part.title: part for part in parts(size)}
-    plain = asked["The loop's share of a step"].command
-    assert int(plain[plain.index("--tokens") + 1]) == max(4, round(128 * size))
-    assert asked["Quick proof"].is_too_much == (size < gpu.SLOW)
-
-
-def test_what_would_not_end_is_a_line_that_says_why() -> None:
-    part = replace(FOUR[0], is_too_much=True)
-    assert "passes are so slow here" in next(run_all([part], dict(os.environ), NEVER)).how
-
-
-def test_the_same_parts_are_in_every_report() -> None:
-    assert [part.title for part in parts(1)] == [part.title for part in parts(0.3)]
-    few = [part for part in parts(0.001) if not part.title.startswith("T(n)")]
-    assert [part.title for part in few] == [part.title for part in parts(1) if not part.title.startswith("T(n)")]
 
 
 def test_random_k_quants_are_mixed_as_the_library_mixes_them(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ import pytest
 
 from bench.instruments import processes
 from bench.instruments.heads import HeadShape, block_head_for, head_for, write_head
-from bench.instruments.processes import Peer, busy_core, elsewhere
+from bench.instruments.processes import Peer
 from bench.instruments.ways import Answer, Job, Prompt, Server, Way, WayError, draft_settings
-from bench.peers import compare, measure, same_texts, ways
+from bench.peers import compare, measure, ways
 from runtime.models.registry import Pair, load_registry
 
 pytestmark = pytest.mark.slow
@@ -81,22 +81,6 @@ def test_a_way_that_says_nothing_in_time_has_failed(monkeypatch: pytest.MonkeyPa
     assert active_children() == []
 
 
-def test_the_busy_core_is_busy_inside_only() -> None:
-    with busy_core():
-        (child,) = active_children()
-        assert child.is_alive()
-    assert active_children() == []
-
-
-def test_elsewhere_is_another_process() -> None:
-    assert elsewhere(os.getpid) != os.getpid()
-
-
-def test_a_text_is_the_same_only_if_it_is_in_every_round() -> None:
-    plain = {"one": {"a"}, "two": {"b"}, "three": {"c"}}
-    assert same_texts({"one": {"a"}, "two": {"b", "x"}}, plain) == (1, 2)
-
-
 def test_ratios_are_of_the_same_rounds_and_leave_out_what_failed() -> None:
     results = {
         "ours, plain": [1.0, 2.0],
@@ -124,17 +108,6 @@ def test_the_servers_every_setting_is_a_way_once_and_is_compared_with_a_way_that
     assert len(drafts) == len(found)
     assert {"server, ngram_simple", "server, ngram_simple, short", "server, ngram_mod"} <= set(names)
     assert "server, ngram_mod, short" not in names
-
-
-def test_a_target_without_a_draft_model_has_no_draft_ways() -> None:
-    basics, more = ways(Pair("toy", Path("toy.gguf")), SERVER, 2, is_busy=False)
-    assert not [way.name for way in basics + more if "draft" in way.name]
-
-
-def test_on_a_busy_machine_each_side_takes_its_own_threads() -> None:
-    basics, more = ways(JOB.pair, SERVER, 2, is_busy=True)
-    assert (more, {way.threads for way in basics}) == ([], {None})
-    assert {way.plain for way in basics} <= {way.name for way in basics}
 
 
 def test_the_comparison_itself_loads_no_model_library_so_a_way_meets_only_its_own() -> None:

@@ -22,48 +22,8 @@ def test_the_answer_is_plain_text_on_standard_output() -> None:
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_stats_go_to_standard_error() -> None:
-    done = slipstream("run", QUESTION, "--stats", "--drafters", "model", "--fixed-k", "3")
-    for word in (
-        "tok/s",
-        "plain decode",
-        "accepted",
-        "per target pass",
-        "K used",
-        "draft",
-        "verify",
-        "other",
-        "memory",
-        "at load",
-        "accepted tokens",
-    ):
-        assert word in done.stderr
-        assert word == "other" or word not in done.stdout
-
-
 def test_the_reason_is_said_when_nothing_was_drafted() -> None:
     assert "drafters are switched off [user]" in slipstream("run", QUESTION, "--stats", "--drafters", "none").stderr
-
-
-def test_json_is_one_object() -> None:
-    done = slipstream("run", QUESTION, "--json", "--max-tokens", "7")
-    reply = json.loads(done.stdout)
-    assert reply["finish_reason"] == "length"
-    assert reply["memory"]["level"] in ("OK", "TIGHT", "CRITICAL")
-    assert "MiB" in reply["memory"]["fit"]
-    assert reply["usage"]["completion_tokens"] == 7
-    for name in (
-        "prompt_n",
-        "predicted_per_second",
-        "plain_per_second",
-        "draft_n",
-        "draft_n_accepted",
-        "draft_ms",
-        "verify_ms",
-        "drafter",
-        "fallback_reason",
-    ):
-        assert name in reply["timings"]
 
 
 def test_standard_input_is_the_prompt_or_is_appended() -> None:

@@ -59,7 +59,6 @@ def test_the_model_may_be_an_option_of_every_command(command: str) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("run", "--max-tokens", "many", QUESTION), "'many' is no whole number."),
         (("run", "--temperature", "hot", QUESTION), "'hot' is no number."),
         (("run", "--max-tokens", "0", QUESTION), "0 is too small: it must be at least 1."),
         (("serve", "--port", "99999"), "99999 is too large: it may be at most 65535."),

@@ -47,15 +47,6 @@ def test_short_prompts_that_come_together_have_their_first_tokens_from_the_pass_
     together.leave_all()
 
 
-def test_both_waited_for_a_pass_that_read_both_prompts(engine: LoadedEngine) -> None:
-    together = Concurrent(engine)
-    told = [together.add((question, GREEDY, None), 1) for question in ("What is a set?", "What is a dict?")]
-    together.until(lambda: not together.live)
-    took = [each.last.stats.prompt_seconds for each in told if each.last and each.last.stats]
-    assert len(took) == 2
-    assert min(took) > max(took) / 2
-
-
 def test_a_reply_that_is_cancelled_ends_with_its_numbers(engine: LoadedEngine) -> None:
     number = engine.add(Ask([Message("user", TEXT)], GREEDY, 40), ignore)
     while not any(isinstance(came, Chunk) and came.tokens for _, came in engine.step()):

@@ -209,11 +209,3 @@ def test_what_does_not_fit_is_refused_early_too(backends: dict[str, Backends]) -
     with pytest.raises(ContextError, match="Shorten"):
         early.forward(array([1] * (N_CTX + 1)))
     assert early.forward(array([1] * N_CTX)).shape == (1, SHAPE.vocab)
-
-
-@pytest.mark.parametrize("layer", [-1, 0, SHAPE.layers, 99])
-def test_an_exit_layer_that_the_model_lacks_is_named_with_the_remedy(backends: dict[str, Backends], layer: int) -> None:
-    with pytest.raises(
-        ModelError, match=rf"exit_layer is {layer}, but whole.gguf has 6 layers. Set it to one from 1 to 5."
-    ):
-        backends["Q8_0, flash"].early.exit_at(layer)

@@ -25,7 +25,6 @@ from runtime.loading import exit_layer
 from runtime.loading.exit_layer import agreement_with, best_exit, own_text, settle
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import Pair, load_registry
-from tests.support.quick import others_slow
 
 QUESTIONS = ("What does os.path.join do?", "What is collections.deque?", "What does json.dumps do?")
 
@@ -143,40 +142,6 @@ def test_it_drafts_as_a_draft_model_does_under_its_own_name() -> None:
 
 def layerskip_pair(**changes: object) -> Pair:
     return replace(load_registry()["demo"], draft=None, drafters=("layerskip",), **changes)  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def plain() -> dict[tuple[str, Sampling], str]:
-    """What the bundled target says by itself."""
-    engine = LoadedEngine(load_registry()["demo"], Options(drafters=()))
-    said = {
-        (question, how): say(engine, question, how)
-        for question in QUESTIONS
-        for how in (Sampling(temperature=0), Sampling(temperature=0.9, seed=5))
-    }
-    engine.close()
-    return said
-
-
-def say(engine: LoadedEngine, question: str, sampling: Sampling) -> str:
-    return "".join(chunk.text for chunk in engine.reply([Message("user", question)], sampling, max_tokens=60))
-
-
-@pytest.mark.parametrize(
-    "options",
-    others_slow([Options(fixed_k=3), Options(fixed_k=8), Options()], [Options(fixed_k=3)]),
-    ids=["3", "8", "adaptive"],
-)
-def test_replies_are_the_targets_own(plain: dict[tuple[str, Sampling], str], options: Options) -> None:
-    """Greedy and seeded; questions follow each other, and one is cancelled in between."""
-    engine = LoadedEngine(layerskip_pair(), options)
-    for (question, sampling), text in plain.items():
-        assert say(engine, question, sampling) == text
-        cancelled = engine.reply([Message("user", question)], sampling, max_tokens=60)
-        next(cancelled)
-        cancelled.close()
-    assert engine.decoder.active.failed is None
-    engine.close()
 
 
 def test_every_drafted_token_is_verified_from_what_drafting_it_computed() -> None:

@@ -181,19 +181,6 @@ def test_where_it_brings_nothing_it_costs_next_to_nothing() -> None:
     assert lost < 0.01 * control.exploration.decode_seconds
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.2, seed=3)], ids=["greedy", "seeded"])
-def test_an_engine_that_believes_in_it_says_the_same(monkeypatch: pytest.MonkeyPatch, sampling: Sampling) -> None:
-    monkeypatch.setattr(opening, "best_shape", lambda passes: (WindowShape(2, 3), 9.9))
-    engine = LoadedEngine(load_registry()["demo"], Options(drafters=("lookahead", "ngram", "model"), threads=1))
-    plain = LoadedEngine(load_registry()["demo"], Options(drafters=(), threads=1))
-    for prompt in PROMPTS[::20]:
-        assert ask(engine, prompt, sampling)[0] == ask(plain, prompt, sampling)[0]
-    assert {drafter.name for drafter in engine.decoder.active.drafters} == {"lookahead", "ngram", "model"}
-    assert engine._loaded.backend.can_branch
-    engine.close()
-    plain.close()
-
-
 def test_it_is_left_out_with_a_reason_where_passes_cost_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "best_shape", lambda passes: (WindowShape(1, 2), 0.4))
     engine = LoadedEngine(load_registry()["demo"], Options(drafters=("lookahead",), threads=1))

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from runtime.core.errors import SettingsError
 from runtime.memory.pressure import MIB, Level, MemoryPool, Reading, Thresholds, judge
 from tests.support.memory import CRITICAL, FREE, OK, TIGHT, Machine, reading
 
@@ -114,20 +113,3 @@ def test_a_place_that_cannot_be_is_not_believed(free: int, total: int) -> None:
 )
 def test_stalls_the_system_and_devices_have_a_say(found: Reading, level: Level) -> None:
     assert judge(found, Thresholds()).level == level
-
-
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"tight_share": 0.01}, "critical_share is 0.03, more than tight_share"),
-        ({"critical_bytes": 2**40}, "critical_bytes"),
-        ({"critical_device_bytes": 2**40}, "critical_device_bytes"),
-        ({"recovery": 0.5}, "recovery is 0.5"),
-        ({"interval": -1.0}, "interval is -1"),
-        ({"calm_seconds": math.nan}, "calm_seconds is nan"),
-        ({"tight_waited": 10.0}, "tight_waited is 10.0"),
-    ],
-)
-def test_thresholds_that_make_no_sense_are_named(wrong: dict[str, float], named: str) -> None:
-    with pytest.raises(SettingsError, match=named):
-        Thresholds(**wrong)  # type: ignore[arg-type]
