@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
+from bench.instruments.processes import elsewhere
 from bench.instruments.servers import delayed, free_port
 from bench.instruments.texts import questions
 from bench.instruments.timing import Spread, ratios, report
@@ -86,7 +86,7 @@ def working(n: int, threads: int) -> Iterator[list[int]]:
 def measure(job: Job) -> Found:
     """Measure both configurations in turns, over the same connections to the workers, which hold the target twice.
 
-    Run in a process of its own. The first round only warms up.
+    Run in a process of its own, which has no other workers. The first round only warms up.
     """
     with ExitStack() as stack:
         options = [Options(drafters=drafters, rpc=job.workers) for drafters in ((), ("model",))]
@@ -113,12 +113,6 @@ def decode(engine: LoadedEngine, prompts: tuple[Prompt, ...]) -> Replies:
         stats += [last.stats] if last.stats else []
     rate = sum(each.predicted_n for each in stats) / sum(each.decode_seconds for each in stats)
     return Replies(rate, texts, stats)
-
-
-def elsewhere(job: Job) -> Found:
-    """Measure in a process of its own, which has no other workers."""
-    with get_context("spawn").Pool(1) as pool:
-        return pool.apply(measure, (job,))
 
 
 def pairs(folder: Path, shape: str, wanted: list[str]) -> Iterator[tuple[str, Pair, tuple[Prompt, ...]]]:
@@ -148,14 +142,14 @@ def main() -> None:
     gains: dict[str, Spread] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, pair, prompts in pairs(Path(folder), args.shape, args.pairs):
-            here = elsewhere(Job(pair, prompts, (), 1))
+            here = elsewhere(measure, Job(pair, prompts, (), 1))
             for n in args.workers:
                 for delay in args.delays:
                     with ExitStack() as stack:
                         ports = stack.enter_context(working(n, args.threads))
                         far = [stack.enter_context(delayed(port, delay / 1e3)) for port in ports]
                         workers = tuple(f"127.0.0.1:{port}" for port in far)
-                        found = elsewhere(Job(pair, prompts, workers, args.rounds))
+                        found = elsewhere(measure, Job(pair, prompts, workers, args.rounds))
                     gain = gains[f"{name}, {n} workers, {delay:g} ms"] = ratios(found.adaptive, found.plain)
                     rows.append(
                         [
