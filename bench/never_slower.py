@@ -115,42 +115,6 @@ def cells(args: argparse.Namespace) -> Iterator[tuple[str, str, dict[str, list[f
                 yield f"{case.name}, t = {temperature}", *measure(pair, asked, temperature, args)
 
 
-def main() -> None:
-    """Goals: adaptive / plain at least 0.98 in every cell; adaptive / best fixed at least 0.95, with a geometric mean
-    of 1.0.
-    """
-    parser = argparse.ArgumentParser(description="Adaptive decoding against plain and fixed drafts on planted pairs.")
-    parser.add_argument("--shape", choices=list(SHAPES), default="135m")
-    parser.add_argument("--tokens", type=int, default=128, help="of a reply")
-    parser.add_argument("--runs", type=int, default=2, help="rounds over all ways; of the finalists five times as many")
-    parser.add_argument("--fixed", type=int, nargs="+", default=KS, help="draft lengths")
-    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
-    parser.add_argument("--learns", action="store_true", help="drafts are heads that were learned, and learn")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_DATA_HOME"] = folder  # not the user's own learned heads
-        compare(args)
-
-
-def compare(args: argparse.Namespace) -> None:
-    """Print a row per cell, then the table."""
-    rows, over_plain, over_best = [], list[float](), list[float]()
-    for name, best, found in cells(args):
-        plain, other = ratios(found[ADAPTIVE], found[PLAIN]), ratios(found[ADAPTIVE], found[best])
-        over_plain.append(plain.median)
-        over_best.append(other.median)
-        rows.append([name, str(plain), f"{best}: {ratios(found[best], found[PLAIN])}", str(other)])
-        print(" | ".join(rows[-1]), flush=True)
-    summary = {
-        "least / plain": min(over_plain),
-        "least / best": min(over_best),
-        "mean / best": statistics.geometric_mean(over_best),
-    }
-    columns = ["cell", "adaptive / plain", "best fixed / plain", "adaptive / best"]
-    rounded: dict[str, object] = {name: round(value, 3) for name, value in summary.items()}
-    report(f"never slower, {args.shape} planted{', heads that learn' * args.learns}", columns, rows, rounded)
-
-
 ENDLESS = "from runtime.training.adapting import *\ngive_way(); end_with_parent()\nwhile True: pass"
 IDLE = 0.3  # seconds of training between two replies
 
@@ -191,6 +155,42 @@ def rest(engine: LoadedEngine, training: TrainerProcess) -> None:
     engine.tend()
     training.resume()
     time.sleep(IDLE)
+
+
+def main() -> None:
+    """Goals: adaptive / plain at least 0.98 in every cell; adaptive / best fixed at least 0.95, with a geometric mean
+    of 1.0.
+    """
+    parser = argparse.ArgumentParser(description="Adaptive decoding against plain and fixed drafts on planted pairs.")
+    parser.add_argument("--shape", choices=list(SHAPES), default="135m")
+    parser.add_argument("--tokens", type=int, default=128, help="of a reply")
+    parser.add_argument("--runs", type=int, default=2, help="rounds over all ways; of the finalists five times as many")
+    parser.add_argument("--fixed", type=int, nargs="+", default=KS, help="draft lengths")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
+    parser.add_argument("--learns", action="store_true", help="drafts are heads that were learned, and learn")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_DATA_HOME"] = folder  # not the user's own learned heads
+        compare(args)
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Print a row per cell, then the table."""
+    rows, over_plain, over_best = [], list[float](), list[float]()
+    for name, best, found in cells(args):
+        plain, other = ratios(found[ADAPTIVE], found[PLAIN]), ratios(found[ADAPTIVE], found[best])
+        over_plain.append(plain.median)
+        over_best.append(other.median)
+        rows.append([name, str(plain), f"{best}: {ratios(found[best], found[PLAIN])}", str(other)])
+        print(" | ".join(rows[-1]), flush=True)
+    summary = {
+        "least / plain": min(over_plain),
+        "least / best": min(over_best),
+        "mean / best": statistics.geometric_mean(over_best),
+    }
+    columns = ["cell", "adaptive / plain", "best fixed / plain", "adaptive / best"]
+    rounded: dict[str, object] = {name: round(value, 3) for name, value in summary.items()}
+    report(f"never slower, {args.shape} planted{', heads that learn' * args.learns}", columns, rows, rounded)
 
 
 if __name__ == "__main__":

@@ -85,34 +85,6 @@ def microseconds_per_step(n_vocab: int, sampling: Sampling, drafters: list[Draft
     return (time.perf_counter() - began - target.seconds + passes) / n_steps * 1e6
 
 
-def main() -> None:
-    """Goals for passes that read nothing: plain greedy at 32k under 150, sampled at 128k under 400, the crossing under
-    50.
-    """
-    shapes = {"greedy, 32k words": (32_000, GREEDY), "sampled, 128k words": (128_256, SAMPLED)}
-    kinds: dict[str, Callable[[int], list[Drafter]]] = {
-        "plain": lambda n: [],
-        "ngram": lambda n: [NgramDrafter()],
-        f"draft model, K = {K}": lambda n: [ModelDrafter(Instant(n), n)],
-    }
-    cases = {
-        f"{name}, {kind}{after}": (lambda n=n, s=s, make=make, read=read: microseconds_per_step(n, s, make(n), read))
-        for name, (n, s) in shapes.items()
-        for kind, make in kinds.items()
-        for after, read in {"": 0, ", after 100 MB": N_READ}.items()
-    }
-    for after, read in {"": 0, ", after 100 MB": N_READ}.items():
-        cases[f"the way to another process{after}"] = lambda read=read: microseconds_per_crossing(read, STEPS)
-    results = {name: spread(values) for name, values in interleaved(cases).items()}
-    rows = [[name, str(value)] for name, value in results.items()]
-    report(
-        "Python time per step, microseconds",
-        ["case", "median"],
-        rows,
-        {name: round(value.median, 1) for name, value in results.items()},
-    )
-
-
 REPLY = 1  # number of the reply
 
 
@@ -128,6 +100,7 @@ class Reading:
     def __init__(self, n_read: int) -> None:
         self.weights = np.ones(n_read, dtype=np.uint8)
         self.core = SimpleNamespace(is_idle=True, n_running=1)
+        self.prompts = SimpleNamespace(keep=lambda: False)  # none to store
         self._n_steps = self._number = 0
         self._between, self._left = 0.0, 0.0
 
@@ -140,7 +113,10 @@ class Reading:
     def close(self, on_progress: Callable[[], object]) -> None:
         """Do nothing: there are no models."""
 
-    def begin(self, n_steps: int, number: int) -> None:
+    def tend(self) -> None:
+        """Do nothing: no memory is watched."""
+
+    def begin(self, n_steps: int, number: int, pool: object) -> None:
         """Start a reply of `n_steps` steps."""
         self._n_steps, self.core.is_idle = n_steps, False
 
@@ -185,6 +161,34 @@ def read(commands: Connection) -> Chunk:
         for output in receive_all(commands):
             if isinstance(output, Output) and isinstance(output.came, Chunk) and output.came.finish_reason:
                 return output.came
+
+
+def main() -> None:
+    """Goals for passes that read nothing: plain greedy at 32k under 150, sampled at 128k under 400, the crossing under
+    50.
+    """
+    shapes = {"greedy, 32k words": (32_000, GREEDY), "sampled, 128k words": (128_256, SAMPLED)}
+    kinds: dict[str, Callable[[int], list[Drafter]]] = {
+        "plain": lambda n: [],
+        "ngram": lambda n: [NgramDrafter()],
+        f"draft model, K = {K}": lambda n: [ModelDrafter(Instant(n), n)],
+    }
+    cases = {
+        f"{name}, {kind}{after}": (lambda n=n, s=s, make=make, read=read: microseconds_per_step(n, s, make(n), read))
+        for name, (n, s) in shapes.items()
+        for kind, make in kinds.items()
+        for after, read in {"": 0, ", after 100 MB": N_READ}.items()
+    }
+    for after, read in {"": 0, ", after 100 MB": N_READ}.items():
+        cases[f"the way to another process{after}"] = lambda read=read: microseconds_per_crossing(read, STEPS)
+    results = {name: spread(values) for name, values in interleaved(cases).items()}
+    rows = [[name, str(value)] for name, value in results.items()]
+    report(
+        "Python time per step, microseconds",
+        ["case", "median"],
+        rows,
+        {name: round(value.median, 1) for name, value in results.items()},
+    )
 
 
 if __name__ == "__main__":

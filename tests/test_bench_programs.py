@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 
 import bench
+from bench.step import microseconds_per_crossing
 
 MODULES = [each.name for each in pkgutil.walk_packages(bench.__path__, "bench.") if not each.name.endswith("__main__")]
 OURS = "app", "bench", "demo", "runtime", "tests"
@@ -21,3 +22,9 @@ def test_all_can_be_imported() -> None:
         except ModuleNotFoundError as error:  # of an extra that is not installed
             if (error.name or "").split(".")[0] in OURS:
                 pytest.fail(f"{name}: {error}")
+
+
+@pytest.mark.slow
+def test_steps_in_another_process_are_timed() -> None:
+    """Through the host of the models' process, whose ways with an engine change."""
+    assert microseconds_per_crossing(n_read=0, n_steps=5) > 0
