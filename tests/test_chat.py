@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from demo.conversations import CHAT_TEMPLATE
-from runtime.conversation import chat_template
+from runtime.conversation import rendering
 from runtime.conversation.chat_template import ChatTemplate, Message
 from runtime.core.errors import TemplateError
 
@@ -34,8 +34,8 @@ def test_special_tokens_are_handed_to_the_template() -> None:
         ("{% if %}", "cannot be read"),
         ("{{ raise_exception('no system turn') }}", "no system turn"),
         ("{{ messages[5].content }}", "failed"),
-        ("{{ 9 ** (9 ** 9) }}", "too large a number"),
-        ("{{ 'x' * 999999999 }}", "too much text"),
+        ("{{ 9 ** (9 ** 9) }}", "more than 3 s"),
+        ("{{ 'x' * 9999999999 }}", "too much memory|of memory"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "failed"),
     ],
 )
@@ -80,7 +80,6 @@ def twice(made: str) -> str:
         "{{ '%10000000000d' | format(5) }}",
         "{{ '{:10000000000}'.format('x') }}",
         "{{ '{:{}}'.format('x', '10000000000') }}",
-        "{{ strftime_now('%10000000000d') }}",
         "{{ lipsum(1000000) }}",
         "{{ 1 / 0 }}",
         "{% include 'x' %}",
@@ -92,7 +91,7 @@ def twice(made: str) -> str:
     ],
 )
 def test_a_hostile_template_ends_with_a_sentence(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "SECONDS", 0.5)
+    monkeypatch.setattr(rendering, "SECONDS", 0.5)
     with pytest.raises(TemplateError, match=r"^The model's chat template (failed|cannot be read) \(.+\)\. Use `--raw`"):
         ChatTemplate(source).render([Message("user", "x")])
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runtime.backends.vocab import BLOCK, Vocab
-from runtime.conversation import chat_template, template_bounds
+from runtime.conversation import chat_template
 from runtime.conversation.chat_template import ChatTemplate
 from runtime.conversation.marks import MarkNames
 from runtime.conversation.prompt import PromptEncoder
@@ -192,19 +192,15 @@ def test_values_of_no_depth_are_an_internal_error() -> None:
                 template.render([Message("user", "Hi")], (), TemplateForm({"colour": deep}))
 
 
-@pytest.mark.parametrize("what", ["text", "memory", "time"])
+@pytest.mark.parametrize("what", ["text", "time"])
 def test_a_text_at_a_limit_is_refused_and_not_left_unquoted(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guards in names make the text longer, so that only the guarded rendering meets the limit."""
     source = "{% for i in range(50) %}{{ messages[0].content }}{% endfor %}"
-    if what == "memory":
-        source = "{% set text = messages[0].content * 50 %}{{ text }}"
     template = QuotingTemplate(ChatTemplate(source), source, MarkNames(CONTROL))
     said = [Message("user", 100 * "<|end|>")]
     assert len(template.render(said).quoted) == 5000
     if what == "text":
-        monkeypatch.setattr(chat_template, "MAX_RENDERED", len(said[0].content) * 50)
-    elif what == "memory":
-        monkeypatch.setattr(template_bounds, "ROOM", 4 * len(said[0].content) * 60)
+        monkeypatch.setattr(chat_template, "LONGEST", len(said[0].content) * 50)
     else:
         written = template.template.render
         calls: list[int] = []

@@ -63,11 +63,7 @@ class Today(datetime):
 
 @pytest.fixture(autouse=True)
 def standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (
-        "runtime.conversation.chat_template",
-        "runtime.conversation.template_sandbox",
-        "tests.support.reference_template",
-    ):
+    for module in ("runtime.conversation.chat_template", "tests.support.reference_template"):
         monkeypatch.setattr(f"{module}.datetime", Today)
 
 

@@ -39,7 +39,7 @@ from runtime.core.errors import TemplateError
 KEYS, WORD = ("zqkeya", "zqkeyb"), "zqvalue"
 SAMPLES: dict[str, Any] = {"number": 8461, "boolean": True, "null": None, "array": [WORD], "object": {"zqinner": WORD}}
 USER, ANSWER = Message("user", "zqquestion"), Message("assistant", "zqanswer")
-TIME_LIMIT = 2.0  # seconds, after which no further call format is tried
+TIME_LIMIT = 4.0  # seconds, after which no further call format is tried
 MAX_CHARACTERS = 100_000  # characters of a probe's conversation, at most
 LONGEST_ANSWER = 64  # characters before an answer's text, at most
 EMPTY_THOUGHT = re.compile(r"\s*(<[^<>]{0,40}think[^<>]{0,40}>\s*){1,2}", re.IGNORECASE)
