@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from runtime.core.draft import Logits, Path
 from runtime.core.errors import SettingsError
-from runtime.sampling.gumbel import gumbel
 from runtime.sampling.logits import Row, distribution, logprobs, nucleus, softmax
-from runtime.sampling.sampler import Sampler
+from runtime.sampling.sampler import Sampler, gumbel
 from runtime.sampling.settings import Sampling
 
 

@@ -10,8 +10,8 @@ import pytest
 from llguidance import LLTokenizer
 
 from runtime.core.errors import SettingsError
+from runtime.sampling.bounds import MAX_TEXT, excess, n_remainders
 from runtime.sampling.grammar import Grammar, compile_grammar
-from runtime.sampling.schema_bounds import MAX_TEXT, excess, n_remainders
 
 BYTES = LLTokenizer("byte")
 PRIMES = (7, 11, 13, 17, 19, 23, 29)

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from runtime.conversation.calls.schemas import bound_schema
-from runtime.sampling.schema_references import endless
+from runtime.sampling.bounds import endless
 from tests.support.serving import open_plain, running
 
 A: dict[str, Any] = {"$ref": "#/$defs/a"}

@@ -11,7 +11,7 @@ import pytest
 
 from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Message, Sampling
-from runtime.sampling.schema_values import MAX_INTEGER, enforceable
+from runtime.sampling.schema import MAX_INTEGER, enforceable
 from tests.conftest import OpenEngine
 
 INTEGER: dict[str, Any] = {"type": "integer"}

@@ -20,8 +20,8 @@ from app.server.openai.chat import ChatRequest
 from runtime.conversation.calls.schemas import bound_schema
 from runtime.core.errors import SettingsError
 from runtime.engine import Grammar, Sampling
+from runtime.sampling.bounds import MAX_KEYS, MAX_PATTERNS
 from runtime.sampling.grammar import compile_grammar
-from runtime.sampling.schema_bounds import MAX_KEYS, MAX_PATTERNS
 from tests.conftest import OpenEngine
 from tests.support.serving import Running, open_plain, running
 from tests.support.waiting import PATIENCE, wait_for

@@ -13,8 +13,7 @@ from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
 from runtime.sampling.grammar import Grammar, GrammarMask, compile_grammar, taken_tokens
 from runtime.sampling.logits import Report
-from runtime.sampling.masks import together
-from runtime.sampling.sampler import Sampler, TokenMask
+from runtime.sampling.sampler import Sampler, TokenMask, together
 from runtime.sampling.settings import check
 from runtime.sampling.thoughts import ThoughtBudget, ThoughtMask
 from runtime.speculative.step import Widths, widths_of

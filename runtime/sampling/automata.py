@@ -10,8 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from runtime.sampling.gbnf_rules import GbnfRules, inner
-from runtime.sampling.gbnf_tree import Alternatives, Characters, Literal, Node, Ranges, Reference, Repeat, Series, Token
+from runtime.sampling.gbnf_rules import (
+    Alternatives,
+    Characters,
+    GbnfRules,
+    Literal,
+    Node,
+    Ranges,
+    Reference,
+    Repeat,
+    Series,
+    Token,
+    inner,
+)
 
 MAX_PLACES = 2000  # in one lexeme
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from runtime.sampling.gbnf_tree import (
+from runtime.sampling.gbnf_rules import (
     ANY,
     LAST,
     Alternatives,

@@ -6,8 +6,18 @@ import re
 
 from runtime.sampling.control_tokens import ControlTokens, all_but, quoted, these
 from runtime.sampling.gbnf import rules_of
-from runtime.sampling.gbnf_rules import GbnfRules, inner
-from runtime.sampling.gbnf_tree import Alternatives, Characters, Literal, Node, Reference, Repeat, Series, Token
+from runtime.sampling.gbnf_rules import (
+    Alternatives,
+    Characters,
+    GbnfRules,
+    Literal,
+    Node,
+    Reference,
+    Repeat,
+    Series,
+    Token,
+    inner,
+)
 from runtime.sampling.lexemes import Division
 
 BY_ID = re.compile(r"<\[(\d+)\]>")

@@ -1,10 +1,70 @@
-"""The rules of a grammar in GBNF: which of them are regular, and how deeply they nest. Knows GBNF's trees alone."""
+"""Trees of grammars in llama.cpp's notation (GBNF), and their rules: which are regular, and how deeply they nest. Knows
+no text.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from runtime.sampling.gbnf_tree import Alternatives, Literal, Node, Reference, Repeat, Series, Token
+LAST = 0x10FFFF  # code point
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Characters:
+    """One character out of these ranges of code points."""
+
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A text, character by character."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token, or with "!" any other: <name>, <[id]>."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a rule allows."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Parts one after the other."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """One of several."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A part, at least and at most this many times (None: without end)."""
+
+    part: Node
+    least: int
+    most: int | None
+
+
+Node = Characters | Literal | Token | Reference | Series | Alternatives | Repeat
+ANY = Characters(((0, LAST),))
+
 
 MAX_DEPTH = 1000  # rules and groups within each other; llguidance's recursion ends the process at some 2,000
 MAX_REGULAR = 150  # the same where no rule refers to itself, which is read by recursion here

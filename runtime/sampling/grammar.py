@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 
 from runtime.core.draft import Path, Tokens, common_start
 from runtime.core.errors import SettingsError
+from runtime.sampling.bounds import endless, excess
 from runtime.sampling.control_tokens import ControlTokens
 from runtime.sampling.gbnf_lark import gbnf_as_lark
 from runtime.sampling.lark import LarkGrammar
-from runtime.sampling.schema import closed, unsupported
-from runtime.sampling.schema_bounds import excess
-from runtime.sampling.schema_references import endless
-from runtime.sampling.schema_values import contradiction, enforceable
+from runtime.sampling.schema import closed, contradiction, enforceable, unsupported
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from runtime.sampling.bounds import deepest
 from runtime.sampling.control_tokens import ControlTokens, all_but, ranges, these
-from runtime.sampling.depth import deepest
 from runtime.sampling.gbnf_rules import MAX_DEPTH
 
 OTHER_MARKS = "other_marks"

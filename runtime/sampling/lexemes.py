@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from runtime.sampling.automata import Lexer, Places, bits, combined, union
-from runtime.sampling.gbnf_rules import GbnfRules, inner
-from runtime.sampling.gbnf_tree import Characters, Literal, Node, Reference, Series, Token
+from runtime.sampling.gbnf_rules import Characters, GbnfRules, Literal, Node, Reference, Series, Token, inner
 
 MAX_LEXEMES = 600  # of a grammar, beyond which all are single characters
 

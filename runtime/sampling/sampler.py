@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from runtime.core.draft import Distribution, Logits, Path, Tokens, certain
 from runtime.core.drafter import Pick
 from runtime.core.errors import SettingsError
-from runtime.sampling.gumbel import gumbel
 from runtime.sampling.logits import FEW, Report, Row, TokenLogprobs, distribution, lead, logprobs, penalise, uncertain
-from runtime.sampling.settings import Sampling
+from runtime.sampling.settings import MAX_SEED, Sampling
 
 NO_CONTEXT: Tokens = np.zeros(0, dtype=np.int32)
 
@@ -164,3 +163,47 @@ class Sampler:
             return Pick(row.likeliest(), confidence, None)
         given = distribution(row, self.sampling)
         return Pick(self.couple(given, len(path)), confidence, given)
+
+
+class SharedMask:
+    """Allows the tokens that all its masks allow; if there are none, those of the last mask. Implements TokenMask."""
+
+    def __init__(self, masks: Sequence[TokenMask]) -> None:
+        self._masks = masks
+
+    def begin(self, reply: Tokens) -> None:
+        """Set the reply's tokens [n]."""
+        for mask in self._masks:
+            mask.begin(reply)
+
+    def allowed(self, path: Path) -> NDArray[np.bool_]:
+        """Return the mask [n_vocab] of tokens that may follow the reply and `path`."""
+        masks = [mask.allowed(path) for mask in self._masks]
+        found: NDArray[np.bool_] = np.logical_and.reduce(masks)
+        return found if found.any() else masks[-1]
+
+    def forced(self) -> Path:
+        """Return the forced tokens of the first mask that has any."""
+        return next(filter(None, (mask.forced() for mask in self._masks)), ())
+
+
+def together(masks: Sequence[TokenMask]) -> TokenMask | None:
+    """Return all masks as one, or None if there are none."""
+    return SharedMask(masks) if len(masks) > 1 else next(iter(masks), None)
+
+
+def mix(x: Any) -> Any:
+    """Return SplitMix64's finalizer of a Python int or, wrapping, of a uint64 array (Steele et al., OOPSLA 2014)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> shift)) * factor
+        x = x & MAX_SEED if isinstance(x, int) else x
+    return x ^ (x >> 31)
+
+
+def gumbel(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return Gumbel noise [n] for tokens `ids` [n], a function of (seed, position, id) alone."""
+    key = np.uint64(mix(mix(seed + 0x9E3779B97F4A7C15 & MAX_SEED) + position & MAX_SEED))
+    bits = mix(mix(ids.astype(np.uint64) + key))
+    uniform = ((bits >> 11).astype(np.float64) + 0.5) * 2.0**-53
+    noise: NDArray[np.float64] = -np.log(-np.log(uniform))
+    return noise

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.core.errors import SettingsError
-from runtime.sampling.gumbel import MASK
 
+MAX_SEED = 2**64 - 1
 MAX_BIAS = 1e30  # the sum with a logit is still finite
 
 
@@ -33,7 +33,7 @@ class Sampling:
         check("top_k", self.top_k, self.top_k >= -1, "0 or -1 (off) or more")
         check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1 (off)")
         check("min_p", self.min_p, 0 <= self.min_p < 1, "from 0 (off) to below 1")
-        check("seed", self.seed, self.seed is None or 0 <= self.seed <= MASK, "from 0 to 2^64 - 1")
+        check("seed", self.seed, self.seed is None or 0 <= self.seed <= MAX_SEED, "from 0 to 2^64 - 1")
         wanted = "above 0 (1 is off) and at most 100"
         check("repetition_penalty", self.repetition_penalty, 0 < self.repetition_penalty <= 100, wanted)
         check("frequency_penalty", self.frequency_penalty, abs(self.frequency_penalty) <= 100, "from -100 to 100")

@@ -13,10 +13,10 @@ from runtime.conversation.calls.form import GEMMA_QUOTE
 from runtime.conversation.calls.gemma_values import from_gemma, gemma
 from runtime.conversation.calls.json_end import ValueScanner
 from runtime.conversation.calls.rules import USUAL_JSON, Rules, pairs, quoted, without
-from runtime.conversation.calls.schemas import merged, narrowed, parts_of, resolved, type_of, types_of
+from runtime.conversation.calls.schemas import merged, narrowed, parts_of, type_of, types_of
 from runtime.conversation.calls.tagged_text import ANY_TEXT
 from runtime.conversation.calls.text_values import TextExpressions
-from runtime.sampling.schema import whole
+from runtime.sampling.schema import resolved, whole
 
 QUOTE = quoted(GEMMA_QUOTE)
 ANY_VALUE = {

@@ -9,10 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from runtime.conversation.calls.form import TYPES
-from runtime.sampling.schema import DEFINITIONS, as_list, closed, supported
-from runtime.sampling.schema_bounds import excess
-from runtime.sampling.schema_references import endless
-from runtime.sampling.schema_values import enforceable
+from runtime.sampling.bounds import endless, excess
+from runtime.sampling.schema import DEFINITIONS, as_list, closed, enforceable, resolved, supported
 
 log = logging.getLogger(__name__)
 Schema = dict[str, Any]
@@ -101,14 +99,6 @@ def merged(schema: Schema) -> Schema:
             required += inner["required"]
     properties = properties | {key: {} for key in required if key not in properties}
     return found | {"properties": properties, "required": required}
-
-
-def resolved(ref: str, root: Mapping[str, Any]) -> Any:
-    """Return the definition that a reference names, or None if it is not one of the schema's own."""
-    for key in DEFINITIONS:
-        if ref.startswith(f"#/{key}/") and isinstance(root.get(key), dict):
-            return root[key].get(ref.removeprefix(f"#/{key}/"))
-    return None
 
 
 def type_of(value: Any) -> str:

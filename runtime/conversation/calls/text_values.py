@@ -12,9 +12,9 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from runtime.conversation.calls.rules import quoted
-from runtime.conversation.calls.schemas import DEEPEST, parts_of, resolved, types_of
+from runtime.conversation.calls.schemas import DEEPEST, parts_of, types_of
 from runtime.conversation.calls.text_formats import FORMATS
-from runtime.sampling.schema_values import number
+from runtime.sampling.schema import number, resolved
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
