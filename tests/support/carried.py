@@ -26,7 +26,7 @@ from runtime.conversation.calls.form import (
 from runtime.conversation.calls.known import DESCRIBED, GRANITE, LFM2
 from runtime.conversation.calls.past import written_calls
 from runtime.conversation.calls.tagged_rules import tell
-from runtime.conversation.calls.tagged_text import core
+from runtime.conversation.calls.texts import core
 from runtime.core.errors import SettingsError
 from runtime.sampling.grammar import Grammar, compile_grammar
 from tests.support.call_templates import FORMS, template

@@ -9,23 +9,25 @@ import json
 from typing import Any, NamedTuple, Protocol
 
 from runtime.conversation.calls.form import (
+    DIFFERS,
     GEMMA,
     GEMMA_QUOTE,
     JSON,
     KEY,
+    KEY_NAME,
     PYTHON,
     TEXT,
+    WAIT,
     CallForm,
     TaggedArguments,
     ValueStyle,
+    before_overlap,
     filled,
+    match,
 )
-from runtime.conversation.calls.function import Function
-from runtime.conversation.calls.json_end import BracketScanner, ValueScanner
-from runtime.conversation.calls.matching import DIFFERS, KEY_NAME, WAIT, before_overlap, match
-from runtime.conversation.calls.schemas import merged, rooted, types_of
-from runtime.conversation.calls.tagged_text import CDATA, CDATA_END, lead_of
-from runtime.conversation.calls.values import Fits, read_value
+from runtime.conversation.calls.schemas import Function, merged, rooted, types_of
+from runtime.conversation.calls.texts import CDATA, CDATA_END, lead_of
+from runtime.conversation.calls.values import ValueScanner, fits, read_value
 
 
 class Read(NamedTuple):
@@ -46,12 +48,13 @@ class JsonReader:
     """Reads arguments that are already a JSON object."""
 
     def __init__(self) -> None:
-        self._scanner = BracketScanner()
+        self._scanner, self._text = ValueScanner(('"',), bracketed=True), ""
 
     def feed(self, text: str) -> Read:
         """Read more text."""
-        end = self._scanner.end(text)
-        return Read(text, None) if end is None else Read(text[:end], text[end:])
+        begin, self._text = len(self._text), self._text + text
+        end = self._scanner.end(self._text)
+        return Read(self._text[begin:end], None if end is None else self._text[end:])
 
 
 class Value(NamedTuple):
@@ -182,8 +185,8 @@ class TaggedReader:
         if end is None:
             return None
         text = self._taken(end, mark).removesuffix(lead_of(value.after))
-        fits = Fits(self._properties.get(value.key), self._schema) if value.is_text else None
-        return read_value(text, value.kinds, value.style.notation, fits)
+        schema = self._properties.get(value.key) if value.is_text else None
+        return read_value(text, value.kinds, value.style.notation, lambda found: fits(found, schema, self._schema))
 
     def _taken(self, end: int, mark: str) -> str:
         """Return the text before a position, and go on behind the mark that is there."""

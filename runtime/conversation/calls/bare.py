@@ -11,25 +11,23 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import jsonschema_rs
+from runtime.conversation.calls.form import before_overlap
+from runtime.conversation.calls.schemas import Function
+from runtime.conversation.calls.values import fits, refuse
 
-from runtime.conversation.calls.function import Function
-from runtime.conversation.calls.json_values import TOOLS, before_tags, begins, leading_values, refuse, values_in
-
-FENCE = "```"
+FENCE, TOOLS = "```", "<tools>"
 OPENERS = (FENCE, TOOLS, "<tool_call>", "[")
 LANGUAGES = ("", "json", "tool_call", "tool_code", "xml")
 FIRST_KEYS = ("name", "function", "type", "id", "tool_name", "arguments", "parameters")
 OBJECT = re.compile(r'\{{1,2}\s*(?:"([a-z_]*)(".*)?)?', re.DOTALL)
 NAMED = re.compile(r'"(?:name|tool_name)"\s*:\s*"([^"]*)"')
+FENCED = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
+TAG = re.compile(r"</?(?:tools|tool_call)>")
+CLOSERS = re.compile(r"^(?:\s*\})+")
+AFTER = re.compile(r"\s*\n\s*\w")  # text on a line of its own
 DECIDED = 1024  # characters, within which the name of a call must occur
 MAX_BUFFER = 2**17  # characters that are buffered, at most
-
-
-class BareCall(tuple[str, str]):
-    """A function's name, and its arguments as JSON."""
-
-    __slots__ = ()
+Call = tuple[str, str]  # a function's name, and its arguments as JSON
 
 
 class BareCalls:
@@ -61,7 +59,7 @@ class BareCalls:
         is_tag = self._has_text and self._trigger.startswith(self._held)
         return is_tag or (may_be_calls(self._held) and (name is None or self._is_named))
 
-    def finish(self, is_cut: bool) -> tuple[list[BareCall], str]:
+    def finish(self, is_cut: bool) -> tuple[list[Call], str]:
         """Return the calls if the buffered text consists of them alone, else the text."""
         calls = [] if is_cut else self._calls()
         return (calls, "") if calls else ([], self._released(len(self._held)))
@@ -70,13 +68,13 @@ class BareCalls:
         text, self._held, self._has_text = self._held[:n], self._held[n:], True
         return text
 
-    def _calls(self) -> list[BareCall]:
+    def _calls(self) -> list[Call]:
         """Return the calls of the text, or none if it is anything else."""
         found = [self._call(value) for value in values_in(self._held)]
         calls = [call for call in found if call]
         return calls if len(calls) == len(found) and (self._parallel or len(calls) == 1) else []
 
-    def _call(self, value: Any) -> BareCall | None:
+    def _call(self, value: Any) -> Call | None:
         """Return the call that a value represents, or None if it is no valid call of an offered function."""
         if isinstance(value, dict) and isinstance(value.get("function"), dict):
             value = value["function"]
@@ -89,12 +87,12 @@ class BareCalls:
             arguments = values[0] if values and not rest else None
         if function is None or not isinstance(arguments, dict):
             return None
-        if not fits(arguments, function):
+        if not fits(arguments, function.parameters, {}):
             arguments = without_nulls(arguments)
-            if not fits(arguments, function):
+            if not fits(arguments, function.parameters, {}):
                 return None
         try:
-            return BareCall((function.name, json.dumps(arguments, ensure_ascii=False, allow_nan=False)))
+            return function.name, json.dumps(arguments, ensure_ascii=False, allow_nan=False)
         except ValueError:  # an infinite float, from a number too large for one
             return None
 
@@ -116,14 +114,47 @@ def may_be_calls(text: str) -> bool:
     return key in FIRST_KEYS if is_whole else any(first.startswith(key) for first in FIRST_KEYS)
 
 
-def fits(arguments: dict[str, Any], function: Function) -> bool:
-    """Whether the arguments follow the function's schema. A schema that cannot be read allows any."""
-    try:
-        return jsonschema_rs.validator_for(dict(function.parameters or {}), retriever=refuse).is_valid(arguments)
-    except (ValueError, jsonschema_rs.ReferencingError):
-        return True
-
-
 def without_nulls(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments that are not null: models write null for what they leave out."""
     return {key: value for key, value in arguments.items() if value is not None}
+
+
+def values_in(text: str) -> list[Any]:
+    """Return the JSON values of a text, without fences and tags around them; none if there is any other text.
+
+    Lines after values without a fence may be text: a model that goes on after a call makes its result up.
+    """
+    blocks = FENCED.findall(text)
+    values, rest = leading_values(TAG.sub(" ", "\n".join(blocks) if blocks else text))
+    around = FENCED.sub("", text).strip() if blocks else ""
+    is_made_up = not blocks and AFTER.match(rest) is not None
+    return values if is_made_up or not (rest or around) else []
+
+
+def leading_values(text: str) -> tuple[list[Any], str]:
+    """Return the consecutive JSON values that a text begins with, of a list its elements; and the rest.
+
+    An object may have its outer braces twice, as the template of Qwen2.5-Coder shows calls.
+    """
+    values: list[Any] = []
+    while start := text.lstrip(" \t\r\n,;"):
+        is_doubled = start.startswith("{{")
+        try:
+            value, end = json.JSONDecoder(parse_constant=refuse).raw_decode(start[is_doubled:])
+        except (ValueError, RecursionError):
+            return values, text
+        values += value if isinstance(value, list) else [value]
+        text = start[end + is_doubled :]
+        text = CLOSERS.sub("", text) if is_doubled else text
+    return values, ""
+
+
+def before_tags(text: str, tags: Sequence[str]) -> int:
+    """Return the length of the text before the next tag, or before what may become one; at least 1."""
+    found = [at for tag in tags if (at := text.find(tag, 1)) > 0]
+    return max(1, min([len(text), *found, *(before_overlap(text, tag) for tag in tags)]))
+
+
+def begins(text: str, tags: Sequence[str]) -> bool:
+    """Whether the text begins with one of the tags, or is the beginning of one."""
+    return any(text.startswith(tag) or tag.startswith(text) for tag in tags)

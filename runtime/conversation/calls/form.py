@@ -1,4 +1,5 @@
-"""Describes how a model writes tool calls: literal text around holes for names and arguments.
+"""Describes how a model writes tool calls: literal text around holes for names and arguments, and matches these
+literals against streamed text.
 
 Knows text alone. In a literal, a private-use character marks each hole.
 """
@@ -14,6 +15,9 @@ from runtime.conversation.past_calls import USUAL_FIELDS, CallFields
 NAME, ID, INDEX, KEY = "\ue000", "\ue001", "\ue002", "\ue003"
 HOLES = re.compile(f"([{NAME}{ID}{INDEX}{KEY}])")
 MARK = re.compile(r"<[^<>\s][^<>]*>|\[/?[A-Z][A-Z_]*\]")  # text that is probably one token
+
+WAIT, DIFFERS = -1, -2  # more text is needed; the text does not match
+NAME_OR_ID, KEY_NAME = re.compile(r"[\w.:$-]*"), re.compile(r"[\w.$-]*")
 
 TYPES = ("string", "number", "boolean", "null", "array", "object")  # of JSON
 COMPACT, TIGHT, LOOSE = "compact", "tight", "loose"  # whitespace of JSON: as in json.dumps, none, any
@@ -90,3 +94,32 @@ def filled(literal: str, *, name: str = NAME, id: str = ID, index: str = INDEX, 
 def pieces(literal: str) -> Iterator[str]:
     """Yield the text and the holes of a literal in order."""
     yield from filter(None, HOLES.split(literal))
+
+
+def match(literal: str, text: str, start: int = 0) -> int:
+    """Return the position in `text` after a literal that begins at `start`; WAIT or DIFFERS if there is none.
+
+    Whitespace may be missing or added, as models vary it. A hole matches a name or a number.
+    """
+    i = start
+    for character in literal:
+        if HOLES.match(character):
+            i = (KEY_NAME if character == KEY else NAME_OR_ID).match(text, i).end()  # type: ignore[union-attr]  # matches anything
+            if i == len(text):
+                return WAIT
+            continue
+        while i < len(text) and text[i] != character and text[i].isspace():
+            i += 1
+        if i < len(text) and text[i] == character:
+            i += 1
+        elif not character.isspace():
+            return WAIT if i >= len(text) else DIFFERS
+    return WAIT if literal and literal[-1].isspace() and i >= len(text) else i
+
+
+def before_overlap(text: str, mark: str) -> int:
+    """Return the length of the text before a possible beginning of a mark at its end."""
+    for n in range(min(len(text), len(mark) - 1), 0, -1):
+        if text.endswith(mark[:n]):
+            return len(text) - n
+    return len(text)

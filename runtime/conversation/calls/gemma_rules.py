@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.conversation.calls.form import GEMMA_QUOTE
-from runtime.conversation.calls.gemma_values import from_gemma, gemma
-from runtime.conversation.calls.json_end import ValueScanner
 from runtime.conversation.calls.rules import USUAL_JSON, Rules, pairs, quoted, without
 from runtime.conversation.calls.schemas import merged, narrowed, parts_of, type_of, types_of
-from runtime.conversation.calls.tagged_text import ANY_TEXT
-from runtime.conversation.calls.text_values import TextExpressions
+from runtime.conversation.calls.texts import ANY_TEXT, TextExpressions
+from runtime.conversation.calls.values import ValueScanner, from_gemma, gemma
 from runtime.sampling.schema import resolved, whole
 
 QUOTE = quoted(GEMMA_QUOTE)

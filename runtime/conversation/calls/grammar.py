@@ -11,8 +11,8 @@ from typing import Any
 
 from runtime.conversation.calls import form as forms
 from runtime.conversation.calls.form import CallForm, JsonArguments, filled
-from runtime.conversation.calls.function import Function
 from runtime.conversation.calls.rules import LENIENT, OTHER_MARKS, SPACED, Rules, excluding, quoted
+from runtime.conversation.calls.schemas import Function
 from runtime.conversation.calls.tagged_rules import tagged_arguments
 from runtime.sampling.grammar import Grammar, check_schema
 from runtime.sampling.schema import closed

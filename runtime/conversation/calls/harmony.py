@@ -9,11 +9,11 @@ import json
 import re
 from collections.abc import Sequence
 
-from runtime.conversation.calls.function import Function
+from runtime.conversation.calls.form import before_overlap
 from runtime.conversation.calls.grammar import answer_schema
-from runtime.conversation.calls.matching import before_overlap
 from runtime.conversation.calls.parser import ArgumentText, CallBegins, ContentPart, Part, ThoughtPart
 from runtime.conversation.calls.rules import USUAL_JSON, Rules, excluding, quoted
+from runtime.conversation.calls.schemas import Function
 from runtime.sampling.grammar import Grammar
 
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"

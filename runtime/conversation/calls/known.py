@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from runtime.conversation.calls.form import JSON, PYTHON, TYPES, CallForm, TaggedArguments, ValueStyle
-from runtime.conversation.calls.function import Function
+from runtime.conversation.calls.parser import reads_back
 from runtime.conversation.calls.probing import found_form
-from runtime.conversation.calls.reading_back import reads_back
+from runtime.conversation.calls.schemas import Function
 from runtime.conversation.chat_template import ChatTemplate
 from runtime.conversation.past_calls import CallFields
 from runtime.core.errors import TemplateError

@@ -9,7 +9,7 @@ from typing import Any
 
 from runtime.conversation.calls.form import TEXT, CallForm, JsonArguments, TaggedArguments, filled
 from runtime.conversation.calls.schemas import type_of
-from runtime.conversation.calls.tagged_text import CDATA, CDATA_END, core
+from runtime.conversation.calls.texts import CDATA, CDATA_END, core
 from runtime.conversation.calls.values import written
 from runtime.conversation.chat_template import Message
 from runtime.conversation.past_calls import CallFields

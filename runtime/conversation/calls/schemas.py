@@ -1,10 +1,13 @@
-"""Reduces the schema of a tool's arguments to its enforceable part, and logs a warning that names the rest."""
+"""Describes functions that a model may call, reduces the schemas of their arguments to the enforceable part, and logs a
+warning that names the rest.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -141,3 +144,17 @@ def narrowed(schema: Schema, kinds: Sequence[str], root: Mapping[str, Any]) -> S
         names = [name for name in schema["type"] if ("number" if name == "integer" else name) in kinds]
         return schema | {"type": names}
     return schema if set(types_of(schema, root)) <= set(kinds) else {"type": list(kinds)}
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that may be called, and the JSON schema of its arguments."""
+
+    name: str
+    parameters: Mapping[str, Any] | None = None
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The part of the schema that a reply can be constrained to."""
+        found: dict[str, Any] = json.loads(bound_schema(self.name, json.dumps(self.parameters or ANY_OBJECT)))
+        return found

@@ -14,12 +14,12 @@ from typing import Any
 
 from runtime.conversation.calls import form as forms
 from runtime.conversation.calls.form import CallForm, TaggedArguments, ValueStyle, filled
-from runtime.conversation.calls.function import Function
 from runtime.conversation.calls.gemma_rules import GemmaRules
-from runtime.conversation.calls.reading_back import reads_back
+from runtime.conversation.calls.parser import reads_back
 from runtime.conversation.calls.rules import USUAL_JSON, Rules, pairs, quoted
 from runtime.conversation.calls.schemas import (
     NOT_FOR_ARGUMENTS,
+    Function,
     merged,
     narrowed,
     rooted,
@@ -28,8 +28,7 @@ from runtime.conversation.calls.schemas import (
     types_of,
     unenforced,
 )
-from runtime.conversation.calls.tagged_text import NO_JSON, text_rule
-from runtime.conversation.calls.text_values import TextExpressions
+from runtime.conversation.calls.texts import NO_JSON, TextExpressions, text_rule
 from runtime.core.errors import SettingsError
 from runtime.sampling.schema import whole
 
