@@ -1,6 +1,7 @@
-"""Finds the names of control tokens in text that a user or a model wrote.
+"""Finds the names of control tokens in text that a user or a model wrote, and encodes a rendered conversation as token
+ids: its template's marks as control tokens, its messages as text.
 
-Knows names and text; knows no ids and no template.
+Knows names, text and a vocabulary; knows no template.
 """
 
 from __future__ import annotations
@@ -9,8 +10,14 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from runtime.conversation.quoting import Rendered
 
 Span = tuple[int, int]  # the first character and the one after the last
+SPACE = " \t\n\v\f\r"  # the characters of C's isspace
+BREAK = "\n"  # merges with no other character into one token when it follows a bracket or a bar
 BARS = "|｜"  # the vertical bars of names such as <|end|>, ASCII and full width
 
 
@@ -75,3 +82,92 @@ def inside(name: str) -> str:
     """Return the part that a template with `<{{ key }}>` completes to the name, or "" if it is an ordinary word."""
     inner = name[1:-1]
     return inner if len(inner) > 1 and (inner[0] in BARS or inner[-1] in BARS) else ""
+
+
+class NamedMark(Protocol):
+    """A token that is matched in text by its name."""
+
+    @property
+    def token(self) -> int:
+        """The token's id."""
+
+    @property
+    def text(self) -> str:
+        """The token's name."""
+
+    @property
+    def strips_before(self) -> bool:
+        """Whether the token absorbs the white space before it."""
+
+    @property
+    def strips_after(self) -> bool:
+        """Whether the token absorbs the white space after it."""
+
+
+class MarkedVocabulary(Protocol):
+    """The part of a vocabulary that quoting needs."""
+
+    @property
+    def marks(self) -> Sequence[NamedMark]:
+        """The tokens that are matched by their names."""
+
+    @property
+    def pieces(self) -> dict[int, bytes]:
+        """The bytes of each token; b"" for a control token."""
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Return the ids of a text."""
+
+
+class QuotedEncoder:
+    """Encodes conversations whose quoted names are among `names`."""
+
+    def __init__(self, vocab: MarkedVocabulary, names: MarkNames) -> None:
+        self._vocab, self._names = vocab, names
+        named = [mark for mark in vocab.marks if mark.text in names.names]
+        self._tokens = frozenset(mark.token for mark in named)
+        self._stripping_before = tuple(mark.text for mark in named if mark.strips_before)
+        self._stripping_after = tuple(mark.text for mark in named if mark.strips_after)
+
+    def encode(self, rendered: Rendered) -> list[int]:
+        """Return the ids; where no names are quoted, those of the text with its control tokens."""
+        text, at, ids = rendered.text, 0, list[int]()
+        for start, end in self._names.stretches(text, rendered.quoted) if rendered.quoted else ():
+            ids += self._vocab.encode(text[at:start], special=True)
+            ids += self._plain(self._stripped(text, start, end))
+            at = end
+        return ids + self._vocab.encode(text[at:], special=True)
+
+    def _stripped(self, text: str, start: int, end: int) -> str:
+        """Return a span of the text without the white space that adjacent marks absorb."""
+        stretch = text[start:end]
+        if text.endswith(self._stripping_after, 0, start):
+            stretch = stretch.lstrip(SPACE)
+        return stretch.rstrip(SPACE) if text.startswith(self._stripping_before, end) else stretch
+
+    def _plain(self, stretch: str) -> list[int]:
+        """Return the ids of a span without control tokens.
+
+        A model's own tokens are matched in any text, so names are cut there.
+        """
+        ids = self._vocab.encode(stretch, special=False)
+        if self._tokens.isdisjoint(ids):
+            return ids
+        cuts = [0, *(start + 1 for start, _ in self._names.spans(stretch)), len(stretch)]
+        first, *more = (stretch[start:end] for start, end in pairwise(cuts))
+        ids = self._vocab.encode(first, special=False)
+        for part in more:
+            ids += self._continuation(part)
+        return ids
+
+    def _continuation(self, text: str) -> list[int]:
+        """Return the ids of text that follows other text, without the space that some vocabularies prepend."""
+        ids = self._vocab.encode(text, special=False)
+        if self._spells(ids, text):
+            return ids
+        broken = self._vocab.encode(BREAK + text, special=False)
+        rests = (broken[n:] for n in range(1, min(4, len(broken))))
+        return next((rest for rest in rests if self._spells(rest, text)), ids)
+
+    def _spells(self, ids: Sequence[int], text: str) -> bool:
+        return b"".join(self._vocab.pieces[token] for token in ids) == text.encode("utf8", "replace")

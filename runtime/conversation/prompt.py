@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from runtime.conversation.chat_template import USUAL_FORM, ChatTemplate, Message, TemplateForm
 from runtime.conversation.fitting import Fitted, Fitting
 from runtime.conversation.infill import Infill, infill_ids
-from runtime.conversation.quoted_ids import QuotedEncoder
+from runtime.conversation.marks import QuotedEncoder
 from runtime.conversation.quoting import QuotingTemplate, Rendered, dangerous
 from runtime.core.errors import ContextError, SettingsError, TemplateError
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+NOTHING = r"/[^\s\S]/"  # matches no text
 HEX = re.compile(r"\\(?:x([0-9a-fA-F]{2})|.)")
 
 
@@ -39,14 +40,13 @@ class ControlTokens:
         parts = ((part, self.ids[part] if i % 2 else None) for i, part in enumerate(self._names.split(text)))
         return [each for each in parts if each[0]] or [("", None)]
 
-    def spelled_or_whole(self, literal: str, reference: Callable[[int], str]) -> str:
-        """Return a quoted literal as a group in which each name may also be its token, written by `reference`."""
-        parts = self._names.split(unquoted(literal))
-        if len(parts) == 1:
+    def spelled_or_whole(self, literal: str) -> str:
+        """Return a quoted literal as a group in which each name may also be its token, in Lark."""
+        parts = self.parted(unquoted(literal))
+        if all(token is None for _, token in parts):
             return literal
-        for i, name in enumerate(parts):
-            parts[i] = f"({quoted(name)} | {reference(self.ids[name])})" if i % 2 else quoted(name) if name else ""
-        return f"({' '.join(filter(None, parts))})"
+        each = (quoted(part) if token is None else f"({quoted(part)} | {these([token])})" for part, token in parts)
+        return f"({' '.join(each)})"
 
 
 def quoted(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from runtime.sampling.control_tokens import ControlTokens, all_but, quoted, these
+from runtime.sampling.control_tokens import NOTHING, ControlTokens, all_but, quoted, these
 from runtime.sampling.gbnf import rules_of
 from runtime.sampling.gbnf_rules import (
     Alternatives,
@@ -21,7 +21,6 @@ from runtime.sampling.gbnf_rules import (
 from runtime.sampling.lexemes import Division
 
 BY_ID = re.compile(r"<\[(\d+)\]>")
-NOTHING = r"/[^\s\S]/"  # matches no text
 SURROGATES = 0xD800, 0xDFFF  # no characters
 
 

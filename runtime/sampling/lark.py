@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from runtime.sampling.bounds import deepest
-from runtime.sampling.control_tokens import ControlTokens, all_but, ranges, these
+from runtime.sampling.control_tokens import NOTHING, ControlTokens, all_but, ranges, these
 from runtime.sampling.gbnf_rules import MAX_DEPTH
 
 OTHER_MARKS = "other_marks"
-NOTHING = r"/[^\s\S]/"  # matches no text
 LEXEMES = re.compile(
     r"""(?P<comment>(?:\#|//)[^\n]*)
     | (?P<json>%(?:json|regex|llguidance)\b)
@@ -89,7 +88,7 @@ class LarkGrammar:
     def _rewritten(self, kind: str, part: str) -> str:
         """Return a part of a rule, with control tokens."""
         if kind == "string":
-            return self.control.spelled_or_whole(part, lambda token: these([token]))
+            return self.control.spelled_or_whole(part)
         return reference(part, self.control) if kind == "token" else part
 
     @cached_property

@@ -6,7 +6,7 @@ Knows forms and JSON schemas; knows no protocol.
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from runtime.conversation.calls.form import (
     DIFFERS,
@@ -35,13 +35,6 @@ class Read(NamedTuple):
 
     json: str
     rest: str | None = None
-
-
-class ArgumentReader(Protocol):
-    """Reads the arguments of one call."""
-
-    def feed(self, text: str) -> Read:
-        """Read more text."""
 
 
 class JsonReader:
@@ -215,6 +208,9 @@ def key_end(text: str, before: str, key: str, after: str) -> int:
         if key.startswith(text[at:]):
             return WAIT
     return match(before + key + after, text) if key == "".join(key.split()) else min(at, DIFFERS)
+
+
+ArgumentReader = JsonReader | TaggedReader
 
 
 def reader_for(form: CallForm, function: Function) -> ArgumentReader:

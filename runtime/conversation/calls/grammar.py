@@ -11,10 +11,11 @@ from typing import Any
 
 from runtime.conversation.calls import form as forms
 from runtime.conversation.calls.form import CallForm, JsonArguments, filled
-from runtime.conversation.calls.rules import LENIENT, OTHER_MARKS, SPACED, Rules, excluding, quoted
+from runtime.conversation.calls.rules import LENIENT, SPACED, Rules, excluding, quoted
 from runtime.conversation.calls.schemas import Function
 from runtime.conversation.calls.tagged_rules import tagged_arguments
 from runtime.sampling.grammar import Grammar, check_schema
+from runtime.sampling.lark import OTHER_MARKS
 from runtime.sampling.schema import closed
 
 WHITESPACE: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from runtime.conversation.calls.form import before_overlap
 from runtime.conversation.calls.grammar import answer_schema
@@ -58,45 +58,42 @@ class HarmonyParser:
     """Reads a reply in channels. With `is_thinking` it begins within a thought."""
 
     def __init__(self, is_thinking: bool = False) -> None:
-        self._held, self._header = "", "analysis" if is_thinking else ""
-        self._is_body = is_thinking
+        self._held = f"{CHANNEL}analysis{MESSAGE}" if is_thinking else ""
+        self._header, self._is_body = "", False  # of the message that was begun last; whether its text is being read
 
     def feed(self, text: str) -> list[Part]:
         """Return the parts that are certain after this text."""
         self._held += text
-        parts: list[Part] = []
-        while self._step(parts):
-            pass
-        return parts
+        return list(self._parts())
 
     def finish(self, is_cut: bool) -> list[Part]:
         """Return the parts still buffered at the end of the reply; a reply without any mark is an answer."""
-        is_plain = not self._header and CHANNEL not in self._held and "to=functions." not in self._held
         text, self._held = self._held, ""
-        if self._is_body:
-            return [self._part(text)] if text and not is_cut else []
-        return [ContentPart(text)] if text and is_plain else []
+        is_plain = not self._header and CHANNEL not in text and "to=functions." not in text
+        is_whole = not is_cut if self._is_body else is_plain
+        return [self._part(text)] if text and is_whole else []
 
-    def _step(self, parts: list[Part]) -> bool:
-        return self._read_body(parts) if self._is_body else self._read_header(parts)
+    def _parts(self) -> Iterator[Part]:
+        while self._is_body or self._has_begun():
+            if not self._is_body:
+                self._is_body = True
+                if recipient := RECIPIENT.search(self._header):
+                    yield CallBegins(recipient[1])
+            text, has_ended, rest = self._held.partition(END)
+            if not has_ended:
+                at = before_overlap(text, END)
+                text, rest = text[:at], text[at:]
+            self._held, self._is_body = rest, not has_ended
+            if text:
+                yield self._part(text)
+            if not has_ended:
+                return
 
-    def _read_header(self, parts: list[Part]) -> bool:
+    def _has_begun(self) -> bool:
+        """Read the header of the next message; return whether it is complete."""
         header, has_ended, body = self._held.partition(MESSAGE)
-        if not has_ended:
-            return False
-        self._header, self._held, self._is_body = header, body, True
-        if recipient := RECIPIENT.search(header):
-            parts.append(CallBegins(recipient[1]))
-        return True
-
-    def _read_body(self, parts: list[Part]) -> bool:
-        text, has_ended, rest = self._held.partition(END)
-        if not has_ended:
-            at = before_overlap(text, END)
-            text, rest = text[:at], text[at:]
-        self._held, self._is_body = rest, not has_ended
-        if text:
-            parts.append(self._part(text))
+        if has_ended:
+            self._header, self._held = header, body
         return bool(has_ended)
 
     def _part(self, text: str) -> Part:

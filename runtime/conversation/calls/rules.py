@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from runtime.conversation.calls.form import ID, INDEX, NAME, pieces
+from runtime.sampling.lark import OTHER_MARKS
 
-OTHER_MARKS = "other_marks"  # all control tokens that the grammar does not name; resolved with the vocabulary
 ANY, SPACES = r"(.|\n)*", r"\s*"
 SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$/&~#-])")
 HOLE_RULES = {
