@@ -10,6 +10,7 @@ import pytest
 from llguidance import LLTokenizer
 
 from runtime.core.errors import SettingsError
+from runtime.sampling import grammar_trial
 from runtime.sampling.bounds import MAX_TEXT, excess, n_remainders
 from runtime.sampling.grammar import Grammar, compile_grammar
 
@@ -101,3 +102,24 @@ def test_rules_in_lark_that_nest_too_deeply_are_refused(begin: str, of: str) -> 
 def test_a_text_that_is_given_word_for_word_is_bounded() -> None:
     assert not excess({"enum": ["x" * MAX_TEXT, 5]})
     assert "has a text of 10001 characters" in excess({"items": {"const": "x" * (MAX_TEXT + 1)}})
+
+
+COMBINED = {"allOf": [{"type": "string", "pattern": f".*a.{{{40 + i}}}"} for i in range(16)]}
+
+
+def test_patterns_that_take_too_long_to_combine_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar_trial, "LIMITS", grammar_trial.LIMITS._replace(seconds=1.0))
+    with pytest.raises(SettingsError, match=r"cannot be compiled: it takes more than 1 s\. Simplify it"):
+        compile_grammar(Grammar("json_schema", json.dumps(COMBINED)), BYTES)
+
+
+def test_what_nobody_waits_for_is_compiled_no_further() -> None:
+    began = time.monotonic()
+    with pytest.raises(SettingsError, match="nobody waits for it"):
+        compile_grammar(Grammar("json_schema", json.dumps(COMBINED)), BYTES, is_unwanted=lambda: True)
+    assert time.monotonic() - began < grammar_trial.LIMITS.seconds
+
+
+def test_many_patterns_that_are_apart_are_fine() -> None:
+    words = {f"k{i}": {"type": "string", "pattern": f"^[a-z]{{1,{i + 1}}}$"} for i in range(40)}
+    compile_grammar(Grammar("json_schema", json.dumps({"type": "object", "properties": words})), BYTES)

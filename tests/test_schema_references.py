@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -10,7 +11,7 @@ import httpx2
 import pytest
 
 from runtime.conversation.calls.schemas import bound_schema
-from runtime.sampling.bounds import endless
+from runtime.sampling.bounds import MAX_TEXT, endless
 from tests.support.serving import open_plain, running
 
 A: dict[str, Any] = {"$ref": "#/$defs/a"}
@@ -88,5 +89,32 @@ def test_a_circle_is_refused_before_a_stream_begins(client: httpx2.Client, schem
 
 
 def test_a_tool_with_a_circle_takes_any_arguments(caplog: pytest.LogCaptureFixture) -> None:
-    assert bound_schema("f", '{"$ref": "#"}') == '{"type": "object"}'
-    assert "Tool 'f': its schema refers to '#' in a circle" in caplog.text
+    assert json.loads(bound_schema("f", '{"$ref": "#"}'))["type"] == "object"
+    assert "Tool 'f': '$ref #' cannot be enforced" in caplog.text
+
+
+LONG = "x" * (MAX_TEXT + 1)
+COSTLY = [
+    ({"type": "integer", "multipleOf": 99991}, {"type": "integer"}, "multipleOf"),
+    ({"allOf": [{"type": "integer", "multipleOf": prime} for prime in (101, 103, 107)]}, None, "multipleOf"),
+    ({"enum": ["y", LONG]}, {}, "enum"),
+    ({"type": "string", "const": LONG}, {"type": "string"}, "const"),
+    ({"type": "string", "allOf": [{"$ref": "#/properties/t"}]}, None, "$ref #/properties/t"),
+]
+
+
+@pytest.mark.parametrize(("costly", "left", "keyword"), COSTLY, ids=range(len(COSTLY)))
+def test_what_takes_too_long_in_a_tools_schema_costs_only_itself(
+    costly: Any, left: Any, keyword: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = {"type": "object", "properties": {"t": costly, "u": {"enum": ["x"]}}, "required": ["t", "u"]}
+    found = json.loads(bound_schema("f", json.dumps(schema)))
+    assert found["required"] == ["t", "u"]
+    assert found["properties"]["u"] == {"enum": ["x"]}
+    assert keyword.split()[0] not in found["properties"]["t"]
+    assert left is None or left.items() <= found["properties"]["t"].items()
+    assert f"Tool 'f': '{keyword}'" in caplog.text
+
+
+def test_an_anchor_is_no_circle() -> None:
+    assert not endless({"$ref": "#foo", "$defs": {"x": {"$anchor": "foo", "type": "integer"}}})

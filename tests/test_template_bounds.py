@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from runtime.conversation import rendering
 from runtime.conversation.chat_template import ChatTemplate, Message
 from runtime.core.errors import TemplateError, TemplateLimitError
+from runtime.core.watched import WatchedProcesses
 from tests import support
 
 SECONDS = 0.3
@@ -116,7 +116,6 @@ def test_renderings_at_the_same_time_do_not_wait_for_each_other(monkeypatch: pyt
 
 
 def test_where_no_process_can_be_started_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "_idle", deque())
-    monkeypatch.setattr(rendering, "MODULE", "runtime.conversation.no_such_module")
+    monkeypatch.setattr(rendering, "PROCESSES", WatchedProcesses("runtime.conversation.no_such_module"))
     with pytest.raises(TemplateLimitError, match="no process can be started"):
         ChatTemplate("x")

@@ -7,12 +7,10 @@ it takes and how much memory is watched from outside (`rendering.py`). Knows Jin
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
-from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from jinja2 import Template, TemplateError, nodes
@@ -21,10 +19,10 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from runtime.conversation.rendering import MEMORY, Outcome, Rendering, RenderRequest
-from runtime.core.children import end_with_parent, inherited
+from runtime.core.children import inherited
+from runtime.core.watched import serve
 
 MAX_REASON = 1000  # characters of a template's error message, at most
-ORPHANED = 60  # seconds of one rendering after which nobody waits for it any more
 CHANGES = frozenset("append extend insert pop remove reverse clear popitem setdefault update".split())
 
 
@@ -112,29 +110,5 @@ def reason(error: Exception) -> str:
     return text if text and isinstance(error, TemplateError) else f"{kind}: {text}" if text else kind
 
 
-def main(pipe: Connection) -> None:
-    """Render until the other end of the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C in a terminal is for the process that asks
-    end_with_parent()
-    if sys.platform == "linux":  # elsewhere only the other process looks at the memory
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    pipe.send(None)  # it has begun
-    while True:
-        request = pipe.recv()
-        end_after(ORPHANED)
-        pipe.send(rendered(request))
-        end_after(0)
-
-
-def end_after(seconds: int) -> None:
-    """End this process after these seconds by the system's alarm, which a long operation does not hold up; never
-    with 0.
-    """
-    if hasattr(signal, "alarm"):
-        signal.alarm(seconds)
-
-
 if __name__ == "__main__":
-    main(inherited(sys.argv[1]))
+    serve(inherited(sys.argv[1]), rendered, MEMORY)

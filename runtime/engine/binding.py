@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime.backends.vocab import Vocab
 from runtime.conversation.window import POLICIES
 from runtime.core.errors import SettingsError
+from runtime.core.watched import never
 from runtime.engine.engine import Ask, EngineFacts
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
@@ -34,7 +35,12 @@ class Binding:
     expected: Sequence[int] = ()  # predicted tokens of the reply
 
 
-def masks(vocab: Vocab, grammar: Grammar | None, thoughts: ThoughtBudget | None) -> list[TokenMask]:
+def masks(
+    vocab: Vocab,
+    grammar: Grammar | None,
+    thoughts: ThoughtBudget | None,
+    is_cancelled: Callable[[], bool] = never,
+) -> list[TokenMask]:
     """Return the token masks of a reply. Raises SettingsError for an invalid grammar."""
     found: list[TokenMask] = []
     if thoughts:
@@ -42,7 +48,7 @@ def masks(vocab: Vocab, grammar: Grammar | None, thoughts: ThoughtBudget | None)
         found.append(ThoughtMask(thoughts, closing(thoughts.end, vocab, grammar), pieces.__getitem__, vocab.n_vocab))
     if grammar:  # last, so that a tool call begun in a thought is not cut off
         control = vocab.control_tokens
-        matcher = compile_grammar(grammar, vocab.grammar_tokenizer, control)
+        matcher = compile_grammar(grammar, vocab.grammar_tokenizer, control, is_cancelled)
         found.append(GrammarMask(matcher, vocab.n_vocab, control.ends, vocab.text_or_name))
     return found
 
@@ -60,13 +66,15 @@ def closing(mark: str, vocab: Vocab, grammar: Grammar | None) -> list[int]:
     return vocab.encode(mark, special=False) if is_spelled else ids
 
 
-def bound(ask: Ask, vocab: Vocab, facts: EngineFacts, options: Options) -> Binding:
-    """Return what the model generates a reply with.
+def bound(
+    ask: Ask, vocab: Vocab, facts: EngineFacts, options: Options, is_cancelled: Callable[[], bool] = never
+) -> Binding:
+    """Return what the model generates a reply with; a cancelled one is not prepared to its end.
 
     Raises SettingsError for settings that are invalid for this model or in combination.
     """
     check_settings(ask, facts.n_vocab)
-    sampler = Sampler(ask.sampling, together(masks(vocab, ask.grammar, ask.thoughts)))
+    sampler = Sampler(ask.sampling, together(masks(vocab, ask.grammar, ask.thoughts, is_cancelled)))
     widths = widths_of(sampler, options.is_exact_asked)
     if options.fast or widths is Widths.PREFER_EXACT:
         sampler.tolerance = facts.exactness.difference

@@ -87,7 +87,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         """Return the sequence of a request. Called on any thread."""
         if ask.is_ahead:
             self.core.ahead.check()
-        binding = bound(ask, self.vocab, self.facts, self._loaded.options)
+        binding = bound(ask, self.vocab, self.facts, self._loaded.options, is_cancelled)
         drops = ask.when_full == "drop-oldest"
         window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, drops, is_cancelled)
         sequence = Sequence(number, ask, self._begun(window, ask.max_tokens), window, binding)

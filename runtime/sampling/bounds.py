@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -36,16 +37,39 @@ def excess(schema: Any) -> str:
         return f"nests more than {MAX_DEPTH} schemas"
     if (n := longest_text(schema)) > MAX_TEXT:
         return f"has a text of {n} characters in an enum or const, and more than {MAX_TEXT} take too long at each token"
-    has_steps = any("multipleOf" in node for node in nodes(schema))
-    if has_steps and any(n_remainders(node, schema) > MAX_REMAINDERS for node in nodes(schema)):
+    if any(map(partial(has_many_remainders, root=schema), nodes(schema))):
         return f"has multipleOf with a common multiple above {MAX_REMAINDERS}, which takes too long to prepare"
     return ""
 
 
 def longest_text(schema: Any) -> int:
     """Return the number of characters of the longest value of an `enum` or `const`."""
-    values = ((node.get("const"), *as_list(node.get("enum"))) for node in nodes(schema))
-    return max((len(str(value)) for each in values for value in each), default=0)
+    return max(map(longest_value, nodes(schema)), default=0)
+
+
+def longest_value(node: Schema) -> int:
+    """Return the number of characters of the longest value of a node's own `enum` or `const`."""
+    return max(len(str(value)) for value in (node.get("const"), *as_list(node.get("enum"))))
+
+
+def without_excess(schema: Schema) -> list[str]:
+    """Leave out of a schema what takes too long or has no end, where it stands, and return the keywords: multiples,
+    values that are given word for word, references in a circle.
+    """
+    found = list[str]()
+    for node in list(nodes(schema)):
+        if has_many_remainders(node, schema):
+            for inner in nodes(node):
+                inner.pop("multipleOf", None)
+            found.append("multipleOf")
+        if longest_value(node) > MAX_TEXT:
+            found += [key for key in ("enum", "const") if node.pop(key, None) is not None]
+    while ref := endless(schema):
+        found.append(f"$ref {ref:.32}")
+        for node in nodes(schema):
+            if node.get("$ref") == ref:
+                del node["$ref"]
+    return found
 
 
 def following(node: Any, root: Schema) -> Iterator[Any]:
@@ -53,6 +77,12 @@ def following(node: Any, root: Schema) -> Iterator[Any]:
     if isinstance(node, dict):
         yield from inner_schemas(node)
         yield from [resolved(str(node["$ref"]), root)] if "$ref" in node else ()
+
+
+def has_many_remainders(node: Schema, root: Schema) -> bool:
+    """Return whether a value must be a multiple of so much that following it takes too long."""
+    has_steps = any("multipleOf" in each for each in nodes(node)) or "$ref" in node
+    return has_steps and n_remainders(node, root) > MAX_REMAINDERS
 
 
 def n_remainders(node: Schema, root: Schema) -> int:
@@ -114,7 +144,7 @@ def needed(node: Mapping[str, Any]) -> Iterator[Any]:
 def pointed_at(ref: str, schema: Schema) -> Any:
     """Return what a reference into the schema itself names; None if there is no such place."""
     elsewhere, _, place = ref.partition("#")
-    found: Any = None if elsewhere else schema
+    found: Any = None if elsewhere or not (place == "" or place.startswith("/")) else schema  # others are anchors
     for name in place.split("/")[1:]:
         key = unquote(name).replace("~1", "/").replace("~0", "~")
         if isinstance(found, list):

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from runtime.core.draft import Path, Tokens, common_start
 from runtime.core.errors import SettingsError
+from runtime.core.watched import never
+from runtime.sampling import grammar_trial
 from runtime.sampling.bounds import endless, excess
 from runtime.sampling.control_tokens import ControlTokens
 from runtime.sampling.gbnf_lark import gbnf_as_lark
@@ -61,10 +63,16 @@ class Grammar:
     calls: str = ""
 
 
-def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer, control: ControlTokens = NO_CONTROL) -> LLMatcher:
+def compile_grammar(
+    grammar: Grammar,
+    tokenizer: LLTokenizer,
+    control: ControlTokens = NO_CONTROL,
+    is_unwanted: Callable[[], bool] = never,
+) -> LLMatcher:
     """Return the compiled grammar for a vocabulary, whose control tokens are text only where `control` lacks them.
 
-    Raises SettingsError with the library's explanation, or unsupported keywords, if it is invalid.
+    Raises SettingsError with the library's explanation, or unsupported keywords, if it is invalid, or if compiling it
+    takes too long, or takes long and `is_unwanted` returns True meanwhile.
     """
     from llguidance import LLMatcher, LLParserLimits
 
@@ -75,6 +83,8 @@ def compile_grammar(grammar: Grammar, tokenizer: LLTokenizer, control: ControlTo
         raise SettingsError(f"The {grammar.kind} is not valid {what}: {error}. Correct it and try again.") from error
     except RecursionError as error:
         raise SettingsError(f"The {grammar.kind} nests too deeply. Simplify it and try again.") from error
+    if too_much := grammar_trial.excess(grammar.text, source, is_unwanted):
+        raise SettingsError(f"The {grammar.kind} cannot be compiled: {too_much}. Simplify it and try again.")
     matcher = LLMatcher(tokenizer, source, log_level=0, limits=LLParserLimits(step_lexer_fuel=STEP_FUEL))
     if matcher.is_error() and grammar.kind == "json_schema":
         check_schema(json.loads(grammar.text))  # the schema as sent, so that the error names its own keywords

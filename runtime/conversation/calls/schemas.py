@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from runtime.conversation.calls.form import TYPES
-from runtime.sampling.bounds import endless, excess
+from runtime.sampling.bounds import excess, without_excess
 from runtime.sampling.schema import DEFINITIONS, as_list, closed, enforceable, resolved, supported
 
 log = logging.getLogger(__name__)
@@ -26,22 +26,19 @@ DEEPEST = 8  # references followed in sequence, at most
 
 @lru_cache(maxsize=256)
 def bound_schema(tool: str, text: str) -> str:
-    """Return the enforceable part of a schema of arguments, as JSON; any object if it is too large.
+    """Return the enforceable part of a schema of arguments, as JSON; any object if it has too many parts.
 
     Keywords that are left out are logged once.
     """
     schema = json.loads(text)
+    if costly := without_excess(schema):
+        schema.setdefault("type", "object")
     if too_much := excess(schema):
         log.warning(f"Tool '{tool}': its schema {too_much}, so any arguments are accepted. Leave some out.")
         return json.dumps(ANY_OBJECT)
-    if ref := endless(schema):
-        log.warning(
-            f"Tool '{tool}': its schema refers to '{ref}' in a circle, so any arguments are accepted. Correct it."
-        )
-        return json.dumps(ANY_OBJECT)
     schema, left_out = enforceable(schema)
     schema, keywords = supported(schema)
-    if keywords := (*left_out, *keywords):
+    if keywords := tuple(dict.fromkeys((*costly, *left_out, *keywords))):
         log.warning(unenforced(tool, keywords))
     return json.dumps(closed(schema))
 
