@@ -10,6 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field
@@ -27,16 +28,6 @@ MAX_PROMPTS = 2048  # of a request, as with OpenAI
 AnyPrompt = Text | Many[int | Text]  # a list is one prompt of ids and texts
 MAX_BIASES, MAX_BIAS_TEXTS = 2**18, 300  # of one request: words of the largest vocabularies; keys that are texts
 MAX_BIAS_TEXT, DIGITS, ID_BITS = 300, 20, 31  # characters of such a text; digits and bits of a token id
-SETTINGS = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "penalty_last_n",
-)
 LIKELIEST = 1e-9  # a top_p below any token's probability that matters
 MAX_CHOICES = 128  # as with OpenAI
 
@@ -192,7 +183,11 @@ class GenerationRequest(RequestModel, ABC):
 
         A seed of -1 means none, as in llama.cpp. A top_p of 0 keeps only the likeliest token, as at OpenAI.
         """
-        given = {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
+        names = GenerationRequest.model_fields.keys() & {field.name for field in fields(Sampling)} - {
+            "seed",
+            "logit_bias",
+        }
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
         if given.get("top_p") == 0:
             given["top_p"] = LIKELIEST
         seed = None if self.seed == -1 else self.seed

@@ -22,10 +22,8 @@ from runtime.upstream.words import N_BYTES, TEMPLATE
 PROGRAMS = {"slipstream": "Slipstream", "llamacpp": "llama.cpp's server", "vllm": "vLLM", "sglang": "SGLang"}
 OURS, LLAMA_CPP, VLLM, SGLANG = PROGRAMS
 PAUSE, POLL_SECONDS = 1.0, 0.1  # seconds between two queries of a server that loads its model; between looks at a stop
-USUAL_CONTEXT = 131_072  # tokens, where a server does not report its context
-# Names of counters of draft tokens and of those accepted, and of the number of tokens in a pass, by program
+# Names of counters of draft tokens and of those accepted, by program
 COUNTERS = ("vllm:spec_decode_num_{}_tokens", "llamacpp:spec_decode_num_{}_tokens")
-LENGTHS = ("sglang:spec_accept_length",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ def where(server: Server, connection: Connection) -> str:
 
 def facts_of(server: Server, connection: Connection, options: Options) -> EngineFacts:
     """Return the facts about a model on another server, with notes on unknown ones and ignored options."""
-    place = where(server, connection)
+    place, n_ctx = where(server, connection), server.n_ctx or 131_072  # as usual, where it does not report its context
     ignored = [name for name, is_asked in (
         ("drafters", options.drafters is not None), ("exact kernels", options.exact), ("threads", options.threads),
         ("a context", options.n_ctx),
@@ -149,8 +147,8 @@ def facts_of(server: Server, connection: Connection, options: Options) -> Engine
     unsaid = "" if server.n_ctx else "; it does not report the size of its context"
     plainly = "; the key goes there unencrypted" if connection.has_key and connection.base.startswith("http:") else ""
     return EngineFacts(
-        n_ctx=server.n_ctx or USUAL_CONTEXT,
-        n_ctx_train=server.n_ctx or USUAL_CONTEXT,
+        n_ctx=n_ctx,
+        n_ctx_train=n_ctx,
         n_vocab=N_BYTES,
         n_embd=0,
         n_bytes=0,
@@ -207,4 +205,4 @@ def drafted_in(metrics: str) -> Drafted:
     for form in COUNTERS:
         if n_drafted := found.get(form.format("draft")):
             return Drafted(round(n_drafted), round(found.get(form.format("accepted"), 0.0)))
-    return Drafted(per_pass=next((found[name] for name in LENGTHS if name in found), 0.0))
+    return Drafted(per_pass=found.get("sglang:spec_accept_length", 0.0))
