@@ -65,7 +65,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
 def tojson(
     x: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    """Return a value as JSON, with the parameters and the key order of transformers."""
+    """Return a value as JSON, with the parameters and the key order of transformers; what `map` yields as a list."""
+    x = list(x) if hasattr(x, "__next__") else x
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
