@@ -18,7 +18,7 @@ from bench import gpu
 from bench.drafters import Setting, Way, opened
 from bench.gpu import Part, parts, run_all, write
 from bench.instruments.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
-from runtime.backends import nodes
+from runtime.backends.heads import nodes
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.models.registry import load_registry

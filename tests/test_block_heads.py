@@ -12,7 +12,7 @@ import pytest
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.heads import PROMPT, block_head_for, write_head
 from runtime.backends.contexts import open_backend
-from runtime.backends.dflash import DflashBackend
+from runtime.backends.heads.dflash import DflashBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend

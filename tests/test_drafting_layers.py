@@ -15,9 +15,9 @@ from bench.instruments.architectures.writer import write_drafting
 from bench.instruments.heads import PROMPT
 from bench.instruments.planted_heads import plant_mtp
 from runtime.backends.contexts import open_backend
+from runtime.backends.heads.mtp import MtpBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.mtp import MtpBackend
 from runtime.core.draft import Draft, Logits
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick

@@ -11,7 +11,7 @@ from gguf import GGUFReader
 
 from bench.instruments.heads import HeadShape, block_head_for, write_head
 from bench.instruments.shapes import TINY
-from runtime.backends.dflash import DflashBackend
+from runtime.backends.heads.dflash import DflashBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Logits, Tokens

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from bench.instruments.shapes import write_random
 from demo.evaluate import keep_first_layers
-from runtime.backends import llama, nodes
-from runtime.backends.early_exit import ExitCheck
+from runtime.backends import llama
+from runtime.backends.heads import nodes
+from runtime.backends.heads.early_exit import ExitCheck
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Draft
 from runtime.core.errors import ContextError, ModelError

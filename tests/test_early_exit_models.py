@@ -12,11 +12,12 @@ import pytest
 
 from bench.instruments.shapes import write_random
 from demo.evaluate import keep_first_layers
-from runtime.backends import early_exit, nodes, private_llama
-from runtime.backends.early_exit import EarlyExitBackend, ExitCheck
+from runtime.backends import private_llama
+from runtime.backends.heads import early_exit, nodes
+from runtime.backends.heads.early_exit import EarlyExitBackend, ExitCheck
+from runtime.backends.heads.nodes import EarlyExitError
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.nodes import EarlyExitError
 from runtime.core.draft import NO_DRAFT, Draft
 from runtime.core.errors import SettingsError
 from runtime.engine import Options

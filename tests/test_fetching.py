@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runtime.backends.prefix_store import PrefixStore
-from runtime.backends.saved_states import SavedState
+from runtime.backends.stored.prefix_store import PrefixStore
+from runtime.backends.stored.saved_states import SavedState
 from runtime.core.draft import Tokens
 from runtime.core.errors import SettingsError
 from runtime.core.limits import Limits
@@ -154,7 +154,7 @@ def test_no_slot_is_saved_or_erased_while_a_state_is_read() -> None:
 
 
 def test_each_written_part_is_a_sign_of_life_when_it_closes(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.backends.prefix_store.CHUNK", 8)
+    monkeypatch.setattr("runtime.backends.stored.prefix_store.CHUNK", 8)
     with with_disk() as (made, core, disk):
         disk.go_on.set()
         to_end(made, made.add(LATER))

@@ -16,13 +16,13 @@ from bench.instruments.heads import PROMPT, head_for, write_head
 from bench.instruments.shapes import write_random
 from runtime.backends import staging
 from runtime.backends.contexts import open_backend
-from runtime.backends.eagle import EagleBackend
+from runtime.backends.heads.eagle import EagleBackend
+from runtime.backends.heads.trail import Trail
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.private_llama import SYMBOLS, symbol
 from runtime.backends.shared import SharedBackend
 from runtime.backends.staging import Rows
-from runtime.backends.trail import Trail
 from runtime.core.draft import Draft, Logits, PassInput, Tokens
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.backends.early_exit import EarlyExitBackend
+from runtime.backends.heads.early_exit import EarlyExitBackend
 from runtime.backends.held import TILE
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel

@@ -11,11 +11,11 @@ import pytest
 
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.shapes import Shape, write_random
-from runtime.backends import nodes
-from runtime.backends.early_exit import EarlyExitBackend
+from runtime.backends.heads import nodes
+from runtime.backends.heads.early_exit import EarlyExitBackend
+from runtime.backends.heads.narrowing import NEVER, NarrowHead
+from runtime.backends.heads.nodes import EarlyExitError
 from runtime.backends.model import LlamaModel
-from runtime.backends.narrowing import NEVER, NarrowHead
-from runtime.backends.nodes import EarlyExitError
 from runtime.core.draft import Draft
 from runtime.core.errors import ModelError, StoppedError
 from runtime.engine import Options, Sampling

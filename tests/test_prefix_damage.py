@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.backends import prefix_store
-from runtime.backends.prefix_store import forget, size
+from runtime.backends.stored import prefix_store
+from runtime.backends.stored.prefix_store import forget, size
 from tests.test_prefix_store import TEXT, opened, put, state
 
 COLUMNS = ["tokens", "sizes", "crc", "token_seconds", "n_asked", "n_pure"]

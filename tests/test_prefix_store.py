@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.backends import prefix_store
-from runtime.backends.checkpoints import Checkpoint
-from runtime.backends.prefix_index import BLOCK, EMPTY
-from runtime.backends.prefix_store import CHUNK, PrefixStore
-from runtime.backends.saved_states import SavedState
+from runtime.backends.stored import prefix_store
+from runtime.backends.stored.checkpoints import Checkpoint
+from runtime.backends.stored.prefix_index import BLOCK, EMPTY
+from runtime.backends.stored.prefix_store import CHUNK, PrefixStore
+from runtime.backends.stored.saved_states import SavedState
 from runtime.core.draft import Tokens
 
 TEXT: Tokens = np.random.default_rng(1).integers(0, 9999, 4096).astype(np.int32)

@@ -17,7 +17,7 @@ import pytest
 
 from bench.instruments.architectures.families import TEXT
 from bench.instruments.architectures.writer import write_family
-from runtime.backends import prefix_store
+from runtime.backends.stored import prefix_store
 from runtime.conversation.prompt import Ids
 from runtime.engine import Options, Sampling, prefixes, stored_states
 from runtime.engine.loaded import LoadedEngine

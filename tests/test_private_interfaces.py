@@ -27,7 +27,7 @@ from app.tui.private_textual import MarkdownBlock
 from app.tui.widgets.reply_markdown import AlignedCells, AlignedTable, IndentedParagraph
 from bench.instruments.shapes import write_random
 from runtime.backends import library, private_llama, staging
-from runtime.backends.early_exit import EarlyExitBackend
+from runtime.backends.heads.early_exit import EarlyExitBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.private_llama import SYMBOLS, Override, Tensor, symbol, type_traits

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.backends import prefix_store
+from runtime.backends.stored import prefix_store
 from runtime.engine import Message, Options, Sampling
 from runtime.models.registry import load_registry
 from runtime.process import model_process, spawning

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.backends.saved_states import MAX_SAVED, SavedState, SavedStates
+from runtime.backends.stored.saved_states import MAX_SAVED, SavedState, SavedStates
 
 Ids = list[int]
 

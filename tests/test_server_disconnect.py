@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from app.server.command import AddressedConnection
-from runtime.backends.saved_states import no_room
+from runtime.backends.stored.saved_states import no_room
 from runtime.core.limits import Limits
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine

@@ -14,11 +14,11 @@ from bench.instruments.heads import StateHeadShape, random_weights, state_head_f
 from bench.instruments.shapes import K_QUANTS, TINY, write_random
 from runtime.backends.contexts import open_backend
 from runtime.backends.file_rows import find_rows
+from runtime.backends.heads.state_head import StateHeadBackend, open_state_head
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
 from runtime.backends.staging import Rows
-from runtime.backends.state_head import StateHeadBackend, open_state_head
 from runtime.core.draft import Draft, Logits, PassInput, Tokens
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick

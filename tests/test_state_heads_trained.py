@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bench.instruments.shapes import TINY
+from runtime.backends.heads.state_head import open_state_head
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.state_head import open_state_head
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.training.job import OWN_KINDS

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from runtime.backends import library
-from runtime.backends.nodes import scheduler_of
+from runtime.backends.heads.nodes import scheduler_of
 from runtime.backends.private_llama import ADDRESS, BOOL, ggml
 from runtime.models.cache_layout import HALVES, CacheTypes
 

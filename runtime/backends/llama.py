@@ -16,9 +16,9 @@ from runtime.backends.attention import Attention
 from runtime.backends.held import HeldConversations, Reuse
 from runtime.backends.model import LlamaModel
 from runtime.backends.pointers import INT8_P, INT32_P
-from runtime.backends.saved_states import SavedStates
 from runtime.backends.shown_states import ShownStates
 from runtime.backends.stopping import StopFlag
+from runtime.backends.stored.saved_states import SavedStates
 from runtime.backends.tree import FIRST_BRANCH, TreeCache
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError, ModelError, NoMemoryError, StoppedError

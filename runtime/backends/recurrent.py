@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends.checkpoints import Checkpoints, longest, message_ends
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.saved_states import SavedState
+from runtime.backends.stored.checkpoints import Checkpoints, longest, message_ends
+from runtime.backends.stored.saved_states import SavedState
 from runtime.core.draft import Tokens
 
 MAX_CHECKPOINTS = 8  # checkpoints kept

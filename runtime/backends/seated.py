@@ -12,8 +12,8 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.backends.cell_map import CellMap
 from runtime.backends.held import HeldConversations
-from runtime.backends.saved_states import HeldConversation, SavedState
 from runtime.backends.seats import Seat, Seats
+from runtime.backends.stored.saved_states import HeldConversation, SavedState
 
 
 class SeatedConversations(HeldConversations):

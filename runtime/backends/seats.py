@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends.held import Reuse
-from runtime.backends.saved_states import NEGLIGIBLE
+from runtime.backends.stored.saved_states import NEGLIGIBLE
 from runtime.core.draft import Tokens, common_prefix
 
 # Cell searches between two checks for idle cells. A conversation that decoded nothing in that time is no longer being

@@ -15,9 +15,9 @@ from runtime.backends.cell_map import CellMap
 from runtime.backends.joint_batch import JointBatch
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.saved_states import NEGLIGIBLE
 from runtime.backends.seated import SeatedConversations
 from runtime.backends.seats import IDLE_SEARCHES, Seat, Seats
+from runtime.backends.stored.saved_states import NEGLIGIBLE
 from runtime.core.draft import Logits, PassInput, Tokens
 from runtime.core.errors import StoppedError
 from runtime.models.cache_layout import shared_cells

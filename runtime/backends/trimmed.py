@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends.file_rows import FileRows
+from runtime.backends.heads.narrowing import NEVER
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.narrowing import NEVER
 from runtime.backends.pointers import FLOAT_P, INT32_P
 from runtime.backends.shared import SharedBackend
 from runtime.core.draft import Draft, Logits, Tokens

@@ -11,7 +11,7 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.saved_states import SavedState
+from runtime.backends.stored.saved_states import SavedState
 from runtime.core.draft import Tokens
 from runtime.models.cache_layout import CacheSpec
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.checkpoints import Checkpoint
 from runtime.backends.llama import LlamaBackend
-from runtime.backends.saved_states import SavedState
+from runtime.backends.stored.checkpoints import Checkpoint
+from runtime.backends.stored.saved_states import SavedState
 from runtime.core.errors import SettingsError
 from runtime.drafters.model import seen
 from runtime.engine.ahead import answering

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
-from runtime.backends.saved_states import SavedState
+from runtime.backends.stored.saved_states import SavedState
 from runtime.core.draft import Tokens, common_prefix
 from runtime.engine.sequence import Sequence
 from runtime.engine.stored_states import THRESHOLDS, StoredStates, put

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 
-from runtime.backends.saved_states import SavedState
+from runtime.backends.stored.saved_states import SavedState
 from runtime.conversation.window import PromptWindow
 from runtime.core.draft import PassInput, Tokens
 from runtime.engine.binding import Binding

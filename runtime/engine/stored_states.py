@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from runtime.backends.llama import LlamaBackend
-from runtime.backends.prefix_index import Entry
-from runtime.backends.prefix_store import PrefixStore
-from runtime.backends.saved_states import SavedState
+from runtime.backends.stored.prefix_index import Entry
+from runtime.backends.stored.prefix_store import PrefixStore
+from runtime.backends.stored.saved_states import SavedState
 from runtime.core.draft import Tokens
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from runtime.backends.early_exit import EarlyExitBackend
+from runtime.backends.heads.early_exit import EarlyExitBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.shared import SharedBackend

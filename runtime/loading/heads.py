@@ -10,15 +10,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.backends.dflash import DflashBackend
-from runtime.backends.eagle import EagleBackend
-from runtime.backends.early_exit import EarlyExitBackend
-from runtime.backends.head import HeadBackend
+from runtime.backends.heads.dflash import DflashBackend
+from runtime.backends.heads.eagle import EagleBackend
+from runtime.backends.heads.early_exit import EarlyExitBackend
+from runtime.backends.heads.head import HeadBackend
+from runtime.backends.heads.mtp import MtpBackend
+from runtime.backends.heads.state_head import open_state_head
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel
-from runtime.backends.mtp import MtpBackend
 from runtime.backends.reloadable import Opener, ReloadableBackend
-from runtime.backends.state_head import open_state_head
 from runtime.core.backend import Backend, OnProgress
 from runtime.core.errors import HeadError, ModelError
 from runtime.loading.opening import load

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from runtime.backends import library
 from runtime.backends.contexts import open_backend
-from runtime.backends.early_exit import EarlyExitBackend
+from runtime.backends.heads.early_exit import EarlyExitBackend
+from runtime.backends.heads.nodes import EarlyExitError
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel
-from runtime.backends.nodes import EarlyExitError
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ModelError, SettingsError
 from runtime.drafters.lookahead import MIN_ROWS, WindowShape, best_shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runtime.backends import library
-from runtime.backends.prefix_store import PrefixStore, folder, forget, size
+from runtime.backends.stored.prefix_store import PrefixStore, folder, forget, size
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.planning import MODEL
 from runtime.loading.profile_cache import fingerprint

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.eagle import EagleBackend
+from runtime.backends.heads.eagle import EagleBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly
 from runtime.backends.staging import Rows

@@ -6,7 +6,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from bench.instruments.shapes import Shape
-from runtime.backends.early_exit import EarlyExitBackend
+from runtime.backends.heads.early_exit import EarlyExitBackend
 from runtime.backends.llama import GGML_TYPES, LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Draft, Logits

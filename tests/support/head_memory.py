@@ -17,10 +17,10 @@ import numpy as np
 
 from runtime.backends import library
 from runtime.backends.contexts import open_backend
-from runtime.backends.head import HeadBackend
+from runtime.backends.heads.head import HeadBackend
+from runtime.backends.heads.mtp import MtpBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.mtp import MtpBackend
 from runtime.core.draft import Tokens
 from runtime.loading.heads import head_context
 from runtime.loading.options import Options

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from runtime.backends import prefix_store
+from runtime.backends.stored import prefix_store
 from runtime.engine import stored_states
 from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk, Output

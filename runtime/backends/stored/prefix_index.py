@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from psutil import pid_exists
 
-from runtime.backends.checkpoints import Checkpoint
-from runtime.backends.saved_states import SavedState
+from runtime.backends.stored.checkpoints import Checkpoint
+from runtime.backends.stored.saved_states import SavedState
 from runtime.core.draft import Tokens
 from runtime.drafters.reply_store import close_to_others, make_private_folder
 from runtime.models.plain_file import require_plain

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends import library, staging
+from runtime.backends.heads.trail import HeadStep, Trail
 from runtime.backends.llama import GGML_TYPES, LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.pointers import FLOAT_P, INT8_P, INT32_P
-from runtime.backends.saved_states import NEGLIGIBLE
 from runtime.backends.staging import Rows
-from runtime.backends.trail import HeadStep, Trail
+from runtime.backends.stored.saved_states import NEGLIGIBLE
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.core.errors import ModelError
 from runtime.models.heads import HEAD_ROWS

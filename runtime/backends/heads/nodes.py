@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.narrowing import NarrowHead
+from runtime.backends.heads.narrowing import NarrowHead
 from runtime.backends.private_llama import ASK, COMPUTE, F32, HEADS, Tensor, ggml, knows_tensors, layer_output, symbol
 from runtime.core.errors import ModelError
 

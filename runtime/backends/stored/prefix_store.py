@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
-from runtime.backends.checkpoints import Checkpoint
-from runtime.backends.prefix_index import EMPTY, Entry, PrefixIndex
-from runtime.backends.saved_states import SavedState
+from runtime.backends.stored.checkpoints import Checkpoint
+from runtime.backends.stored.prefix_index import EMPTY, Entry, PrefixIndex
+from runtime.backends.stored.saved_states import SavedState
 from runtime.core.draft import Tokens, common_prefix
 from runtime.core.removal import own_files, remove_files
 from runtime.drafters.reply_store import make_private_folder

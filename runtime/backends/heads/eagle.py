@@ -8,11 +8,11 @@ from __future__ import annotations
 import llama_cpp.llama_cpp as lib
 
 from runtime.backends import staging
-from runtime.backends.head import HeadBackend
+from runtime.backends.heads.head import HeadBackend
+from runtime.backends.heads.trail import Trail
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.staging import Rows
-from runtime.backends.trail import Trail
 
 
 class EagleBackend(HeadBackend):

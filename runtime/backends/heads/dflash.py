@@ -12,12 +12,12 @@ import ctypes
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
-from runtime.backends.head import HeadBackend
+from runtime.backends.heads.head import HeadBackend
+from runtime.backends.heads.trail import HeadStep, Trail
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.pointers import INT32_P
 from runtime.backends.staging import Rows
-from runtime.backends.trail import HeadStep, Trail
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.models.heads import HEAD_ROWS, BlockShape
 

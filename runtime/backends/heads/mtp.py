@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends.head import HeadBackend
+from runtime.backends.heads.head import HeadBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.models.heads import FEW_ROWS
 

@@ -14,8 +14,8 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.checkpoints import MAX_BYTES, PARTIAL, Checkpoint, longest
 from runtime.backends.pointers import UINT8_P
+from runtime.backends.stored.checkpoints import MAX_BYTES, PARTIAL, Checkpoint, longest
 from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens, common_prefix, usable
 

@@ -19,10 +19,10 @@ from functools import partial
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
+from runtime.backends.heads.narrowing import NEVER
+from runtime.backends.heads.nodes import Cells, EarlyExitError, Nodes, Rows, Run
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.narrowing import NEVER
-from runtime.backends.nodes import Cells, EarlyExitError, Nodes, Rows, Run
 from runtime.backends.tree import MAIN
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.core.errors import ContextError, ModelError
