@@ -28,7 +28,7 @@ MINUTES = 8.0
 REPORT = Path("gpu-report.md")
 KEPT = 60  # last lines of a part's output in the report
 DEVICES = (
-    "from runtime.backends.devices import backends, devices\n"
+    "from runtime.backends.library import backends, devices\n"
     "print('compiled for', ', '.join(backends()))\n"
     "for kind, name, free, total in devices(): print(f'{kind}: {name}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free')"
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.instruments.shapes import FILE_TYPES, Q4_K, SHAPES, requantize, write_random
 from bench.instruments.timing import report
 from runtime.backends import library
-from runtime.backends.devices import devices
+from runtime.backends.library import devices
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.loading.exactness import self_test

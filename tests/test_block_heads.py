@@ -12,17 +12,17 @@ import pytest
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.heads import PROMPT, block_head_for, write_head
 from runtime.backends.contexts import open_backend
-from runtime.backends.heads.dflash import DflashBackend
+from runtime.backends.heads.llama_heads import DflashBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
 from runtime.core.draft import Draft, Logits, PassInput, Tokens
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, LAST, Answer, Budget, Pick
-from runtime.drafters.dflash import DflashDrafter
+from runtime.drafters.head import DflashDrafter
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.models import heads
+from runtime.models import block_heads
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
@@ -59,7 +59,7 @@ def tokens(seed: int, n: int) -> Tokens:
 
 
 def beside(backend: LlamaBackend, head: LlamaModel, n: int = 1) -> DflashBackend:
-    return DflashBackend(head, backend, heads.block_of(facts(head.path)), n, ROOM)
+    return DflashBackend(head, backend, block_heads.block_of(facts(head.path)), n, ROOM)
 
 
 def guessed_anew(target: LlamaModel, head: LlamaModel, context: Tokens) -> Logits:

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from bench.instruments.concurrent_replies import Concurrent, alone
-from runtime.backends.attention import Attention
 from runtime.backends.filled import FilledContext
 from runtime.backends.model import LlamaModel
+from runtime.backends.pass_switches import Attention
 from runtime.core.errors import ModelError
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine

@@ -15,8 +15,7 @@ from runtime.core.errors import DraftError
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading import calibration
-from runtime.loading.calibration import Calibration
-from runtime.loading.ceiling import AGAIN, AGREED, found_never, known_never, why_never
+from runtime.loading.calibration import AGAIN, AGREED, Calibration, found_never, known_never, why_never
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import Pair, load_registry
 from runtime.speculative.control.costs import PassCosts

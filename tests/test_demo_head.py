@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from demo.export import write_head  # noqa: E402
 from demo.head import READ, SHAPE, shown  # noqa: E402
 from demo.train_head import HERE, read_target  # noqa: E402
-from runtime.backends.heads.eagle import EagleBackend  # noqa: E402
+from runtime.backends.heads.llama_heads import EagleBackend  # noqa: E402
 from runtime.backends.llama import LlamaBackend  # noqa: E402
 from runtime.backends.model import LlamaModel  # noqa: E402
 from runtime.training.head_model import Head, unrolled  # noqa: E402

@@ -15,14 +15,14 @@ from bench.instruments.architectures.writer import write_drafting
 from bench.instruments.heads import PROMPT
 from bench.instruments.planted_heads import plant_mtp
 from runtime.backends.contexts import open_backend
-from runtime.backends.heads.mtp import MtpBackend
+from runtime.backends.heads.llama_heads import MtpBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Draft, Logits
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick
 from runtime.core.errors import ModelError
-from runtime.drafters.mtp import MtpDrafter
+from runtime.drafters.head import MtpDrafter
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models import mtp

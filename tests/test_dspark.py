@@ -11,14 +11,14 @@ from gguf import GGUFReader
 
 from bench.instruments.heads import HeadShape, block_head_for, write_head
 from bench.instruments.shapes import TINY
-from runtime.backends.heads.dflash import DflashBackend
+from runtime.backends.heads.llama_heads import DflashBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Logits, Tokens
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick
-from runtime.drafters.dspark import DsparkDrafter
-from runtime.models import heads
+from runtime.drafters.head import DsparkDrafter
+from runtime.models.block_heads import block_of
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from tests.support import tiny_target
@@ -45,11 +45,11 @@ def facts(path: Path) -> ModelFacts:
 def rows(target: LlamaModel, file: Path) -> Logits:
     """All rows of a block after CONTEXT."""
     backend, head = LlamaBackend(target, N_CTX, 9), LlamaModel(file, is_head=True)
-    block = DflashBackend(head, backend, heads.block_of(facts(file)), 1, ROOM)
+    block = DflashBackend(head, backend, block_of(facts(file)), 1, ROOM)
     backend.forward(CONTEXT[:-1])
     n = len(block.forward(CONTEXT))
     found = block._logits().copy()
-    assert n == len(found) - heads.block_of(facts(file)).n_blank
+    assert n == len(found) - block_of(facts(file)).n_blank
     for each in (block, head, backend):
         each.close()
     return found
@@ -72,7 +72,7 @@ def test_each_row_adds_what_follows_the_likeliest_token_of_the_row_before(
     found, plain = rows(target, file), rows(target, with_zeros(file, "markov_w2.weight"))
     tensors = {tensor.name: tensor.data for tensor in GGUFReader(file).tensors}
     drafted = tensors.get("d2t", np.arange(TINY.vocab))
-    first, before = heads.block_of(facts(file)).n_blank, int(CONTEXT[-1])
+    first, before = block_of(facts(file)).n_blank, int(CONTEXT[-1])
     np.testing.assert_array_equal(found[:first], plain[:first])
     for i in range(first, BLOCK):
         bias = tensors["markov_w2.weight"] @ tensors["markov_w1.weight"][before]
@@ -92,7 +92,7 @@ def test_the_whole_block_is_drafted(
 ) -> None:
     file = write_head(tmp_path / "head.gguf", shape_of(target_file, change))
     backend, head = LlamaBackend(target, N_CTX, 9), LlamaModel(file, is_head=True)
-    block = DflashBackend(head, backend, heads.block_of(facts(file)), 1, ROOM)
+    block = DflashBackend(head, backend, block_of(facts(file)), 1, ROOM)
     backend.forward(CONTEXT[:-1])
     draft = DsparkDrafter(block, backend.n_vocab, ROOM).propose(CONTEXT, Budget(8, lambda c, t=-1: CONTINUE, pick))
     n_blank = 0 if change.get("from_known", True) else 1

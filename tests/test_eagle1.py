@@ -12,7 +12,7 @@ from bench.instruments.heads import random_weights, state_head_for, write_state_
 from bench.instruments.shapes import TINY
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.staging import Rows
+from runtime.backends.shown_states import Rows
 from runtime.core.errors import ModelError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header

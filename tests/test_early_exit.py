@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bench.instruments.shapes import write_random
 from demo.evaluate import keep_first_layers
 from runtime.backends import llama
-from runtime.backends.heads import nodes
+from runtime.backends.heads import graph, nodes
 from runtime.backends.heads.early_exit import ExitCheck
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Draft
@@ -161,7 +161,7 @@ def test_a_graph_that_was_not_learned_is_left_alone_and_drafts_are_verified_in_f
 def test_where_the_scheduler_cannot_be_reached_it_asks_in_every_pass(
     models: dict[int, LlamaModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nodes, "scheduler_of", lambda context: None)
+    monkeypatch.setattr(graph, "scheduler_of", lambda context: None)
     both = Backends(models, "Q8_0, flash")
     walk = Walk(both, 1, 100)
     for _ in range(10):

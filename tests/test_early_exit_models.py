@@ -13,9 +13,9 @@ import pytest
 from bench.instruments.shapes import write_random
 from demo.evaluate import keep_first_layers
 from runtime.backends import private_llama
-from runtime.backends.heads import early_exit, nodes
+from runtime.backends.heads import early_passes, nodes
 from runtime.backends.heads.early_exit import EarlyExitBackend, ExitCheck
-from runtime.backends.heads.nodes import EarlyExitError
+from runtime.backends.heads.graph import EarlyExitError
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import NO_DRAFT, Draft
@@ -51,7 +51,7 @@ def test_other_architectures_exit_like_their_pruned_selves(tmp_path: Path, archi
 
 
 # An architecture whose last layer's output has no name
-NAMELESS = early_exit.lib, "llama_model_n_layer", lambda handle: SHAPE.layers + 1
+NAMELESS = early_passes.lib, "llama_model_n_layer", lambda handle: SHAPE.layers + 1
 ELSEWHERE = nodes.ggml, "ggml_backend_buffer_is_host", lambda buffer: False
 OTHERWISE = private_llama.ggml, "ggml_tensor_overhead", lambda: ctypes.sizeof(private_llama.Tensor)
 CELLLESS = nodes.ggml, "ggml_op_name", lambda op: b"CPY"
@@ -78,7 +78,7 @@ def test_it_declines_a_graph_that_it_does_not_know(
 def test_it_declines_an_architecture_that_cannot_rewind_and_one_of_a_single_layer(
     target: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(early_exit.lib, "llama_model_n_layer", lambda handle: 1)
+    monkeypatch.setattr(early_passes.lib, "llama_model_n_layer", lambda handle: 1)
     with pytest.raises(EarlyExitError, match="one layer"):
         EarlyExitBackend(target, 64)
     monkeypatch.setattr(target, "is_recurrent", True)

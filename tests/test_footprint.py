@@ -20,8 +20,8 @@ from runtime.memory.footprint import ContextSpec, estimate
 from runtime.memory.pressure import MIB, MemoryPool, Reading, Thresholds
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheTypes, cache_types
 from runtime.models.facts import ModelFacts
+from runtime.models.gguf_types import Strings
 from runtime.models.header import Header, TensorInfo, read_header
-from runtime.models.header_strings import Strings
 from runtime.models.registry import AS_TRAINED, Pair, load_registry
 from tests.support.footprint import Case, measured
 

@@ -14,20 +14,19 @@ from bench.instruments.architectures.families import TEXT
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.heads import PROMPT, head_for, write_head
 from bench.instruments.shapes import write_random
-from runtime.backends import staging
+from runtime.backends import shown_states
 from runtime.backends.contexts import open_backend
-from runtime.backends.heads.eagle import EagleBackend
+from runtime.backends.heads.llama_heads import EagleBackend
 from runtime.backends.heads.trail import Trail
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.private_llama import SYMBOLS, symbol
 from runtime.backends.shared import SharedBackend
-from runtime.backends.staging import Rows
+from runtime.backends.shown_states import Rows
 from runtime.core.draft import Draft, Logits, PassInput, Tokens
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick
-from runtime.drafters.eagle import EagleDrafter
-from runtime.drafters.head import FRESH
+from runtime.drafters.head import FRESH, EagleDrafter
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models import heads
@@ -260,14 +259,14 @@ def test_a_conversation_that_came_back_without_its_states_is_drafted_for_from_wh
 def test_a_library_without_one_of_the_functions_leaves_the_head_out(
     target_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "symbol", lambda name: None if name == "layer" else symbol(name))
-    staging.functions.cache_clear()
+    monkeypatch.setattr(shown_states, "symbol", lambda name: None if name == "layer" else symbol(name))
+    shown_states.functions.cache_clear()
     file = write_head(tmp_path / "head.gguf", head_for(target_file))
     engine = LoadedEngine(Pair("any", target_file, file), Options(512, threads=1))
     chunks = list(engine.reply(Ids(PROMPT), Sampling(), 4))
     left_out = engine.facts.left_out
     engine.close()
-    staging.functions.cache_clear()
+    shown_states.functions.cache_clear()
     assert left_out == "the draft head was left out: this llama.cpp build does not show hidden states"
     assert sum(len(chunk.tokens) for chunk in chunks) == 4
 

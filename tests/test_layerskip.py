@@ -18,7 +18,7 @@ from runtime.core.backend import Backend
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Answer, Budget, Pick
 from runtime.core.errors import ModelError, RegistryError
-from runtime.drafters.layerskip import LayerSkipDrafter
+from runtime.drafters.model import LayerSkipDrafter
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading import exit_layer

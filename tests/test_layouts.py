@@ -14,8 +14,8 @@ from app.models import pair as command
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
 from bench.instruments.toy import facts
-from runtime.backends import library, repacking
-from runtime.backends.model import LlamaModel
+from runtime.backends import library
+from runtime.backends.model import LlamaModel, patterns
 from runtime.core.children import Child
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.engine import Ask
@@ -230,7 +230,7 @@ def test_only_what_the_layout_supports_is_named() -> None:
         tensor("blk.2.ffn_down.weight"), tensor("blk.0.attn_k.weight", shape=(256, 60)),
         tensor("blk.0.ffn_up_exps.weight", shape=(256, 64, 4)), tensor("blk.0.attn_k_b.weight", shape=(256, 64, 4)),
     ]  # fmt: skip
-    assert repacking.patterns(tensors) == [
+    assert patterns(tensors) == [
         r"^output\.weight$",
         r"^blk\.(0|1|2)\.attn_q\.weight$",
         r"^blk\.(2)\.ffn_down\.weight$",

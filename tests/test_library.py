@@ -12,7 +12,7 @@ from app.models import library, ollama, prospects
 from app.models.library import Model, all_models
 from app.models.prospects import FITS, FITS_ALONE, TOO_LARGE, Machine, Prospect, demands, layer_seconds, prospect
 from app.tui.actions.first_steps import by_size
-from runtime.loading import plain_speed
+from runtime.loading import profile_cache
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
@@ -116,7 +116,7 @@ def test_folders_that_cannot_be_read_are_passed_over(home: Path, monkeypatch: py
 def test_the_bundled_pair_is_here_and_its_demands_are_those_of_its_headers(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain_speed, "memo", lambda: ProfileCache("speeds", home))
+    monkeypatch.setattr(profile_cache, "memo", lambda: ProfileCache("speeds", home))
     model = next(each for each in all_models() if each.name == "demo")
     found = prospect(model)
     assert model.is_here
@@ -129,11 +129,11 @@ def test_the_bundled_pair_is_here_and_its_demands_are_those_of_its_headers(
 def test_a_measured_speed_is_told_instead_of_an_estimate(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain_speed, "memo", lambda: ProfileCache("speeds", tmp_path))
+    monkeypatch.setattr(profile_cache, "memo", lambda: ProfileCache("speeds", tmp_path))
     model = next(each for each in all_models() if each.name == "demo")
     assert layer_seconds(1e9) == prospect(model).step_seconds == 0.0
-    plain_speed.record(DEMO.target, 0.2)
-    plain_speed.record(DEMO.target, 0.1)
+    profile_cache.record(DEMO.target, 0.2)
+    profile_cache.record(DEMO.target, 0.1)
     found = prospect(model)
     assert found.per_second(Machine(1e9)) == pytest.approx(10)
     layer = (0.1 - found.read / 1e9) / found.n_layers
@@ -142,9 +142,9 @@ def test_a_measured_speed_is_told_instead_of_an_estimate(
     assert other.per_second(Machine(1e9, layer, cached=0)) == pytest.approx(1 / (0.1 + layer * found.n_layers))
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(b"one")
-    plain_speed.record(copy, 0.5)
+    profile_cache.record(copy, 0.5)
     copy.write_bytes(b"another")
-    assert copy not in plain_speed.measured()
+    assert copy not in profile_cache.measured()
     assert Prospect().per_second(Machine(1e9, 1.0)) == other.per_second(Machine(1e9, layer)) == 0.0
 
 

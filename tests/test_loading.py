@@ -15,7 +15,6 @@ from bench.instruments.toy import ToyBackend
 from runtime.backends.contexts import open_backend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel, load_error
-from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.errors import ModelError, NoMemoryError, VocabError
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -23,9 +22,10 @@ from runtime.loading import calibration
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.pass_timing import thread_counts
 from runtime.loading.profile_cache import ProfileCache
+from runtime.models.drafting import HeaderVocab, compare_vocabularies
 from runtime.models.facts import WORDS
+from runtime.models.gguf_types import Strings
 from runtime.models.header import Header
-from runtime.models.header_strings import Strings
 from runtime.models.registry import load_registry
 
 

@@ -22,10 +22,9 @@ from runtime.models.cache_layout import HALVES, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.gguf_types import TYPES
 from runtime.models.header import Header, TensorInfo, parse_header, read_header, read_model_header
-from runtime.models.model_files import find_file
+from runtime.models.model_files import check_shards, find_file
 from runtime.models.registry import find_pair, load_registry
 from runtime.models.shards import is_first_shard, shard_names
-from runtime.models.split import check_shards
 
 DEMO = load_registry()["demo"]
 

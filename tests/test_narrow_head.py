@@ -11,11 +11,11 @@ import pytest
 
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.shapes import Shape, write_random
-from runtime.backends.heads import nodes
+from runtime.backends.heads import graph, nodes
 from runtime.backends.heads.early_exit import EarlyExitBackend
-from runtime.backends.heads.narrowing import NEVER, NarrowHead
-from runtime.backends.heads.nodes import EarlyExitError
+from runtime.backends.heads.graph import EarlyExitError, NarrowHead
 from runtime.backends.model import LlamaModel
+from runtime.backends.trimmed import NEVER
 from runtime.core.draft import Draft
 from runtime.core.errors import ModelError, StoppedError
 from runtime.engine import Options, Sampling
@@ -107,7 +107,7 @@ def test_a_head_that_gives_something_else_is_found_out(
 
 
 def test_a_graph_whose_head_is_not_told_keeps_it(backend: EarlyExitBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes, "HEADS", ())
+    monkeypatch.setattr(graph, "HEADS", ())
     with pytest.raises(EarlyExitError, match="cannot be found"):
         backend.narrow(FEW)
     assert best_words(backend) == 0

@@ -26,7 +26,7 @@ from app.tui.markdown_dialect import markdown_parser
 from app.tui.private_textual import MarkdownBlock
 from app.tui.widgets.reply_markdown import AlignedCells, AlignedTable, IndentedParagraph
 from bench.instruments.shapes import write_random
-from runtime.backends import library, private_llama, staging
+from runtime.backends import library, private_llama, shown_states
 from runtime.backends.heads.early_exit import EarlyExitBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
@@ -111,11 +111,11 @@ def test_llama_tells_a_contexts_scheduler_and_lays_tensors_out_as_we_read_them(m
 def test_llama_shows_the_states_of_layers_and_of_the_end(model: LlamaModel) -> None:
     with of_llama():
         backend = LlamaBackend(model, 64)
-        staging.show_layer(backend.handle, 0)
-        staging.show_layer(backend.handle, 1)
-        staging.show_hidden(backend.handle, masked=False)
+        shown_states.show_layer(backend.handle, 0)
+        shown_states.show_layer(backend.handle, 1)
+        shown_states.show_hidden(backend.handle, masked=False)
         backend.forward(array([5, 6, 5]))
-        first, second = (staging.layer_rows(backend.handle, layer, 3, SHAPE.width) for layer in (0, 1))
+        first, second = (shown_states.layer_rows(backend.handle, layer, 3, SHAPE.width) for layer in (0, 1))
         assert np.array_equal(first[0], first[2])  # of the same token
         assert not np.array_equal(first[0], first[1])
         assert not np.array_equal(second[0], second[2])  # which stands elsewhere

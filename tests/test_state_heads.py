@@ -18,7 +18,7 @@ from runtime.backends.heads.state_head import StateHeadBackend, open_state_head
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
-from runtime.backends.staging import Rows
+from runtime.backends.shown_states import Rows
 from runtime.core.draft import Draft, Logits, PassInput, Tokens
 from runtime.core.draft import Path as Tentative
 from runtime.core.drafter import CONTINUE, Budget, Pick

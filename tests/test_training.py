@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra `train` is not installed")
 
-from runtime.backends.heads.eagle import EagleBackend  # noqa: E402
+from runtime.backends.heads.llama_heads import EagleBackend  # noqa: E402
 from runtime.backends.llama import LlamaBackend  # noqa: E402
 from runtime.backends.model import LlamaModel  # noqa: E402
 from runtime.training.head_file import HeadFile, read_head, write_head  # noqa: E402

@@ -17,10 +17,10 @@ from app.chats.store import Store
 from app.cli.main import app
 from app.models import pair as command
 from bench.instruments.shapes import TINY, write_random
-from runtime.backends.vocab import HeaderVocab
 from runtime.core.errors import ModelError, SlipstreamError
 from runtime.loading.profile import replies_of
 from runtime.models import trimmed
+from runtime.models.drafting import HeaderVocab
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.registry import Pair

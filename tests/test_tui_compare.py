@@ -16,7 +16,7 @@ from app.tui.widgets.message_view import MessageView
 from bench.instruments.toy import facts
 from runtime.core.errors import ModelError, NoMemoryError
 from runtime.engine import Message
-from runtime.loading import plain_speed
+from runtime.loading import profile_cache
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import load_registry
 from tests.support.scripted import ScriptedEngine
@@ -180,7 +180,7 @@ def test_a_prompt_is_read_as_fast_as_before_and_another_model_in_proportion_to_i
     small.write_bytes(bytes(100))
     large.write_bytes(bytes(300))
     assert prospects.reading_seconds(small) == 0.0
-    plain_speed.record(small, 0.01, prospects.reading_memo())
+    profile_cache.record(small, 0.01, prospects.reading_memo())
     assert prospects.reading_seconds(small) == 0.01
     assert prospects.reading_seconds(large) == pytest.approx(0.03)
 

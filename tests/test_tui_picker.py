@@ -8,7 +8,7 @@ import pytest
 
 from app.models import library, ollama, prospects
 from app.tui.dialogs import model_picker
-from runtime.loading import plain_speed
+from runtime.loading import profile_cache
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import Pair, load_registry
 from tests.support.scripted import ScriptedEngine
@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(ollama, "SYSTEM_WIDE", tmp_path / "no ollama")
     monkeypatch.setattr(model_picker, "free_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(prospects, "all_memory", lambda: 8_000_000_000)
-    monkeypatch.setattr(plain_speed, "memo", lambda: ProfileCache("speeds", tmp_path))
+    monkeypatch.setattr(profile_cache, "memo", lambda: ProfileCache("speeds", tmp_path))
     monkeypatch.setattr(prospects, "bandwidth_memo", lambda: ProfileCache("bandwidth", tmp_path))
     monkeypatch.setattr(prospects, "this_machine", lambda: prospects.Machine(50e9))
     return tmp_path

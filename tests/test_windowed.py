@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from bench.instruments.architectures.writer import write_family
-from runtime.backends.contexts import open_backend
+from runtime.backends.contexts import WindowedBackend, open_backend
 from runtime.backends.model import LlamaModel
-from runtime.backends.windowed import WindowedBackend
 from runtime.core.draft import Draft
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine

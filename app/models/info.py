@@ -9,7 +9,7 @@ from app.models.amounts import gigabytes, large, rate
 from app.models.prospects import Machine, this_machine
 from app.terminal import print_json, print_text
 from runtime.learning.conditions import why_never
-from runtime.loading.plain_speed import measured
+from runtime.loading.profile_cache import measured
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from app.models.library import Model, file_size
 from runtime.core.errors import SlipstreamError
-from runtime.loading.plain_speed import measured, reading_memo
-from runtime.loading.profile_cache import ProfileCache
+from runtime.loading.profile_cache import ProfileCache, measured, reading_memo
 from runtime.memory.fit import FLOOR, Headroom, fit, spec_of
 from runtime.memory.footprint import ContextSpec, estimate
 from runtime.memory.system import MemoryReader

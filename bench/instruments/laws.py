@@ -15,7 +15,7 @@ from scipy.stats import chi2
 
 from bench.instruments.toy import ToyBackend, ToyBlocks, ToyHead, one_step
 from runtime.core.drafter import Drafter, traits_of
-from runtime.drafters.dspark import DsparkDrafter
+from runtime.drafters.head import DsparkDrafter
 from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
 from runtime.drafters.model import ModelDrafter

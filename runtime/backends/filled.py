@@ -13,10 +13,10 @@ import time
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
-from runtime.backends.attention import Attention
+from runtime.backends.library import INT8_P, INT32_P, UINT8_P
 from runtime.backends.llama import GGML_TYPES
 from runtime.backends.model import LlamaModel
-from runtime.backends.pointers import INT8_P, INT32_P, UINT8_P
+from runtime.backends.pass_switches import Attention
 from runtime.core.draft import Logits, Tokens
 from runtime.core.errors import ModelError
 from runtime.models.cache_layout import CacheTypes

@@ -11,8 +11,8 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends.attention import BLOCK, NARROW, Attention
 from runtime.backends.model import LlamaModel
+from runtime.backends.pass_switches import BLOCK, NARROW, Attention
 from runtime.backends.stored.checkpoints import Checkpoint, message_ends
 from runtime.backends.stored.saved_states import NEGLIGIBLE, HeldConversation, SavedState, SavedStates, copied
 from runtime.backends.tree import MAIN, TreeCache

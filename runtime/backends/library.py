@@ -1,6 +1,7 @@
 """llama.cpp's shared library, loaded once and kept quiet: the last lines of its log are kept to explain errors.
 
-Knows llama-cpp-python's low-level API; knows no model.
+Also lists the features that it was compiled with and the devices it can compute on. Knows llama-cpp-python's low-level
+API; knows no model.
 """
 
 from __future__ import annotations
@@ -19,12 +20,18 @@ try:
     import llama_cpp.llama_cpp as lib
 
     from runtime.backends.private_llama import ggml
+
 except (RuntimeError, OSError) as error:  # raised for a missing library, or too little memory for it
     raise ModelError(
         f"llama.cpp could not be loaded ({str(error).rpartition(': ')[2]}). Close other programs, if memory is short, "
         "or install Slipstream again."
     ) from error
 
+# Pointers into arrays, as llama.cpp takes them
+INT8_P = ctypes.POINTER(ctypes.c_int8)
+UINT8_P = ctypes.POINTER(ctypes.c_uint8)
+INT32_P = ctypes.POINTER(ctypes.c_int32)
+FLOAT_P = ctypes.POINTER(ctypes.c_float)
 WARN, ERROR = 3, 4  # ggml.h, enum ggml_log_level
 PROCESSORS = 0, 3  # ggml-backend.h, enum ggml_backend_dev_type: the processor, and accelerators that use its memory
 FLAGS = Path("/proc/cpuinfo")
@@ -126,3 +133,30 @@ def has_gpu() -> bool:
     Without one, a library with RPC would still report that it can offload.
     """
     return not all(map(is_processor, device_handles()))
+
+
+def cpu_features() -> list[str]:
+    """Return the instruction sets and options of the CPU's kernels, as the library names them."""
+    start()
+    text = lib.llama_print_system_info().decode()
+    return [part.split("=")[0].split(":")[-1].strip() for part in text.split("|") if part.split("=")[-1].strip() == "1"]
+
+
+def backends() -> list[str]:
+    """Return the backends that the library was compiled with, whether or not there is a device."""
+    start()
+    found = map(ggml.ggml_backend_reg_get, range(ggml.ggml_backend_reg_count()))
+    return [ggml.ggml_backend_reg_name(registered).decode() for registered in found]
+
+
+def devices() -> list[tuple[str, str, int, int]]:
+    """Return the devices: backend, name, free and total bytes of memory."""
+    return [_device(handle) for handle in device_handles()]
+
+
+def _device(handle: int) -> tuple[str, str, int, int]:
+    free, total = ctypes.c_size_t(0), ctypes.c_size_t(0)
+    ggml.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+    backend = ggml.ggml_backend_reg_name(ggml.ggml_backend_dev_backend_reg(handle))
+    name = ggml.ggml_backend_dev_description(handle)
+    return backend.decode(), name.decode("utf8", "replace"), free.value, total.value

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends import library
-from runtime.backends.attention import Attention
 from runtime.backends.held import HeldConversations, Reuse
+from runtime.backends.library import INT8_P, INT32_P
 from runtime.backends.model import LlamaModel
-from runtime.backends.pointers import INT8_P, INT32_P
+from runtime.backends.pass_switches import Attention, StopFlag
 from runtime.backends.shown_states import ShownStates
-from runtime.backends.stopping import StopFlag
 from runtime.backends.stored.saved_states import SavedStates
 from runtime.backends.tree import FIRST_BRANCH, TreeCache
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens

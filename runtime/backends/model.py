@@ -5,25 +5,27 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends import library, repacking, rpc
+from runtime.backends import library, rpc
+from runtime.backends.private_llama import Override, symbol
 from runtime.backends.vocab import Vocab
 from runtime.core.errors import ModelError, NoMemoryError, UnknownKindError
 from runtime.models.cache_layout import HALVES, cache_types
-from runtime.models.facts import ModelFacts
-from runtime.models.header import read_model_header
+from runtime.models.facts import ModelFacts, is_repackable
+from runtime.models.header import TensorInfo, read_model_header
 from runtime.models.library_limits import DRAFT_HEADS
+from runtime.models.model_files import check_file
 from runtime.models.mtp import HeaderValues, unkept_promises
-from runtime.models.plain_file import require_plain
-from runtime.models.soundness import contradiction
-from runtime.models.split import check_shards
+from runtime.models.soundness import check_header
 
+LAYER = re.compile(r"blk\.(\d+)\.")
 UNKNOWN = "unknown model architecture"  # in the library's error message
 NO_ROOM_FAR = re.compile(r"unable to allocate RPC\d+\[([^\]]*)\]")  # the library's message for a worker without memory
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> whether to continue
@@ -74,7 +76,7 @@ class LlamaModel:
         params.n_gpu_layers = gpu_layers
         # Repacked K-quants round differently in wider passes
         params.use_extra_bufts = not exact and not library.has_amx()
-        placed = repacked_by_name(facts) if not exact and library.has_amx() else None
+        placed = repacked_buffers(facts) if not exact and library.has_amx() else None
         params.tensor_buft_overrides = ctypes.addressof(placed) if placed else None
         params.load_mtp = with_mtp
         devices = rpc.placement(workers)
@@ -159,35 +161,6 @@ def readable_facts(path: Path) -> ModelFacts | None:
         return None
 
 
-def repacked_by_name(facts: ModelFacts | None) -> Any:
-    """Return buffer overrides for the weights that the library does not repack by itself; None where there are none."""
-    return None if facts is None or library.has_gpu() else repacking.overrides(facts.header.tensors)
-
-
-def check_file(path: Path) -> None:
-    """Check a file as far as possible without the library. Raises ModelError."""
-    if not path.exists():
-        raise ModelError(f"There is no file {path}. Check the path, or name a model of `slipstream models list`.")
-    try:
-        require_plain(path)
-        with path.open("rb") as file:
-            head = file.read(4)
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read ({error.strerror}). Name a GGUF file that you may read.") from error
-    if head != b"GGUF":
-        raise ModelError(f"{path.name} is not a GGUF file. Convert the model to GGUF, or download a GGUF of it.")
-    check_shards(path)
-
-
-def check_header(path: Path, facts: ModelFacts | None) -> None:
-    """Check that a header does not contradict itself, or the library would end the process. Raises ModelError."""
-    if facts and (clause := contradiction(facts)):
-        raise ModelError(
-            f"{path.name} is damaged or was converted wrongly: {clause}. Download it again, or choose another file of "
-            "this model."
-        )
-
-
 def load_error(path: Path, complaints: list[str]) -> ModelError:
     """Return the error for a failed load of `path`: NoMemoryError if memory ran out, UnknownKindError for its kind."""
     text = explain_load(path, complaints)
@@ -216,3 +189,28 @@ def explain_load(path: Path, complaints: list[str]) -> str:
         (line for line in complaints if "error" in line.lower()), complaints[0] if complaints else "no reason given"
     )
     return f"{path.name} could not be loaded ({reason.rstrip('.')}). Check that the file is whole and fits in memory."
+
+
+def repacked_buffers(facts: ModelFacts | None) -> Any:
+    """Return `tensor_buft_overrides` for weights in llama.cpp's repacked layout on builds with AMX; None without any.
+
+    AMX kernels crash where a compiler left out their tile setup (llama.cpp's issue 20824), which cannot be detected
+    beforehand. So AMX's buffers are switched off there, and with them the repacked ones, in which K-quants decode a
+    third faster. The tensors that repacked buffers support are put into them by name. Not every build exports them.
+    """
+    named = patterns(facts.header.tensors) if facts and not library.has_gpu() else []
+    get = symbol("repacked") if named else None
+    kind = get() if get else None
+    return (Override * (len(named) + 1))(*(Override(each.encode(), kind) for each in named)) if kind else None
+
+
+def patterns(tensors: Iterable[TensorInfo]) -> list[str]:
+    """Return regular expressions for repackable tensors: few, because the library compiles each for every tensor."""
+    layers: dict[str, list[str]] = defaultdict(list)  # layer numbers by name; none for tensors outside of layers
+    for tensor in filter(is_repackable, tensors):
+        block = LAYER.match(tensor.name)
+        layers[tensor.name[block.end() :] if block else tensor.name] += [block[1]] if block else []
+    return [
+        (rf"^blk\.({'|'.join(numbers)})\." if numbers else "^") + re.escape(name) + "$"
+        for name, numbers in layers.items()
+    ]

@@ -135,6 +135,12 @@ def symbol(name: str) -> Callable[..., Any] | None:
     return None
 
 
+def scheduler_of(context: Any) -> int | None:
+    """Return the scheduler of a context; None where the library does not expose it, which calls back in every pass."""
+    get = symbol("scheduler")
+    return int(get(context)) if get else None
+
+
 # Callback for a node of the graph. The scheduler passes more arguments, which the calling conventions of 64-bit systems
 # allow to ignore
 ASK = ctypes.CFUNCTYPE(BOOL, ADDRESS)

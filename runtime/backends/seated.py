@@ -10,9 +10,8 @@ from functools import partial
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends.cell_map import CellMap
 from runtime.backends.held import HeldConversations
-from runtime.backends.seats import Seat, Seats
+from runtime.backends.seats import CellMap, Seat, Seats
 from runtime.backends.stored.saved_states import HeldConversation, SavedState
 
 

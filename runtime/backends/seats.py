@@ -1,13 +1,24 @@
-"""Seats: the slots of several conversations in one context. Knows numbers and tokens; shared.py changes the cache."""
+"""The seats of a context that several conversations share: their tokens, their cells, and batches with rows of several.
+
+Cells are allocated in ascending order, so every conversation finds its own in the order of its tokens, even with cells
+of others in between: sums over them round as they do for a single conversation. A cell is reused only where nothing
+lies behind it; cells released in the middle are lost until the map is cleared. Knows tokens and numbers; shared.py
+changes the cache.
+"""
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
+
+import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends.held import Reuse
+from runtime.backends.library import INT8_P, INT32_P
 from runtime.backends.stored.saved_states import NEGLIGIBLE
-from runtime.core.draft import Tokens, common_prefix
+from runtime.core.draft import PassInput, Tokens, common_prefix
 
 # Cell searches between two checks for idle cells. A conversation that decoded nothing in that time is no longer being
 # generated
@@ -85,3 +96,83 @@ class Seats:
                 if asked == n - 1:
                     break
         return found
+
+
+class CellMap:
+    """The number of conversations that own each of `n_cells` cells; those from `top` on are free."""
+
+    def __init__(self, n_cells: int) -> None:
+        self.n_cells, self.top = n_cells, 0
+        self._owners: NDArray[np.int16] = np.zeros(n_cells, dtype=np.int16)
+
+    @property
+    def n_left(self) -> int:
+        """Number of cells that can be allocated."""
+        return self.n_cells - self.top
+
+    @property
+    def n_used(self) -> int:
+        """Number of cells that some conversation owns."""
+        return int(np.count_nonzero(self._owners[: self.top]))
+
+    def take(self, seat: Seat, start: int, n: int) -> None:
+        """Allocate the next `n` cells to a conversation, from position `start` on."""
+        end = self.top + n
+        seat.cells[start : start + n] = np.arange(self.top, end, dtype=np.int32)
+        self._owners[self.top : end] = 1
+        self.top = end
+
+    def share(self, source: Seat, seat: Seat, n: int) -> None:
+        """Let a conversation share the cells of another one's first `n` tokens."""
+        seat.cells[:n] = source.cells[:n]
+        self._owners[source.cells[:n]] += 1
+
+    def leave(self, seat: Seat, start: int, end: int) -> tuple[int, int]:
+        """Release a conversation's cells at positions [start, end).
+
+        Return the first position whose cells no conversation owns, and the first whose cells can be reused.
+        """
+        self._owners[seat.cells[start:end]] -= 1
+        free = end
+        while free > start and seat.cells[free - 1] == self.top - 1 and not self._owners[self.top - 1]:
+            free, self.top = free - 1, self.top - 1
+        # Only the beginning can be shared with others
+        return start + int(np.count_nonzero(self._owners[seat.cells[start:free]])), free
+
+    def clear(self) -> None:
+        """Release all cells."""
+        self.top = 0
+        self._owners[:] = 0
+
+
+class JointBatch:
+    """Up to `n` rows of `n_seats` conversations."""
+
+    def __init__(self, n: int, n_seats: int) -> None:
+        self._numbers = (ctypes.c_int32 * n_seats)(*range(n_seats))
+        self._tokens: NDArray[np.int32] = np.empty(n, dtype=np.int32)
+        self._positions: NDArray[np.int32] = np.empty(n, dtype=np.int32)
+        self._flags: NDArray[np.int8] = np.empty(n, dtype=np.int8)
+        self._seats: NDArray[np.uintp] = np.empty(n, dtype=np.uintp)  # address of each row's sequence id
+        self._counts: NDArray[np.int32] = np.ones(n, dtype=np.int32)
+        self._batch = lib.llama_batch()
+        self._batch.embd = None
+        self._batch.token = ctypes.cast(self._tokens.ctypes.data, INT32_P)
+        self._batch.pos = ctypes.cast(self._positions.ctypes.data, INT32_P)
+        self._batch.n_seq_id = ctypes.cast(self._counts.ctypes.data, INT32_P)
+        self._batch.seq_id = ctypes.cast(self._seats.ctypes.data, ctypes.POINTER(INT32_P))
+        self._batch.logits = ctypes.cast(self._flags.ctypes.data, INT8_P)
+
+    def fill(self, seats: Sequence[Seat], asked: Sequence[PassInput]) -> lib.llama_batch:
+        """Return a batch of each seat's missing tokens and draft, with logits for the last token and the draft."""
+        at, numbers = 0, ctypes.addressof(self._numbers)
+        for seat, (context, draft, _) in zip(seats, asked, strict=True):
+            start, n, end = seat.n_held, len(context), len(context) + len(draft.tokens)
+            seat.tokens[start:n], seat.tokens[n:end] = context[start:], draft.tokens
+            rows = slice(at, at := at + end - start)
+            self._tokens[rows], self._positions[rows] = seat.tokens[start:end], np.arange(start, end)
+            self._seats[rows] = numbers + 4 * seat.sequence
+            self._flags[rows] = 0
+            self._flags[at - 1 - len(draft.tokens) : at] = 1
+        self._batch.n_tokens = at
+        return self._batch

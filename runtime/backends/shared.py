@@ -11,12 +11,10 @@ from functools import partial
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends.cell_map import CellMap
-from runtime.backends.joint_batch import JointBatch
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.seated import SeatedConversations
-from runtime.backends.seats import IDLE_SEARCHES, Seat, Seats
+from runtime.backends.seats import IDLE_SEARCHES, CellMap, JointBatch, Seat, Seats
 from runtime.backends.stored.saved_states import NEGLIGIBLE
 from runtime.core.draft import Logits, PassInput, Tokens
 from runtime.core.errors import StoppedError

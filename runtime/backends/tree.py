@@ -13,7 +13,7 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends.pointers import INT32_P
+from runtime.backends.library import INT32_P
 from runtime.core.draft import Draft, Tokens, common_start
 
 MAIN, GARBAGE, FIRST_BRANCH = 0, 1, 2

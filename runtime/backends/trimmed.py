@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends.file_rows import FileRows
-from runtime.backends.heads.narrowing import NEVER
+from runtime.backends.library import FLOAT_P, INT32_P
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.pointers import FLOAT_P, INT32_P
 from runtime.backends.shared import SharedBackend
 from runtime.core.draft import Draft, Logits, Tokens
 from runtime.core.errors import DraftError
@@ -26,6 +25,7 @@ from runtime.models.header import read_header
 from runtime.models.trimmed import TABLE, Trim
 
 CHECKED = 6  # rows that are compared
+NEVER = np.float32(-1e30)  # logit of a word that is not computed: finite, because a grammar may allow no other
 
 
 class TrimmedWords:

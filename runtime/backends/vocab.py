@@ -1,4 +1,6 @@
-"""A GGUF's own tokenizer, through llama.cpp. Implements Tokenizer; knows token ids and bytes, no chat."""
+"""A GGUF's own tokenizer, through llama.cpp, also in the form that grammars need. Implements Tokenizer; knows token ids
+and bytes, no chat.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends.grammar_tokens import control_tokens, grammar_tokenizer
-from runtime.core.errors import VocabError
-from runtime.models.facts import WORDS
-from runtime.models.header import Header
-from runtime.models.header_strings import Strings
 from runtime.sampling.control_tokens import ControlTokens
 
 if TYPE_CHECKING:
@@ -26,6 +23,8 @@ if TYPE_CHECKING:
 BLOCK = 2**14  # minimum characters of a part
 T = TypeVar("T")
 KEPT_PARTS = 64  # parts of long texts whose ids are cached, of a few thousand tokens each
+NO_TEXT = b"\xff"  # llguidance: prefix of the name of a token that no text spells
+TYPICAL_BYTES = 64  # bytes of text of most tokens; longer ones take two calls
 
 
 class Memo(dict[int, T]):
@@ -139,13 +138,42 @@ class Vocab:
 
     @cached_property
     def grammar_tokenizer(self) -> LLTokenizer:
-        """The vocabulary in llguidance's form; takes up to a second to create."""
-        return grammar_tokenizer(self)
+        """The vocabulary in llguidance's form; takes up to a second to create.
+
+        A token is text where the reply shows it as text, whatever its type. llguidance's own function for llama.cpp,
+        whose interface this uses, does not treat user-defined tokens as text.
+        """
+        from llguidance import LLTokenizer
+
+        ends, tokens = self.control_tokens.ends, self._texts()
+        for token in [token for token, text in enumerate(tokens) if not text] + list(ends):
+            name = self.special_text(token).encode()
+            tokens[token] = NO_TEXT + name if name else b""
+        tokenize = ctypes.cast(lib.llama_tokenize, ctypes.c_void_p).value
+        found: LLTokenizer = LLTokenizer.from_llamacpp(  # type: ignore[attr-defined]  # lacks a declaration
+            tokens=tokens, vocab_ptr=self.handle, tokenize_fptr=tokenize, eos_token=sorted(ends)
+        )
+        return found
+
+    def _texts(self) -> list[bytes]:
+        """Return `pieces` of all tokens, in a third of the time."""
+        read, handle, buffer = lib.llama_token_to_piece, self.handle, ctypes.create_string_buffer(TYPICAL_BYTES)
+        sizes = ((token, read(handle, token, buffer, TYPICAL_BYTES, 0, False)) for token in range(self.n_vocab))
+        return [buffer.raw[:n] if n >= 0 else self.pieces[token] for token, n in sizes]
 
     @cached_property
     def control_tokens(self) -> ControlTokens:
-        """The control tokens that a grammar may name."""
-        return control_tokens(self)
+        """The control tokens that a grammar may name, and those that end a turn."""
+        ends_turn, attributes, handle = lib.llama_vocab_is_eog, lib.llama_vocab_get_attr, self.handle
+        ends = frozenset(token for token in range(self.n_vocab) if ends_turn(handle, token))
+        control = [token for token in range(self.n_vocab) if attributes(handle, token) & lib.LLAMA_TOKEN_ATTR_CONTROL]
+        names = {token: self.special_text(token) for token in control if token not in ends}
+        return ControlTokens({name: token for token, name in names.items() if name}, ends, self._named)
+
+    def _named(self, name: str) -> int | None:
+        """Return the single token that a text stands for as a control token, or None."""
+        ids = self.encode(name, special=True)
+        return ids[0] if len(ids) == 1 and self.special_text(ids[0]) == name else None
 
     @cached_property
     def fim(self) -> dict[str, int]:
@@ -163,59 +191,6 @@ class Vocab:
     def text_or_name(self, token: int) -> str:
         """Return a token as text; control tokens by their names."""
         return self.pieces[token].decode("utf8", "replace") or self.special_text(token)
-
-
-@dataclass(frozen=True)
-class HeaderVocab:
-    """A vocabulary as the header of a file spells it."""
-
-    header: Header
-
-    @property
-    def words(self) -> Strings:
-        """The spelling of every token."""
-        return self.header.strings(WORDS)
-
-    @property
-    def n_vocab(self) -> int:
-        """Number of tokens."""
-        return len(self.words)
-
-    @cached_property
-    def _texts(self) -> list[str]:
-        return self.words.texts()
-
-    def text(self, token: int) -> str:
-        """Return the spelling of a token."""
-        return self._texts[token]
-
-
-class ComparableVocab(Protocol):
-    """The part of a vocabulary that a comparison uses."""
-
-    @property
-    def n_vocab(self) -> int:
-        """Number of tokens."""
-
-    def text(self, token: int) -> str:
-        """Return the spelling of a token."""
-
-
-def compare_vocabularies(target: ComparableVocab, draft: ComparableVocab, target_name: str, draft_name: str) -> None:
-    """Compare two vocabularies. Raises VocabError naming the first token that differs.
-
-    Extra tokens at the end of one (padding) are harmless: they are never drafted.
-    """
-    if isinstance(target, HeaderVocab) and isinstance(draft, HeaderVocab) and target.words.agrees(draft.words):
-        return
-    for token in range(min(target.n_vocab, draft.n_vocab)):
-        ours, theirs = target.text(token), draft.text(token)
-        if ours != theirs:
-            raise VocabError(
-                f"{draft_name} cannot draft for {target_name}: token {token} is {ours!r} in the target and {theirs!r} "
-                "in the draft. "
-                "Choose a draft model of the same family, or run with `--draft off`."
-            )
 
 
 class Cutter:

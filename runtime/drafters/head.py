@@ -1,4 +1,4 @@
-"""Drafts from a head that reads the target's hidden states.
+"""Drafts from heads that read the target's hidden states, of which llama.cpp computes some.
 
 A head is a draft model of few layers that starts from the hidden states of the target's last pass. Without those states
 it cannot draft. Its backend runs it.
@@ -12,6 +12,7 @@ from runtime.core.backend import Backend
 from runtime.core.draft import NO_DRAFT, Tokens
 from runtime.core.drafter import Budget, DraftGenerator, Pick
 from runtime.drafters.model import ModelDrafter, as_draft, take
+from runtime.drafters.registry import Cost, Needs, Registered
 
 FRESH = 16  # the target's passes whose states a head reads before it proposes again after a rest
 
@@ -85,3 +86,27 @@ class BlockHeadDrafter(HeadDrafter):
             if not take(row[: self.n_vocab], budget, picks):
                 break
         return as_draft(picks)
+
+
+@Registered("dflash", Cost.PASS, Needs.HEAD, label="a trained head", place=7, file="a DFlash head")
+class DflashDrafter(BlockHeadDrafter):
+    """A head in a file of its own whose layers see the whole block at once (Chen et al., arXiv 2602.06036)."""
+
+
+@Registered("dspark", Cost.PASS, Needs.HEAD, label="a trained head", place=7, file="a DSpark head")
+class DsparkDrafter(BlockHeadDrafter):
+    """A DFlash head whose tokens also depend on the one before.
+
+    It adds to each row of logits what usually follows the likeliest token of the row before (a Markov chain of low
+    rank). The library does so within the pass, so the rows depend on the context alone, as those of DFlash do.
+    """
+
+
+@Registered("eagle", Cost.PASS, Needs.HEAD, label="a trained head", place=5, file="an EAGLE-3 head")
+class EagleDrafter(HeadDrafter):
+    """A head in a file of its own that reads the inputs of three of the target's layers (EAGLE-3, arXiv 2503.01840)."""
+
+
+@Registered("mtp", Cost.PASS, Needs.HEAD, label="the model's own head", place=6)
+class MtpDrafter(HeadDrafter):
+    """MTP layers in the target's own file, which read its last hidden state (DeepSeek-V3, arXiv 2412.19437)."""

@@ -3,6 +3,7 @@
 The draft model has its own cache, so no token is decoded twice: after a verified draft, one or two tokens are missing.
 If the context is longer than its own window, it reads the first tokens and the latest (StreamingLLM, arXiv 2309.17453;
 for drafts: MagicDec, arXiv 2408.11049). The time and memory of drafting therefore stay bounded as the context grows.
+The target's own first layers are such a model, too.
 """
 
 from __future__ import annotations
@@ -120,3 +121,15 @@ def as_draft(picks: Sequence[Pick]) -> Draft:
         None,
         tuple([pick.distribution for pick in picks if pick.distribution]) or None,
     )
+
+
+@Registered("layerskip", Cost.TARGET, Needs.EARLY_EXIT, label="the model's first layers", colour="warning", place=8)
+class LayerSkipDrafter(ModelDrafter):
+    """A draft model that consists of the target's first layers (Elhoushi et al., arXiv 2404.16710): no second model, no
+    second cache.
+
+    The backend implements the early exit, and the exit layer is measured at load. Most models were not trained for
+    early exit: the controller then measures that their drafts do not pay.
+    """
+
+    spares_work = True

@@ -13,8 +13,7 @@ import numpy as np
 
 from runtime.core.draft import Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
-from runtime.drafters.lookup import Lookup, tail_of
-from runtime.drafters.merging import END
+from runtime.drafters.lookup import END, Lookup, tail_of
 from runtime.drafters.registry import Cost, Needs, Registered
 from runtime.drafters.reply_store import Replies
 

@@ -11,9 +11,9 @@ import time
 from dataclasses import asdict, dataclass
 
 from runtime.backends import library
-from runtime.backends.attention import BLOCK
 from runtime.backends.filled import FilledContext
 from runtime.backends.model import LlamaModel
+from runtime.backends.pass_switches import BLOCK
 from runtime.core.draft import Tokens
 from runtime.core.errors import ModelError
 from runtime.loading.exactness import sample

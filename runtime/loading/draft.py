@@ -15,7 +15,6 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel, readable_facts
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.trimmed import open_trimmed
-from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.core.backend import OnProgress
 from runtime.core.errors import DraftError, HeadError, ModelError, NoMemoryError, UnknownKindError
 from runtime.drafters.registry import find
@@ -26,7 +25,7 @@ from runtime.loading.planning import HEADS, MODEL, MTP
 from runtime.loading.probing import check, must_try
 from runtime.memory.fit import LoadPlan, PairSpec, draft_context
 from runtime.memory.footprint import DRAFT_BATCH
-from runtime.models.drafting import why_undraftable
+from runtime.models.drafting import HeaderVocab, compare_vocabularies, why_undraftable
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import unfit

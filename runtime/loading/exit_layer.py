@@ -12,7 +12,7 @@ from contextlib import suppress
 import numpy as np
 
 from runtime.backends.heads.early_exit import EarlyExitBackend
-from runtime.backends.heads.nodes import EarlyExitError
+from runtime.backends.heads.graph import EarlyExitError
 from runtime.core.draft import Draft, Tokens
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.trimmed import n_few

@@ -10,11 +10,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.backends.heads.dflash import DflashBackend
-from runtime.backends.heads.eagle import EagleBackend
 from runtime.backends.heads.early_exit import EarlyExitBackend
 from runtime.backends.heads.head import HeadBackend
-from runtime.backends.heads.mtp import MtpBackend
+from runtime.backends.heads.llama_heads import DflashBackend, EagleBackend, MtpBackend
 from runtime.backends.heads.state_head import open_state_head
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel
@@ -24,10 +22,10 @@ from runtime.core.errors import HeadError, ModelError
 from runtime.loading.opening import load
 from runtime.loading.options import Options
 from runtime.memory.fit import PairSpec
-from runtime.models.dspark import DFLASH
+from runtime.models.block_heads import DFLASH, block_of, layers_of
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import block_of, layers_of, unfit
+from runtime.models.heads import unfit
 from runtime.models.own_heads import is_own
 
 log = logging.getLogger(__name__)

@@ -19,17 +19,15 @@ from runtime.core.drafter import Drafter, traits_of
 from runtime.drafters.lookahead import WindowShape
 from runtime.drafters.registry import Needs, described, needing
 from runtime.loading import layout
-from runtime.loading.calibration import Calibration
-from runtime.loading.ceiling import found_never, known_never
+from runtime.loading.calibration import Calibration, found_never, known_never
 from runtime.loading.drafters import Drafters, shared_passes
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.open_pair import OpenPair
 from runtime.loading.opening import Refused, open_context, window_shape
 from runtime.loading.options import Options
 from runtime.loading.pass_timing import n_cores, thread_counts
-from runtime.loading.plain_speed import record
 from runtime.loading.profile import TargetProfile
-from runtime.loading.profile_cache import fingerprint
+from runtime.loading.profile_cache import fingerprint, record
 from runtime.memory.pressure import PressureMonitor, room_for_states
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller

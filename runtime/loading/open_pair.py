@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runtime.backends import library, rpc
-from runtime.backends.devices import devices
+from runtime.backends.library import devices
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.workers import RpcWorker, WorkerError, ask

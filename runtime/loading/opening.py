@@ -12,7 +12,7 @@ from typing import NamedTuple
 from runtime.backends import library
 from runtime.backends.contexts import open_backend
 from runtime.backends.heads.early_exit import EarlyExitBackend
-from runtime.backends.heads.nodes import EarlyExitError
+from runtime.backends.heads.graph import EarlyExitError
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel
 from runtime.core.backend import OnProgress

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from runtime.backends import library
 from runtime.core.errors import NoMemoryError
+from runtime.drafters.head import MtpDrafter
 from runtime.drafters.model import ModelDrafter
-from runtime.drafters.mtp import MtpDrafter
 from runtime.drafters.registry import Needs, known_names, needing
 from runtime.loading.options import Options
 from runtime.memory.fit import DEFAULT_CONTEXT, FLOOR, LoadPlan, PairSpec, fit, headroom_of, spec_of

@@ -17,7 +17,7 @@ import numpy as np
 from runtime.backends import library
 from runtime.backends.contexts import open_backend
 from runtime.backends.heads.head import HeadBackend
-from runtime.backends.heads.mtp import MtpBackend
+from runtime.backends.heads.llama_heads import MtpBackend
 from runtime.backends.model import IdsOnly, LlamaModel
 from runtime.core.backend import OnProgress
 from runtime.core.children import Child, end_with_parent

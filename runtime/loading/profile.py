@@ -12,11 +12,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from runtime.backends import library
-from runtime.backends.devices import devices
 from runtime.backends.filled import FilledContext
+from runtime.backends.library import devices
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.shared import SharedBackend
-from runtime.backends.vocab import ComparableVocab
 from runtime.core.backend import Backend
 from runtime.core.clock import Clock
 from runtime.core.draft import Tokens
@@ -28,6 +27,7 @@ from runtime.loading.options import Options
 from runtime.loading.pass_timing import n_cores
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.cache_layout import CacheSpec, cache_bytes
+from runtime.models.drafting import ComparableVocab
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.speculative.control.controller import Controller

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from runtime.models.block_heads import DFLASH, block_of, is_dspark, layers_of
 from runtime.models.cache_layout import (
     STEP,
     USUAL_CACHE,
@@ -17,19 +18,8 @@ from runtime.models.cache_layout import (
     drafting_cache_bytes,
     shared_cells,
 )
-from runtime.models.dspark import DFLASH, is_dspark
 from runtime.models.facts import ModelFacts, is_repackable
-from runtime.models.heads import (
-    FEW_ROWS,
-    HEAD_ROWS,
-    SPARE,
-    STATES,
-    block_of,
-    drafter_of,
-    layers_of,
-    n_drafted,
-    n_words,
-)
+from runtime.models.heads import FEW_ROWS, HEAD_ROWS, SPARE, STATES, drafter_of, n_drafted, n_words
 from runtime.models.own_heads import borrows_output, is_own, n_outputs
 
 FLOAT, HALF = 4, 2  # bytes

@@ -1,6 +1,13 @@
-"""Tables of the types in a GGUF file: of metadata values and of tensors."""
+"""The types in a GGUF file: of metadata values and of tensors, and arrays of strings as stored there.
+
+Knows bytes; knows no file and not the meaning of the strings.
+"""
 
 from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 # Of values, as codes of the struct module.
 SCALARS = {
@@ -22,3 +29,36 @@ TYPES = {
     29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
     40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
 }  # fmt: skip
+
+
+LENGTH = struct.Struct("<Q")  # before each string
+
+
+@dataclass(frozen=True, slots=True)
+class Strings:
+    """`n` strings whose lengths have been checked.
+
+    They are decoded only when read, as a vocabulary has hundreds of thousands and few are needed.
+    """
+
+    n: int = 0
+    data: bytes = b""
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __iter__(self) -> Iterator[bytes]:
+        at = 0
+        for _ in range(self.n):
+            start = at + LENGTH.size
+            at = start + LENGTH.unpack_from(self.data, at)[0]
+            yield self.data[start:at]
+
+    def texts(self) -> list[str]:
+        """Return all strings as text."""
+        return [string.decode("utf8", "replace") for string in self]
+
+    def agrees(self, other: Strings) -> bool:
+        """Whether both have the same bytes, up to the end of the shorter one."""
+        shorter, longer = sorted((self.data, other.data), key=len)
+        return longer.startswith(shorter)

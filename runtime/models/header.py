@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from runtime.core.errors import ModelError
 from runtime.models.content import note
-from runtime.models.gguf_types import ARRAY, SCALARS, STRING, TYPES
-from runtime.models.header_strings import LENGTH, Strings
+from runtime.models.gguf_types import ARRAY, LENGTH, SCALARS, STRING, TYPES, Strings
 from runtime.models.shards import shard_names
 
 MAX_BYTES = 2**28  # bytes of a header, at most; those of vocabularies of 262k tokens have 2**24

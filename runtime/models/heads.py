@@ -7,15 +7,13 @@ of the tokens for its rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from runtime.models.dspark import DFLASH, DSPARK, is_dspark, is_whole, n_blank
+from runtime.models.block_heads import DFLASH, DSPARK, MASK, is_dspark, is_whole, layers_of
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TensorInfo
-from runtime.models.library_limits import MAX_LAYERS
 from runtime.models.mtp import n_drafting, why_no_mtp
 from runtime.models.own_heads import is_own, own_differences, own_drafter, own_wanted_by
 from runtime.models.trimmed import trim_of
@@ -47,20 +45,8 @@ TABLE = "d2t"  # the target's token for each row of a head with a reduced vocabu
 # Heads that differ from DFlash by one tensor only, and draft in another way
 VARIANTS = {"selector_hidden.weight": "DFlash 2", "blk.0.hc_attn_fn.weight": "DeepSeek 4 DSpark"}
 UNUSED = "a Gemma 4 assistant reads its target's own cache, which Slipstream does not support"
-MASK = "tokenizer.ggml.mask_token_id"
 FIRST_KEY = b"general.architecture"  # the first key of a header
 BEGINNING = 4096  # bytes at the start of a file that contain it
-
-
-@dataclass(frozen=True, slots=True)
-class BlockShape:
-    """The parameters of a DFlash or DSpark head."""
-
-    layers: tuple[int, ...]  # target layers whose inputs it reads
-    n_tokens: int  # tokens of a block, the known one included
-    n_blank: int  # rows at the start of a block that predict nothing: 1, or 0 if the known token's row does
-    mask: int  # the token that stands for one to be predicted
-    is_causal: bool  # whether a token of the block sees only earlier ones
 
 
 def drafter_of(facts: ModelFacts | None) -> str:
@@ -101,19 +87,6 @@ def wanted_by(facts: ModelFacts) -> str:
         why = why_no_mtp(facts)
         return f"{n_layers} of its own layers, {f'not used: {why}' if why else 'drafts by itself (mtp)'}"
     return ""
-
-
-def layers_of(head: ModelFacts) -> tuple[int, ...]:
-    """Return the target's layers whose inputs the head reads."""
-    value = head.header.metadata.get(f"{head.architecture}.target_layers")
-    is_list = isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer)
-    return tuple(int(layer) for layer in value[:MAX_LAYERS]) if is_list else ()  # type: ignore[index]
-
-
-def block_of(head: ModelFacts) -> BlockShape:
-    """Return the parameters of a DFlash or DSpark head."""
-    is_causal = head.header.metadata.get(f"{DFLASH}.attention.causal") is True
-    return BlockShape(layers_of(head), head.own("block_size"), n_blank(head), head.header.number(MASK), is_causal)
 
 
 def n_words(head: ModelFacts) -> int:

@@ -1,6 +1,6 @@
-"""Finds a model's file: a path, a folder with one model, or a file fetched from the hub.
+"""Finds a model's file: a path, a folder with one model, or a file fetched from the hub; and checks that it is whole.
 
-Knows files and their names; must not know pairs, and opens no model.
+Knows files, their names and headers; must not know pairs, and opens no model.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from runtime.core.errors import RegistryError, listed
+from runtime.core.errors import ModelError, RegistryError, listed
+from runtime.models.header import read_header
+from runtime.models.plain_file import require_plain
 from runtime.models.shards import is_first_shard, shard_names
 
 HUB = "hf:"  # prefix of the name of a file from the hub
@@ -82,3 +84,37 @@ def hub_name(path: Path) -> str:
     """Return `owner/repo:file` if a pair's file comes from the hub; "" for a file of this machine."""
     name = path.as_posix()
     return name.removeprefix(HUB) if name.startswith(HUB) else ""
+
+
+PART = "split.no"  # key of a shard's number, from 0
+
+
+def check_file(path: Path) -> None:
+    """Check a file as far as possible without the library. Raises ModelError."""
+    if not path.exists():
+        raise ModelError(f"There is no file {path}. Check the path, or name a model of `slipstream models list`.")
+    try:
+        require_plain(path)
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror}). Name a GGUF file that you may read.") from error
+    if head != b"GGUF":
+        raise ModelError(f"{path.name} is not a GGUF file. Convert the model to GGUF, or download a GGUF of it.")
+    check_shards(path)
+
+
+def check_shards(path: Path) -> None:
+    """Raises ModelError where a part of a split model is missing, or is another part under this name."""
+    names = shard_names(path.name)
+    if len(names) == 1:
+        return
+    if missing := [name for name in names if not path.with_name(name).is_file()]:
+        raise ModelError(
+            f"{path.name} is a part of a model in {len(names)} files, and {missing[0]} is not in its folder. Put all "
+            "parts into one folder, or download them again."
+        )
+    for i, name in enumerate(names):
+        number = read_header(path.with_name(name)).metadata.get(PART)
+        if isinstance(number, int) and number != i:
+            raise ModelError(f"{name} contains part {number + 1} of a model, not part {i + 1}. Download it again.")

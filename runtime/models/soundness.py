@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
+from runtime.core.errors import ModelError
 from runtime.models.facts import ModelFacts
 from runtime.models.layer_tensors import layers_of, misshapen, missing
 from runtime.models.library_limits import (
@@ -40,6 +42,15 @@ PATTERN = "attention.sliding_window_pattern"
 EPSILONS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
 OWN_CACHES = 20  # layers of gemma3n that have a cache of their own
 Rule = Callable[[ModelFacts], Iterator[str]]
+
+
+def check_header(path: Path, facts: ModelFacts | None) -> None:
+    """Check that a header does not contradict itself, or the library would end the process. Raises ModelError."""
+    if facts and (clause := contradiction(facts)):
+        raise ModelError(
+            f"{path.name} is damaged or was converted wrongly: {clause}. Download it again, or choose another file of "
+            "this model."
+        )
 
 
 def contradiction(facts: ModelFacts) -> str:

@@ -64,21 +64,21 @@ def processor() -> str:
 
 def cpu_features() -> list[str]:
     """Return the instruction sets and options that llama.cpp was compiled with for the CPU."""
-    from runtime.backends import devices as compiled
+    from runtime.backends import library as compiled
 
     return compiled.cpu_features()
 
 
 def backends() -> list[str]:
     """Return the backends that llama.cpp was compiled with, such as CUDA and CPU."""
-    from runtime.backends import devices as compiled
+    from runtime.backends import library as compiled
 
     return compiled.backends()
 
 
 def devices() -> list[Device]:
     """Return the devices that llama.cpp sees, including the CPU."""
-    from runtime.backends import devices as compiled
+    from runtime.backends import library as compiled
 
     return [Device(*found) for found in compiled.devices()]
 

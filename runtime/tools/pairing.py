@@ -12,12 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runtime.backends.vocab import HeaderVocab, compare_vocabularies
 from runtime.conversation.chat_template import Message
 from runtime.core.errors import DraftError, SlipstreamError
 from runtime.engine import Engine, Sampling
 from runtime.engine.stats import Stats
-from runtime.models.drafting import why_undraftable
+from runtime.models.drafting import HeaderVocab, compare_vocabularies, why_undraftable
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import drafter_of, unfit

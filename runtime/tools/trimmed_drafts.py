@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.trimmed import differs, open_trimmed
-from runtime.backends.vocab import HeaderVocab
 from runtime.core.children import end_with_parent
 from runtime.core.draft import Tokens
 from runtime.core.errors import ModelError
@@ -28,6 +27,7 @@ from runtime.drafters.reply_store import close_to_others, make_private_folder
 from runtime.engine import Engine
 from runtime.loading.profile import replies_of
 from runtime.loading.profile_cache import fingerprint
+from runtime.models.drafting import HeaderVocab
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import drafter_of

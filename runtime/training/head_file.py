@@ -14,9 +14,10 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, qu
 from torch import Tensor
 
 from runtime.core.errors import ModelError
+from runtime.models.block_heads import layers_of
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
-from runtime.models.heads import EAGLE, TABLE, layers_of, n_words, width_read
+from runtime.models.heads import EAGLE, TABLE, n_words, width_read
 from runtime.training.head_model import Head
 from runtime.training.layers import LayerShape
 from runtime.training.own_head_file import finish

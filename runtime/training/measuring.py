@@ -13,18 +13,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.heads.eagle import EagleBackend
+from runtime.backends.heads.llama_heads import EagleBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly
-from runtime.backends.staging import Rows
+from runtime.backends.shown_states import Rows
 from runtime.core.draft import Tokens
 from runtime.learning.versions import Measured
 from runtime.learning.windows import LENGTH, Window
 from runtime.loading.heads import head_facts
 from runtime.loading.opening import load
+from runtime.models.block_heads import layers_of
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import STATES, layers_of
+from runtime.models.heads import STATES
 
 DEPTH = 3  # tokens of a draft
 MAX_POSITIONS = 4096  # positions to measure, at most

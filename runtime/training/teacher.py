@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from runtime.backends.contexts import open_backend
 from runtime.backends.model import LlamaModel
-from runtime.backends.staging import Rows
+from runtime.backends.shown_states import Rows
 from runtime.core.draft import Draft, Logits, Tokens
 from runtime.loading import layout
 from runtime.models.heads import STATES

@@ -17,7 +17,7 @@ import pytest
 from bench.instruments.heads import head_for, write_head
 from bench.instruments.planted import prompts
 from bench.instruments.shapes import TINY
-from runtime.backends.devices import devices
+from runtime.backends.library import devices
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
@@ -224,7 +224,7 @@ def test_a_driver_that_fails_is_left_alone(pair: Pair) -> None:
 
 def test_a_device_that_is_not_there_is_no_device() -> None:
     """As Vulkan's variable names one; of the variables of other backends this was not tried."""
-    script = "from runtime.backends import devices, library; print(library.has_gpu(), len(devices.devices()))"
+    script = "from runtime.backends import library; print(library.has_gpu(), len(library.devices()))"
     environment = {**os.environ, "GGML_VK_VISIBLE_DEVICES": "99"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     if devices()[0][0] == "Vulkan":

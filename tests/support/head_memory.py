@@ -18,7 +18,7 @@ import numpy as np
 from runtime.backends import library
 from runtime.backends.contexts import open_backend
 from runtime.backends.heads.head import HeadBackend
-from runtime.backends.heads.mtp import MtpBackend
+from runtime.backends.heads.llama_heads import MtpBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Tokens

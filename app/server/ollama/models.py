@@ -19,8 +19,7 @@ from app.server.ollama.reply import moment
 from app.server.served import ServedEngine
 from app.server.wire import Event, JSONBody
 from runtime.engine import Engine
-from runtime.models.facts import ModelFacts
-from runtime.models.file_types import quantization
+from runtime.models.facts import ModelFacts, quantization
 from runtime.models.header import read_model_header
 
 VERSION = "0.12.6"  # of Ollama's interface; Copilot requires at least 0.6.4, as three plain numbers

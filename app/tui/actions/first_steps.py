@@ -19,7 +19,7 @@ from app.models.ollama import ollama_name
 from app.models.starting import BUNDLED
 from app.tui.pieces import clean
 from app.tui.widgets.offers import Offer
-from runtime.loading.plain_speed import measured
+from runtime.loading.profile_cache import measured
 from runtime.models.addresses import is_web
 from runtime.models.registry import Pair, load_registry, located
 

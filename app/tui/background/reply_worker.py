@@ -25,7 +25,7 @@ from runtime.core.errors import NoMemoryError, SlipstreamError
 from runtime.engine import PLAIN_STOPS, ChatPrompt, Chunk, Engine, Message
 from runtime.engine.engine import Ask
 from runtime.engine.stats import Stats
-from runtime.loading.plain_speed import reading_memo, record
+from runtime.loading.profile_cache import reading_memo, record
 from runtime.models.registry import Pair
 
 TELLING = 100  # tokens of a prompt, from which on its reading tells a speed

@@ -13,19 +13,19 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends import library, staging
-from runtime.backends.heads.trail import HeadStep, Trail
+from runtime.backends import library, shown_states
+from runtime.backends.heads.trail import HeadStep, OnTarget, Trail
+from runtime.backends.library import FLOAT_P, INT8_P, INT32_P
 from runtime.backends.llama import GGML_TYPES, LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.pointers import FLOAT_P, INT8_P, INT32_P
-from runtime.backends.staging import Rows
+from runtime.backends.shown_states import Rows
 from runtime.backends.stored.saved_states import NEGLIGIBLE
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.core.errors import ModelError
 from runtime.models.heads import HEAD_ROWS
 
 
-class HeadBackend:
+class HeadBackend(OnTarget):
     """A head's context, in addition to the target's: implements Backend, for one row at a time.
 
     Receives the states of every pass of the target. `forward` uses them for contexts that it `knows`, and starts from
@@ -45,7 +45,7 @@ class HeadBackend:
         if not self.handle:
             why = "; ".join(library.complaints()[-2:])
             raise ModelError(f"no context could be made for the head in {weights.path.name} ({why})")
-        staging.show_hidden(self.handle, masked=True)
+        shown_states.show_hidden(self.handle, masked=True)
         self.memory = lib.llama_get_memory(self.handle)
         self._trails = [Trail(i, self.n_ctx, n_states, self.lag) for i in range(n_trails)]  # least recently used first
         self._latest: Trail | None = None  # whose last step was the last pass
@@ -81,12 +81,6 @@ class HeadBackend:
     def set_threads(self, one: int, many: int) -> None:
         """Set the threads for passes of one row and of several rows."""
         lib.llama_set_n_threads(self.handle, one, many)
-
-    def set_slots(self, n: int) -> None:
-        """Do nothing: a head follows as many conversations as the target's passes can have."""
-
-    def resume(self, context: Tokens, exact: bool = True) -> None:
-        """Do nothing: a head needs no preparation."""
 
     def feed(self, tokens: Tokens, start: int, states: Rows) -> None:
         """Record the states [n - start, width] of `tokens` [n] from `start` on, which the target decoded."""
@@ -166,7 +160,7 @@ class HeadBackend:
             again, trail.steps = trail.steps[n], trail.steps[:n]
             self._step(trail, *again)
         for token in tokens[n:].tolist():
-            self._step(trail, token, staging.hidden_rows(self.handle, self._n_rows, self.width)[-1:].copy())
+            self._step(trail, token, shown_states.hidden_rows(self.handle, self._n_rows, self.width)[-1:].copy())
 
     def _step(self, trail: Trail, token: int, state: Rows) -> None:
         position = trail.n_cells - 1 + len(trail.steps)

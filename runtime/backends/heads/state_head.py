@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from runtime.backends.file_rows import FileRows, find_rows
+from runtime.backends.heads.trail import OnTarget
 from runtime.backends.llama import LlamaBackend
-from runtime.backends.staging import Rows
+from runtime.backends.shown_states import Rows
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
 from runtime.core.errors import HeadError
 from runtime.drafters.network import OUTPUT, NetworkHead
@@ -24,7 +25,7 @@ from runtime.models.own_heads import OWN, TABLE, borrows_output, kept_words, net
 INPUT = "token_embd.weight"
 
 
-class StateHeadBackend:
+class StateHeadBackend(OnTarget):
     """A head with its weights in memory, as floats.
 
     `forward` takes the state to be zero where it is not known.
@@ -80,15 +81,6 @@ class StateHeadBackend:
     def n_cached(self, context: Tokens, exact: bool = True) -> int:
         """Return the number of tokens of `context` that need no decoding: all, as only the latest state is used."""
         return len(context)
-
-    def set_slots(self, n: int) -> None:
-        """Do nothing: a head follows as many conversations as the target's passes can have."""
-
-    def set_threads(self, one: int, many: int) -> None:
-        """Do nothing: numpy decides."""
-
-    def resume(self, context: Tokens, exact: bool = True) -> None:
-        """Do nothing: a head needs no preparation."""
 
     def close(self) -> None:
         """Stop listening to the target."""

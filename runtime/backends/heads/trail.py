@@ -9,9 +9,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from runtime.backends.staging import Rows
+from runtime.backends.shown_states import Rows
 from runtime.core.draft import Tokens, common_prefix
 from runtime.models.heads import SPARE, STATES
+
+
+class OnTarget:
+    """What a backend need not do that drafts from its target's passes."""
+
+    def set_slots(self, n: int) -> None:
+        """Do nothing: it follows as many conversations as the target's passes can have."""
+
+    def set_threads(self, one: int, many: int) -> None:
+        """Do nothing: there are no threads to choose, or they are the target's."""
+
+    def resume(self, context: Tokens, exact: bool = True) -> None:
+        """Do nothing: the target resumes its conversations by itself."""
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to free."""
 
 
 class HeadStep(NamedTuple):

@@ -14,7 +14,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.pointers import UINT8_P
+from runtime.backends.library import UINT8_P
 from runtime.backends.stored.checkpoints import MAX_BYTES, PARTIAL, Checkpoint, longest
 from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens, common_prefix, usable

@@ -1,8 +1,12 @@
-"""DFlash (Chen et al., arXiv 2602.06036) and DSpark: heads of a few layers in their own files, which draft a block in
-one pass.
+"""The heads that llama.cpp computes: EAGLE-3, MTP, DFlash and DSpark.
 
-The target's states become cells of its cache directly, without tokens. A block is the newest token followed by mask
-tokens, all of which attend to one another.
+- EAGLE-3 (Li et al., arXiv 2503.01840): a layer in a file of its own, whose encoder combines the inputs of three of
+  the target's layers into one state.
+- MTP (DeepSeek-V3, arXiv 2412.19437, section 2.2): layers at the end of the target's own file that only draft. They
+  take the target's last hidden state and the token after it, in a second context over the same weights.
+- DFlash (Chen et al., arXiv 2602.06036) and DSpark: a few layers in their own files, which draft a block in one pass.
+  The target's states become cells of their cache directly, without tokens. A block is the newest token followed by mask
+  tokens, all of which attend to one another.
 """
 
 from __future__ import annotations
@@ -12,14 +16,45 @@ import ctypes
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
+from runtime.backends import shown_states
 from runtime.backends.heads.head import HeadBackend
 from runtime.backends.heads.trail import HeadStep, Trail
+from runtime.backends.library import INT32_P
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.pointers import INT32_P
-from runtime.backends.staging import Rows
+from runtime.backends.shown_states import Rows
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
-from runtime.models.heads import HEAD_ROWS, BlockShape
+from runtime.models.block_heads import BlockShape
+from runtime.models.heads import FEW_ROWS, HEAD_ROWS
+
+
+class MtpBackend(HeadBackend):
+    """The drafting layer of a target that was loaded with it."""
+
+    offset = 1
+    few_rows = FEW_ROWS
+    context_type = lib.LLAMA_CONTEXT_TYPE_MTP
+
+    def __init__(self, target: LlamaBackend, n_trails: int, room: int) -> None:
+        super().__init__(target.model, target, target.model.n_embd, n_trails, room)
+        target.shown.show((), self.feed)
+
+
+class EagleBackend(HeadBackend):
+    """An EAGLE-3 head that reads the inputs of these layers of its target."""
+
+    def __init__(
+        self, weights: LlamaModel, target: LlamaBackend, layers: tuple[int, ...], n_trails: int, room: int
+    ) -> None:
+        super().__init__(weights, target, len(layers) * target.model.n_embd, n_trails, room)
+        target.shown.show(layers, self.feed)
+
+    def _taken(self, trail: Trail, states: Rows) -> Rows:
+        self._make_room(trail, trail.n_cells, len(states))
+        self._fill(trail, trail.n_cells, None, states)
+        if code := lib.llama_encode(self.handle, self._batch):
+            raise self._error("encode", code)
+        return shown_states.hidden_rows(self.handle, len(states), self.width).copy()
 
 
 class DflashBackend(HeadBackend):
