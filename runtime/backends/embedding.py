@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends import library
-from runtime.backends.llama import GGML_TYPES
 from runtime.backends.model import LlamaModel
+from runtime.backends.shown_states import output_rows
 from runtime.core.errors import ContextError, ModelError
 
 BATCH = 64  # rows of a pass: each also takes a row of logits
@@ -27,18 +27,11 @@ class Embedder:
     def __init__(self, model: LlamaModel, n_ctx: int, threads: int) -> None:
         self.model, self.n_ctx, self.width = model, n_ctx, model.n_embd
         self._takes_last = model.metadata(f"{model.metadata('general.architecture')}.pooling_type") == str(LAST)
-        params = lib.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch, params.n_outputs_max, params.n_seq_max = (
-            n_ctx,
-            BATCH,
-            BATCH,
-            BATCH,
-            1,
-        )
+        params = model.context_params()
+        params.n_ctx, params.n_seq_max = n_ctx, 1
+        params.n_batch = params.n_ubatch = params.n_outputs_max = BATCH
         params.n_threads = params.n_threads_batch = threads
-        params.embeddings, params.pooling_type, params.no_perf = True, lib.LLAMA_POOLING_TYPE_NONE, True
-        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
-        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in model.cache_types)
+        params.embeddings, params.pooling_type = True, lib.LLAMA_POOLING_TYPE_NONE
         self.handle = lib.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise ModelError(
@@ -63,9 +56,7 @@ class Embedder:
         ids = (ctypes.c_int32 * len(tokens))(*tokens)
         if code := lib.llama_decode(self.handle, lib.llama_batch_get_one(ids, len(tokens))):
             raise ModelError(f"llama.cpp could not embed {len(tokens)} tokens (code {code}). Try a smaller input.")
-        address = ctypes.addressof(lib.llama_get_embeddings(self.handle).contents)
-        array = (ctypes.c_float * (len(tokens) * self.width)).from_address(address)
-        return np.ctypeslib.as_array(array).reshape(len(tokens), self.width).copy()
+        return output_rows(self.handle, len(tokens), self.width).copy()
 
     def close(self) -> None:
         """Free the context; the model stays."""

@@ -14,9 +14,9 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from runtime.backends.library import INT8_P, INT32_P, UINT8_P
-from runtime.backends.llama import GGML_TYPES
 from runtime.backends.model import LlamaModel
 from runtime.backends.pass_switches import Attention
+from runtime.backends.shown_states import rows_at
 from runtime.core.draft import Logits, Tokens
 from runtime.core.errors import ModelError
 from runtime.models.cache_layout import CacheTypes
@@ -31,13 +31,11 @@ class FilledContext:
     """
 
     def __init__(self, model: LlamaModel, types: CacheTypes, n_cells: int, n_rows: int, threads: int) -> None:
-        params = lib.llama_context_default_params()
+        params = model.context_params(types)
         params.n_ctx, params.n_seq_max, params.kv_unified = n_cells, 2, True
         params.n_batch = params.n_ubatch = params.n_outputs_max = params.n_outputs_max_per_seq = n_rows
         params.n_threads = params.n_threads_batch = threads
-        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
-        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in types)
-        params.swa_full, params.no_perf = True, True
+        params.swa_full = True
         self.handle = lib.llama_init_from_model(model.handle, params)
         if not self.handle:
             raise ModelError(f"No context for measurements could be made for {model.path.name}. Free some memory.")
@@ -84,8 +82,7 @@ class FilledContext:
         if not n:
             return np.empty((0, self._n_vocab), dtype=np.float32)
         address = ctypes.addressof(lib.llama_get_logits(self.handle).contents)
-        array = (ctypes.c_float * (n * self._n_vocab)).from_address(address)
-        return np.ctypeslib.as_array(array).reshape(n, self._n_vocab).copy()
+        return rows_at(address, n, self._n_vocab).copy()
 
     def drop(self, n: int) -> None:
         """Remove the last `n` tokens."""

@@ -16,13 +16,12 @@ from runtime.backends.held import HeldConversations, Reuse
 from runtime.backends.library import INT8_P, INT32_P
 from runtime.backends.model import LlamaModel
 from runtime.backends.pass_switches import Attention, StopFlag
-from runtime.backends.shown_states import ShownStates
+from runtime.backends.shown_states import ShownStates, rows_at
 from runtime.backends.stored.saved_states import SavedStates
 from runtime.backends.tree import FIRST_BRANCH, TreeCache
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError, ModelError, NoMemoryError, StoppedError
 
-GGML_TYPES = {"F16": int(lib.GGML_TYPE_F16), "BF16": 30, "Q8_0": int(lib.GGML_TYPE_Q8_0)}
 GARBAGE_CELLS = 512  # cells for rejected branches, before the cache is rebuilt
 
 
@@ -57,22 +56,15 @@ class LlamaBackend(HeldConversations):
         self.shown = ShownStates(self.handle, model.n_embd)
         self._held: Tokens = np.zeros(self.n_ctx, dtype=np.int32)  # cached tokens by position
         self._n_held, self._reuse = 0, Reuse()
-        self._views: dict[tuple[int, int], Logits] = {}
         self._prepare_batch()
 
     def _params(self, n_ctx: int) -> lib.llama_context_params:
-        """Return the context's parameters.
-
-        On a CPU, flash attention with such a cache rounds alike for every batch width; GPUs have no such setting.
-        """
-        params = lib.llama_context_default_params()
+        params = self.model.context_params()
         params.n_ctx = n_ctx + GARBAGE_CELLS * self.can_branch
         params.n_batch = params.n_ubatch = self.n_batch
         params.n_seq_max, params.kv_unified = self.n_spare + bool(self.model.window), True
         params.n_outputs_max, params.n_outputs_max_per_seq = max(self.n_rows, params.n_seq_max), self.n_rows
-        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
-        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in self.model.cache_types)
-        params.swa_full, params.no_perf = True, True
+        params.swa_full = True
         return params
 
     def _prepare_batch(self) -> None:
@@ -233,16 +225,11 @@ class LlamaBackend(HeldConversations):
     def _logits(self, rows: int) -> Logits:
         """Return the library's own buffer as [rows, n_vocab]."""
         address = ctypes.addressof(lib.llama_get_logits(self.handle).contents)
-        view = self._views.get((address, rows))
-        if view is None:
-            array = (ctypes.c_float * (rows * self.n_vocab)).from_address(address)
-            view = self._views[address, rows] = np.ctypeslib.as_array(array).reshape(rows, self.n_vocab)
-        return view
+        return rows_at(address, rows, self.n_vocab)
 
     def close(self) -> None:
         """Free the context; the model stays."""
         if self.handle:
-            self._views.clear()
             self.set_slots(1)
             lib.llama_free(self.handle)
             self.handle = None

@@ -17,7 +17,7 @@ from runtime.backends import library, rpc
 from runtime.backends.private_llama import Override, symbol
 from runtime.backends.vocab import Vocab
 from runtime.core.errors import ModelError, NoMemoryError, UnknownKindError
-from runtime.models.cache_layout import HALVES, cache_types
+from runtime.models.cache_layout import HALVES, CacheTypes, cache_types
 from runtime.models.facts import ModelFacts, is_repackable
 from runtime.models.header import TensorInfo, read_model_header
 from runtime.models.library_limits import DRAFT_HEADS
@@ -26,6 +26,7 @@ from runtime.models.mtp import HeaderValues, unkept_promises
 from runtime.models.soundness import check_header
 
 LAYER = re.compile(r"blk\.(\d+)\.")
+GGML_TYPES = {"F16": int(lib.GGML_TYPE_F16), "BF16": 30, "Q8_0": int(lib.GGML_TYPE_Q8_0)}
 UNKNOWN = "unknown model architecture"  # in the library's error message
 NO_ROOM_FAR = re.compile(r"unable to allocate RPC\d+\[([^\]]*)\]")  # the library's message for a worker without memory
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> whether to continue
@@ -133,6 +134,16 @@ class LlamaModel:
             if lib.llama_model_meta_val_str(self.handle, key.encode(), buffer, 4096) >= 0
             else ""
         )
+
+    def context_params(self, types: CacheTypes | None = None) -> lib.llama_context_params:
+        """Return the parameters of every context: flash attention, and these types of keys and values or the usual.
+
+        On a CPU, that rounds alike for every batch width; GPUs have no such setting.
+        """
+        params = lib.llama_context_default_params()
+        params.flash_attn_type, params.no_perf = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED, True
+        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in types or self.cache_types)
+        return params
 
     def close(self) -> None:
         """Free the weights; every context on them must be closed before."""

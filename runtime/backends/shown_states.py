@@ -23,7 +23,7 @@ from runtime.models.heads import STATES
 Rows = NDArray[np.float32]  # [rows, width]
 
 NAMES = "show_layer", "layer", "show_hidden", "hidden"
-N_VIEWS = 64  # cached views of the library's buffers, which seldom move
+N_VIEWS = 256  # cached views of the library's buffers, which seldom move
 
 
 @cache

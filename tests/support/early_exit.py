@@ -7,8 +7,8 @@ import numpy as np
 
 from bench.instruments.shapes import Shape
 from runtime.backends.heads.early_exit import EarlyExitBackend
-from runtime.backends.llama import GGML_TYPES, LlamaBackend
-from runtime.backends.model import LlamaModel
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import GGML_TYPES, LlamaModel
 from runtime.core.draft import Draft, Logits
 
 SHAPE = Shape(width=64, layers=6, heads=2, kv_heads=1, ffn=128, vocab=512)

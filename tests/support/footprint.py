@@ -9,8 +9,8 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import psutil
 
-from runtime.backends.llama import GGML_TYPES, LlamaBackend
-from runtime.backends.model import LlamaModel
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import GGML_TYPES, LlamaModel
 from runtime.memory.footprint import ContextSpec, Footprint, estimate
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheTypes
 from runtime.models.facts import ModelFacts

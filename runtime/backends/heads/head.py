@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from runtime.backends import library, shown_states
 from runtime.backends.heads.trail import HeadStep, OnTarget, Trail
 from runtime.backends.library import FLOAT_P, INT8_P, INT32_P
-from runtime.backends.llama import GGML_TYPES, LlamaBackend
+from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shown_states import Rows
 from runtime.backends.stored.saved_states import NEGLIGIBLE
@@ -52,14 +52,12 @@ class HeadBackend(OnTarget):
         self._prepare_batch(n_trails)
 
     def _params(self, n_trails: int) -> lib.llama_context_params:
-        params = lib.llama_context_default_params()
+        params = self.weights.context_params()
         params.n_ctx, params.n_seq_max, params.kv_unified = self._n_cells, n_trails, True
         params.ctx_type = self.context_type
         params.n_batch = params.n_ubatch = HEAD_ROWS
         params.n_outputs_max, params.n_outputs_max_per_seq = max(self.few_rows, n_trails), self.few_rows
-        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
-        params.type_k, params.type_v = (GGML_TYPES[kind] for kind in self.weights.cache_types)
-        params.no_perf, params.ctx_other = True, self.target.handle  # provides the tables that the head lacks
+        params.ctx_other = self.target.handle  # provides the tables that the head lacks
         return params
 
     def _prepare_batch(self, n_trails: int) -> None:
