@@ -34,10 +34,7 @@ class Embedder:
         params.embeddings, params.pooling_type = True, lib.LLAMA_POOLING_TYPE_NONE
         self.handle = lib.llama_init_from_model(model.handle, params)
         if not self.handle:
-            raise ModelError(
-                f"No context for embeddings could be made for {model.path.name} "
-                f"({'; '.join(library.complaints()[-2:])})."
-            )
+            raise ModelError(f"No context for embeddings could be made for {model.path.name} ({library.why()}).")
 
     def embed(self, tokens: list[int]) -> Vector:
         """Return the embedding of the tokens. Raises ContextError for more than fit, or none."""

@@ -13,7 +13,7 @@ import llama_cpp.llama_cpp as lib
 
 from runtime.backends.model import LlamaModel
 from runtime.backends.pass_switches import BLOCK, NARROW, Attention
-from runtime.backends.stored.checkpoints import Checkpoint, message_ends
+from runtime.backends.stored.checkpoints import Checkpoint, message_ends, restore_state
 from runtime.backends.stored.saved_states import NEGLIGIBLE, HeldConversation, SavedState, SavedStates, copied
 from runtime.backends.tree import MAIN, TreeCache
 from runtime.core.draft import Tokens, common_prefix, usable
@@ -168,7 +168,7 @@ class HeldConversations:
             self._reuse.n_whole = 0
             self._drop(n)
             self._reuse.n_asked = self._reuse.n_whole = n
-            if not self.saved.restore_point(point, self._number):
+            if not restore_state(self.saved.handle, point, self._number):
                 self._drop(0)
 
     def _restore(self, state: SavedState) -> None:

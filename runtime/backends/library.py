@@ -83,6 +83,11 @@ def complaints() -> list[str]:
     return lines
 
 
+def why() -> str:
+    """Return the last of these lines, as the reason of a failure."""
+    return "; ".join(complaints()[-2:])
+
+
 def release() -> str:
     """Return the version of llama-cpp-python."""
     return str(llama_cpp.__version__)

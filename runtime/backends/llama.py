@@ -219,8 +219,7 @@ class LlamaBackend(HeldConversations):
             raise StoppedError
         if code:
             self._clear()
-            why = "; ".join(library.complaints()[-2:])
-            raise ModelError(f"llama.cpp could not decode {batch.n_tokens} tokens (code {code}): {why}")
+            raise ModelError(f"llama.cpp could not decode {batch.n_tokens} tokens (code {code}): {library.why()}")
 
     def _logits(self, rows: int) -> Logits:
         """Return the library's own buffer as [rows, n_vocab]."""

@@ -17,13 +17,13 @@ from runtime.core.backend import OnProgress
 from runtime.core.clock import Clock, steadiest, wall
 from runtime.core.drafter import Drafter, traits_of
 from runtime.drafters.lookahead import WindowShape
-from runtime.drafters.registry import Needs, described, needing
+from runtime.drafters.registry import Needs, needing
 from runtime.loading import layout
 from runtime.loading.calibration import Calibration, found_never, known_never
 from runtime.loading.drafters import Drafters, shared_passes
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.open_pair import OpenPair
-from runtime.loading.opening import Refused, open_context, window_shape
+from runtime.loading.opening import open_context, window_shape
 from runtime.loading.options import Options
 from runtime.loading.pass_timing import n_cores, thread_counts
 from runtime.loading.profile import TargetProfile
@@ -115,9 +115,8 @@ class LoadedPair(OpenPair):
         `left_out`, where it is unavailable.
         """
         found = window_shape(self.costs.costs(), self.options, self.backend)
-        if isinstance(found, Refused):
-            why = Reason(found.code, f"{described('lookahead')} is left out, because {found.why}")
-            self.left_out = self.left_out or why
+        if isinstance(found, Reason):
+            self.left_out = self.left_out or found
             return None
         if not self.backend.can_branch:
             self.backend.close()

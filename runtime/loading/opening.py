@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from runtime.backends import library
 from runtime.backends.contexts import open_backend
@@ -30,13 +29,6 @@ from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.reasons import Code, Reason
 
 
-class Refused(NamedTuple):
-    """Why a drafter is unavailable."""
-
-    code: Code
-    why: str
-
-
 def open_target(
     target: LlamaModel, pair: Pair, options: Options, exits_early: bool, is_frugal: bool
 ) -> tuple[LlamaBackend, Reason | None]:
@@ -44,7 +36,7 @@ def open_target(
 
     Raises SettingsError where early exit was requested by name and is impossible.
     """
-    left_out: Reason | None = None
+    lacking: Reason | None = None
     if exits_early and not is_frugal:
         try:
             return open_early_exit(target, pair, options), None
@@ -54,8 +46,8 @@ def open_target(
                     f"The drafter 'layerskip' cannot run on {pair.target.name}, because {why}. Leave it out of "
                     "`--drafters`."
                 ) from why
-            left_out = Reason("architecture", f"guesses from {described('layerskip')} are left out, because {why}")
-    return open_context(target, options, is_frugal), left_out
+            lacking = Reason("architecture", f"guesses from {described('layerskip')} are left out, because {why}")
+    return open_context(target, options, is_frugal), lacking
 
 
 def open_context(
@@ -83,24 +75,29 @@ def open_early_exit(target: LlamaModel, pair: Pair, options: Options) -> EarlyEx
     return backend
 
 
-def window_shape(costs: PassCosts, options: Options, backend: LlamaBackend) -> WindowShape | Refused:
+def window_shape(costs: PassCosts, options: Options, backend: LlamaBackend) -> WindowShape | Reason:
     """Return the best window of the lookahead drafter for the costs of passes here, or why there is none.
 
     A fixed draft length gets the shape with the most tokens, at any cost.
     """
     if options.max_model_k < MIN_ROWS:
-        return Refused("user", f"it needs a draft length of {MIN_ROWS} or more (`--max-k`)")
+        return left_out("user", f"it needs a draft length of {MIN_ROWS} or more (`--max-k`)")
     if not backend.takes_trees:
-        return Refused("architecture", "its trees need a cache that can be cut anywhere")
+        return left_out("architecture", "its trees need a cache that can be cut anywhere")
     if isinstance(backend, EarlyExitBackend):
-        return Refused("user", f"its trees leave the cache out of order, which {described('layerskip')} need")
+        return left_out("user", f"its trees leave the cache out of order, which {described('layerskip')} need")
     if backend.shown.listener is not None:
-        return Refused("user", "its trees leave the target's states out of order, which a head drafts from")
+        return left_out("user", "its trees leave the target's states out of order, which a head drafts from")
     n_rows = options.max_model_k + 1
     shape, gain = best_shape(costs.up_to(n_rows, 0) if options.fixed_k is None else [1.0] * n_rows)
     if gain > 1:
         return shape
-    return Refused("cost", f"rows cost too much here: it would reach {gain:.2f} times plain decode at best")
+    return left_out("cost", f"rows cost too much here: it would reach {gain:.2f} times plain decode at best")
+
+
+def left_out(code: Code, why: str) -> Reason:
+    """Return the reason why the lookahead drafter is unavailable."""
+    return Reason(code, f"{described('lookahead')} is left out, because {why}")
 
 
 def load(

@@ -43,8 +43,7 @@ class HeadBackend(OnTarget):
         self._n_cells = target.n_cells + n_trails * room + HEAD_ROWS
         self.handle = lib.llama_init_from_model(weights.handle, self._params(n_trails))
         if not self.handle:
-            why = "; ".join(library.complaints()[-2:])
-            raise ModelError(f"no context could be made for the head in {weights.path.name} ({why})")
+            raise ModelError(f"no context could be made for the head in {weights.path.name} ({library.why()})")
         shown_states.show_hidden(self.handle, masked=True)
         self.memory = lib.llama_get_memory(self.handle)
         self._trails = [Trail(i, self.n_ctx, n_states, self.lag) for i in range(n_trails)]  # least recently used first
@@ -210,8 +209,7 @@ class HeadBackend(OnTarget):
         return np.ctypeslib.as_array(lib.llama_get_logits(self.handle), (self._n_rows, self.n_vocab))
 
     def _error(self, what: str, code: int) -> ModelError:
-        why = "; ".join(library.complaints()[-2:])
-        return ModelError(f"{self.weights.path.name} could not {what} (code {code}): {why}")
+        return ModelError(f"{self.weights.path.name} could not {what} (code {code}): {library.why()}")
 
     def close(self) -> None:
         """Free the context; the weights stay."""

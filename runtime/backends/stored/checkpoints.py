@@ -40,6 +40,20 @@ def message_ends(text: Tokens, ends: Mapping[int, bool]) -> list[int]:
     return (1 + np.flatnonzero(np.isin(text, known))).tolist() if known else []
 
 
+def copied_state(handle: Any, n: int, sequence: int = MAIN) -> Checkpoint | None:
+    """Return a checkpoint of the state of a sequence, which is that after `n` tokens; None where llama.cpp cannot."""
+    state = np.empty(lib.llama_state_seq_get_size_ext(handle, sequence, PARTIAL), dtype=np.uint8)
+    address = state.ctypes.data_as(UINT8_P)
+    is_copied = lib.llama_state_seq_get_data_ext(handle, address, len(state), sequence, PARTIAL)
+    return Checkpoint(n, state) if is_copied else None
+
+
+def restore_state(handle: Any, point: Checkpoint, sequence: int = MAIN) -> bool:
+    """Copy a checkpoint into the context, which has the tokens before it; return False where llama.cpp cannot."""
+    state = point.state.ctypes.data_as(UINT8_P)
+    return bool(lib.llama_state_seq_set_data_ext(handle, state, len(point.state), sequence, PARTIAL))
+
+
 class Checkpoints:
     """At most `most` checkpoints of the conversation in a context, shortest first; `room` returns the free bytes."""
 
@@ -52,19 +66,14 @@ class Checkpoints:
 
         The first checkpoint stays, because other conversations may begin alike; of the others the latest are kept.
         """
-        size = lib.llama_state_seq_get_size_ext(self.handle, MAIN, PARTIAL)
-        state = np.empty(size, dtype=np.uint8)
-        if lib.llama_state_seq_get_data_ext(self.handle, state.ctypes.data_as(UINT8_P), size, MAIN, PARTIAL):
-            most = max(2, min(self.most, max(MAX_BYTES, self._room()) // max(1, size)))
-            first, *others = *self.all, Checkpoint(n, state)
+        if checkpoint := copied_state(self.handle, n):
+            most = max(2, min(self.most, max(MAX_BYTES, self._room()) // max(1, len(checkpoint.state))))
+            first, *others = *self.all, checkpoint
             self.all = first, *others[-(most - 1) :]
 
     def restore(self, n: int) -> bool:
         """Copy the checkpoint of `n` tokens into the context; return False where llama.cpp cannot."""
-        state = next(each.state for each in self.all if each.n == n)
-        return bool(
-            lib.llama_state_seq_set_data_ext(self.handle, state.ctypes.data_as(UINT8_P), len(state), MAIN, PARTIAL)
-        )
+        return restore_state(self.handle, next(each for each in self.all if each.n == n))
 
     def cut(self, n: int) -> None:
         """Remove the checkpoints of more than `n` tokens."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends.library import UINT8_P
-from runtime.backends.stored.checkpoints import MAX_BYTES, PARTIAL, Checkpoint, longest
+from runtime.backends.stored.checkpoints import MAX_BYTES, PARTIAL, Checkpoint, copied_state, longest
 from runtime.backends.tree import MAIN
 from runtime.core.draft import Tokens, common_prefix, usable
 
@@ -164,16 +164,9 @@ class SavedStates:
         """
         memory = lib.llama_get_memory(self.handle)
         lib.llama_memory_seq_cp(memory, sequence, spare, 0, n)
-        state = np.empty(lib.llama_state_seq_get_size_ext(self.handle, spare, PARTIAL), dtype=np.uint8)
-        address = state.ctypes.data_as(UINT8_P)
-        n_bytes = lib.llama_state_seq_get_data_ext(self.handle, address, len(state), spare, PARTIAL)
+        point = copied_state(self.handle, n, spare)
         lib.llama_memory_seq_rm(memory, spare, -1, -1)
-        return Checkpoint(n, state) if n_bytes else None
-
-    def restore_point(self, point: Checkpoint, sequence: int) -> bool:
-        """Copy a checkpoint into the context, which has the tokens before it; return False where llama.cpp cannot."""
-        state = point.state.ctypes.data_as(UINT8_P)
-        return bool(lib.llama_state_seq_set_data_ext(self.handle, state, len(point.state), sequence, PARTIAL))
+        return point
 
     def restore(self, saved: SavedState, sequence: int = MAIN) -> bool:
         """Copy a state into an empty sequence of the context; return False where llama.cpp cannot."""
