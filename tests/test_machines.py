@@ -30,9 +30,9 @@ from runtime.core.errors import ModelError, NoMemoryError, RegistryError, Settin
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading.open_pair import reach
+from runtime.loading.planning import fit_workers
 from runtime.memory.fit import Headroom, PairSpec
 from runtime.memory.footprint import ALL_LAYERS, ContextSpec
-from runtime.memory.offload import fit_workers
 from runtime.memory.pressure import USUAL, MemoryPool
 from runtime.memory.system import MemoryReader
 from runtime.models.facts import ModelFacts

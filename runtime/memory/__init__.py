@@ -1,4 +1,4 @@
-"""Memory of the machine and of models: readings, pressure levels, footprints, GPU offload.
+"""Memory of the machine and of models: readings, pressure levels, footprints.
 
 Knows readings, headers and arithmetic. Must not load a model or give anything up itself.
 """
