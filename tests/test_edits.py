@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from app.chats.store import StoredMessage
-from app.tui.desktop.attach import attach, attached_in
-from app.tui.desktop.written_file import change, take_back
+from app.tui.attach import attach, attached_in
 from app.tui.edits import ACCEPTED, Edit, edits_in, expected_in, files_in, last_edits
+from app.tui.written_file import change, take_back
 from runtime.core.errors import SettingsError
 
 FILE = "def area(width, height):\n    return width * height\n\n\nprint(area(2, 3))"

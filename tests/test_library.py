@@ -11,7 +11,7 @@ import pytest
 from app.models import library, ollama, prospects
 from app.models.library import Model, all_models
 from app.models.prospects import FITS, FITS_ALONE, TOO_LARGE, Machine, Prospect, demands, layer_seconds, prospect
-from app.tui.actions.first_steps import by_size
+from app.tui.actions.offering import by_size
 from runtime.loading import profile_cache
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.facts import ModelFacts

@@ -22,9 +22,9 @@ from app.cli.keys import chosen_key
 from app.models import distill
 from app.models.ollama import digest_of
 from app.settings import read_settings
-from app.tui.desktop import attach, editor, templates
-from app.tui.desktop.keymap import read_keymap
-from app.tui.desktop.written_file import change, take_back
+from app.tui import attach, templates, terminal
+from app.tui.dialogs.help_page import read_keymap
+from app.tui.written_file import change, take_back
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.core.outside import NotTextError, exact_text, is_text, text_of
 from runtime.models.registry import bundled, load_registry
@@ -170,10 +170,10 @@ def test_an_edit_keeps_the_files_encoding(how: str, end: str, tmp_path: Path) ->
 def test_what_an_editor_saved_is_never_lost(tmp_path: Path) -> None:
     path = tmp_path / "message.md"
     path.write_bytes(encoded(TEXT + "\n", "UTF-16 LE", "\r\n"))
-    assert editor.edited(path) == TEXT
+    assert terminal.edited(path) == TEXT
     path.write_bytes(LATIN)
     with pytest.raises(SettingsError, match="It is kept in ") as raised:
-        editor.edited(path)
+        terminal.edited(path)
     kept = Path(str(raised.value).rpartition("It is kept in ")[2].rstrip("."))
     assert kept.read_bytes() == LATIN
     shutil.rmtree(kept.parent)

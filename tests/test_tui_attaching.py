@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.chats.store import Store
-from app.tui.desktop.attach import MAX_FILE, attach, unattached, unnamed, without_attached
+from app.tui.attach import MAX_FILE, attach, unattached, unnamed, without_attached
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import ChatPilot, chats_path, engine_of, opened, piloted
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.tui.command_search import matching, meant, parse
 from app.tui.commands import COMMANDS
-from app.tui.completion import complete, paths
+from app.tui.completion import complete, matching, meant, parse, paths
 from app.tui.widgets.prompt import PromptBox
 from runtime.core.errors import SettingsError
 from tests.support.scripted import ScriptedEngine

@@ -11,7 +11,7 @@ from app.chats.store import Store
 from app.models import context_cost
 from app.tui.actions.editing import KEPT, kept
 from app.tui.actions.offering import is_foreign
-from app.tui.dialogs.diff_screen import DiffScreen
+from app.tui.dialogs.confirm import DiffScreen
 from runtime.models.registry import load_registry
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted

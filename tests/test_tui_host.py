@@ -14,14 +14,14 @@ from textual.app import App, ComposeResult
 from textual.message import Message as Event
 
 from app.chats.branch import ChatBranch
-from app.tui.background import engine_host, unsent
-from app.tui.background.active_reply import ReplyRequest
-from app.tui.background.engine_host import EngineHost
-from app.tui.background.events import ModelFailed, ModelReady, PromptRead, ReplyEnded, ReplyGrew
-from app.tui.background.unsent import Unsent
+from app.tui.background import engine_host, typed
+from app.tui.background.engine_host import EngineHost, ReplyEnded, ReplyGrew
+from app.tui.background.opening import ModelFailed, ModelReady
+from app.tui.background.replies import PromptRead, ReplyRequest
+from app.tui.background.typed import Unsent
+from app.tui.pace import TypingGap
 from app.tui.pieces import marks_of, pieces_of, text_of
 from app.tui.session import Session
-from app.tui.typing_gap import TypingGap
 from runtime.core.errors import ModelError
 from runtime.engine import Sampling
 from tests.support.scripted import ScriptedEngine
@@ -136,7 +136,7 @@ async def test_what_fails_while_the_chat_closes_does_not_hide_why_it_closes(
             await pilot.pause(0.5)
 
     app, printed = chat_app(tmp_path / "chats.db", ScriptedEngine("fine")), StringIO()
-    for module in (engine_host, unsent):
+    for module in (engine_host, typed):
         monkeypatch.setattr(module, "SAVE", 999.0)  # only what closes the chat saves
     monkeypatch.setattr(EngineHost, "save", full_disk)
     monkeypatch.setattr(Unsent, "keep", full_disk)

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from app.reasoning import split_reasoning
-from app.tui.actions.dispatch import HANDLERS
+from app.tui.actions import HANDLERS
 from app.tui.app import known_ids
-from app.tui.background.pace import FIRST, MAX_INTERVAL, PAUSE, SHARE, Pace
-from app.tui.background.reply_worker import chat_prompt_of
-from app.tui.command_search import parse
+from app.tui.background.replies import chat_prompt_of
 from app.tui.commands import COMMANDS
-from app.tui.desktop.keymap import read_keymap
+from app.tui.completion import parse
+from app.tui.dialogs.help_page import read_keymap
 from app.tui.dialogs.why_summary import picture, three_sentences
 from app.tui.dialogs.why_text import depths, observed, sections
 from app.tui.numbers import fitted, kept, line, speed, stats_of, times, usage
+from app.tui.pace import FIRST, MAX_INTERVAL, PAUSE, SHARE, Pace
 from runtime.core.drafter import Traits
 from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
@@ -265,7 +265,7 @@ def test_without_a_terminal_there_is_help_instead_of_a_chat() -> None:
 
 def test_drawing_waits_until_it_is_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     worked = iter((1.0, 1.001, 1.021, 9.0))  # seconds of this thread at each look
-    monkeypatch.setattr("app.tui.background.pace.time.thread_time", lambda: next(worked))
+    monkeypatch.setattr("app.tui.pace.time.thread_time", lambda: next(worked))
     looks = Pace()
     assert looks.pause() == FIRST
     assert looks.pause() == PAUSE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.tui.background import presence
+from app.tui import pace
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import ChatPilot, chats_path, engine_of, opened, piloted
 
@@ -20,7 +20,7 @@ def go_away(chat: ChatPilot) -> None:
 
 
 def cores(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
-    monkeypatch.setattr(presence, "n_cores", lambda: n)
+    monkeypatch.setattr(pace, "n_cores", lambda: n)
 
 
 @piloted

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.tui.background import reading_ahead
-from app.tui.background.reading_ahead import complete_words
+from app.tui.background import typed
+from app.tui.background.typed import complete_words
 from runtime.core.errors import SettingsError
 from runtime.engine import Beginning, ChatPrompt, Chunk, Message
 from runtime.engine.engine import Ask
@@ -71,8 +71,8 @@ def test_the_last_word_is_left_out_until_it_is_complete() -> None:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
-    monkeypatch.setattr(reading_ahead, "PAUSE", 0.05)
-    monkeypatch.setattr(reading_ahead, "LOOK", 0.02)
+    monkeypatch.setattr(typed, "PAUSE", 0.05)
+    monkeypatch.setattr(typed, "LOOK", 0.02)
     found = Reader("One two three.")
     yield found
     found.go.set()  # else a reply would wait for ever after a failure
@@ -166,7 +166,7 @@ def test_a_question_after_a_reply_leaves_its_thought_out(tmp_path: Path) -> None
 async def test_what_another_request_ended_is_read_again_after_a_while(
     path: Path, engine: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading_ahead, "AGAIN", 0.1)
+    monkeypatch.setattr(typed, "AGAIN", 0.1)
     async with opened(path, engine) as chat:
         chat.screen.prompt.begin("What is ")
         await until(chat, lambda: engine.ahead == ["What is"])

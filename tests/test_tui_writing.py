@@ -9,7 +9,7 @@ from textual.events import Key
 from textual.widgets import OptionList
 
 from app.chats.store import Store
-from app.tui.widgets.pastes import MARK
+from app.tui.widgets.piece_area import MARK
 from app.tui.widgets.prompt import PromptBox
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted

@@ -19,7 +19,7 @@ from app.cli.texts import OTHER_BYTES
 from app.models.starting import BUNDLED, LAST, StartModel, start_model
 from app.settings import read_settings
 from app.terminal import print_note
-from app.tui.desktop.attach import attach, may_be_file, path_of, unattached
+from app.tui.attach import attach, may_be_file, path_of, unattached
 from runtime.core.errors import SettingsError
 from runtime.core.outside import NotTextError, is_text, text_of
 from runtime.drafters.registry import find, known_names

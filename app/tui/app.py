@@ -29,18 +29,17 @@ from app.chats.database import default_path
 from app.chats.store import Store
 from app.models.draft_search import say_on_stderr
 from app.models.starting import StartModel
-from app.tui.background.events import ReplyEnded
-from app.tui.background.pace import SWITCH
-from app.tui.background.presence import Presence
+from app.tui.background.engine_host import ReplyEnded
 from app.tui.chat_screen import ChatScreen
 from app.tui.chat_settings import ChatSettings, Given
 from app.tui.commands import COMMANDS
-from app.tui.desktop import keymap
-from app.tui.desktop.signals import closed_by_signals
 from app.tui.dialogs.compare_screen import CompareScreen
+from app.tui.dialogs.help_page import default_keymap, read_keymap
+from app.tui.pace import SWITCH, Presence
 from app.tui.pieces import clean
 from app.tui.private_textual import forget, notifications
 from app.tui.session import OpenEngine, Session
+from app.tui.terminal import closed_by_signals
 from app.tui.widgets.message_view import MessageView
 from runtime.engine import Options
 
@@ -205,7 +204,7 @@ def run(
 ) -> None:
     """Run the chat until it is left. Raises StoreError and SettingsError before anything is shown."""
     opened = Store(chats or default_path())
-    keys = keymap.read_keymap(keymap.default_path(), known_ids())
+    keys = read_keymap(default_keymap(), known_ids())
     told = ChatSettings(opened, given.values, given.system)
     session = Session(start.pair, options, told, opened_by(), keys, serve, api_key, allow_origins)
     app = ChatApp(session, given.chat)

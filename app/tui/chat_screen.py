@@ -1,50 +1,40 @@
-"""The chat screen: composes the widgets and routes messages among them, the engine and the person.
+"""The chat screen: routes messages and keys to the actions.
 
-Knows every part of the screen; `actions` has the commands and `widgets` the appearance. All changes of the chat run one
-after the other in this screen's message loop.
+All changes of the chat run one after the other in this screen's message loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from inspect import isawaitable
+import time
 from typing import ClassVar
 
 from textual import on
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
-from textual.content import Content
 from textual.events import Key, Paste
-from textual.screen import Screen
-from textual.widgets import Footer, Markdown, Static
+from textual.widgets import Markdown
 
-from app.tui.actions import asking, chats, following, messages, models, offering, views, writing
-from app.tui.actions.arguments import arguments_in
-from app.tui.actions.dispatch import HANDLERS
-from app.tui.background import events
+from app.chats.branch import NO_ROOM
+from app.models.prospects import reading_seconds
+from app.tui.actions import HANDLERS, asking, chats, choosing, messages, models, offering, views, writing
 from app.tui.background.downloads import DownloadProgress, Downloads
 from app.tui.background.editor_access import EditorAccess
-from app.tui.background.engine_host import EngineHost
+from app.tui.background.engine_host import MemoryChanged, ReplyEnded, ReplyGrew
+from app.tui.background.opening import ModelFailed, ModelLoading, ModelReady
+from app.tui.background.replies import PromptRead
 from app.tui.background.titles import Titles
-from app.tui.command_search import parse
+from app.tui.chat import Chat
+from app.tui.clipboard import copy_text
 from app.tui.commands import bindings
-from app.tui.completion import complete
-from app.tui.pieces import clean
-from app.tui.session import Session
-from app.tui.widgets.composer import Composer
+from app.tui.completion import parse
 from app.tui.widgets.message_view import MessageView
-from app.tui.widgets.offers import OfferList
-from app.tui.widgets.panel import SidePanel
 from app.tui.widgets.prompt import PromptBox
-from app.tui.widgets.status import StatusLine
-from app.tui.widgets.transcript import Transcript
-from runtime.core.errors import SlipstreamError
+from app.tui.widgets.transcript import OfferList, Transcript
+
+NUMBERS = 0.25  # seconds between two updates of the numbers during a reply
 
 
-class ChatScreen(Screen[None]):
-    """One chat on screen, and the engine that answers in it."""
+class ChatScreen(Chat):
+    """The chat, with what happens on a key, a message of the engine, or one of another part."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings(),
@@ -61,71 +51,15 @@ class ChatScreen(Screen[None]):
         Binding("pagedown", "scroll_chat(1)", "Scroll down", id="chat.down", priority=True, show=False),
     ]
 
-    def __init__(self, session: Session, chat: int | None = None) -> None:
-        super().__init__()
-        self.session = session
-        self.branch = session.branch(chat)
-        self.waiting: Callable[[ChatScreen], object] | None = None  # the action to run once the engine is free
-        self.numbers_shown = 0.0  # time of the last update of the numbers (time.monotonic)
-        self.offered: offering.Offered | None = None  # in the line above the prompt
-        self.downloads, self.editors = Downloads(), EditorAccess(session)
-        self.transcript, self.panel, self.status = Transcript(self.branch, id="transcript"), SidePanel(), StatusLine()
-        known = partial(complete, arguments=arguments_in(session, lambda: self.branch.settings))
-        self.composer = Composer(session.store.prompts(), known)
-        self.prompt, self.queue = self.composer.prompt, self.composer.queue
-        self.host = EngineHost(session, self.prompt.gap)
-
-    def compose(self) -> ComposeResult:
-        """Yield the widgets from top to bottom, then the invisible ones."""
-        yield Static(id="top", markup=False)
-        with Horizontal(id="middle"):
-            yield self.transcript
-            yield self.panel
-        yield self.transcript.below
-        yield self.status
-        yield self.composer
-        yield Footer()
-        yield self.host
-        yield self.downloads
-        yield self.editors
-        yield from asking.followers(self)
-
     async def on_mount(self) -> None:
         """Start loading the model and show an empty chat meanwhile."""
         self.screen_layout_refresh_signal.subscribe(self, lambda _: views.place_messages(self))
         self.prompt.focus()
         models.load(self, self.session.pair)
-        await self.show_chat()
+        await offering.show_chat(self)
         offering.look_at_author(self)
         if remark := self.session.store.remark:
             self.notify(remark, severity="warning")
-
-    async def show_chat(self, at: int | None = None) -> None:
-        """Show the end of the branch, or focus one of its messages."""
-        await self.transcript.show(self.branch, at)
-        self.show_title()
-        offering.look(self)
-
-    def show_title(self) -> None:
-        """Show the names of the answering pair and of the chat, and the settings that differ from the defaults."""
-        title, is_there = clean(self.branch.title) or "new chat", self.session.engine or self.host.coming
-        name = self.session.pair.name if is_there else "no model"
-        told = self.session.settings.told(self.session.pair, self.branch.settings, self.branch.system)
-        self.query_one("#top", Static).update(Content(" · ".join(["Slipstream", name, *told, title])))
-
-    @on(events.MemoryChanged)
-    def show_numbers(self) -> None:
-        """Show the numbers of the last reply on screen, and warnings."""
-        views.show_numbers(self)
-
-    async def attempt(self, action: Callable[..., object], *arguments: object) -> None:
-        """Run an action and show its error if it fails."""
-        try:
-            done = action(*arguments)
-            if isawaitable(done):
-                await done
-        except SlipstreamError as error:
-            self.notify(str(error), severity="error")
 
     # From the person
 
@@ -208,39 +142,79 @@ class ChatScreen(Screen[None]):
     @on(Markdown.LinkClicked)
     def copy_link(self, event: Markdown.LinkClicked) -> None:
         """Copy a link from a reply, and do not open it."""
-        messages.copy_link(self, event.href)
+        copy_text(self, event.href, f"address {event.href}")
 
     # From the engine
 
-    @on(events.ModelLoading)
-    def show_loading(self, event: events.ModelLoading) -> None:
+    @on(MemoryChanged)
+    def show_numbers(self) -> None:
+        """Show the numbers of the last reply on screen, and warnings."""
+        views.show_numbers(self)
+
+    @on(ModelLoading)
+    def show_loading(self, event: ModelLoading) -> None:
         """Show the progress of loading the model."""
-        following.show_loading(self, event)
+        models.show_loading(self, event)
 
-    @on(events.ModelReady)
+    @on(ModelReady)
     async def use_model(self) -> None:
-        """Answer with the new model from now on."""
-        await following.use_model(self)
+        """Show the new model as ready, and start the waiting question and the server for editors."""
+        self.status.end_progress()
+        self.status.reading.expect(reading_seconds(self.session.pair.target))
+        self.show_title()
+        offering.look_again(self)
+        views.show_ready(self)
+        models.answer_editors(self)
+        views.say_what_lacks(self)
+        await asking.go_on(self)
+        self.run_worker(offering.offer(self), group="first steps", exclusive=True)
 
-    @on(events.ModelFailed)
-    async def show_failure(self, event: events.ModelFailed) -> None:
-        """Show why no other model was opened, and which one answers now."""
-        await following.show_failure(self, event)
+    @on(ModelFailed)
+    async def show_failure(self, event: ModelFailed) -> None:
+        """Show the reason, and the model that answers now: the one that was open before, or none."""
+        self.status.end_progress()
+        self.show_title()
+        if self.session.engine is None:
+            choosing.show_none(self, event.reason)
+            return
+        views.show_numbers(self)
+        self.notify(f"{event.reason} {self.session.pair.name} still answers.", severity="error")
+        models.serve_again(self)
+        await asking.go_on(self)
 
-    @on(events.PromptRead)
-    def show_reading(self, event: events.PromptRead) -> None:
+    @on(PromptRead)
+    def show_reading(self, event: PromptRead) -> None:
         """Show how much of the prompt is read, until the first word of the reply."""
         self.status.show_reading(event.done, event.total)
 
-    @on(events.ReplyGrew)
+    @on(ReplyGrew)
     async def show_growth(self) -> None:
-        """Show the new text of the reply."""
-        await following.show_growth(self)
+        """Show the new text of the reply, and its numbers from time to time."""
+        if (reply := self.host.reply) is None:
+            return
+        self.status.end_progress()
+        await self.transcript.append(reply.message_id, self.host.collect())
+        if time.monotonic() - self.numbers_shown >= NUMBERS:
+            self.numbers_shown = time.monotonic()
+            views.show_numbers(self)
 
-    @on(events.ReplyEnded)
-    async def settle_reply(self, event: events.ReplyEnded) -> None:
-        """Show the complete reply."""
-        await following.settle_reply(self, event)
+    @on(ReplyEnded)
+    async def settle_reply(self, event: ReplyEnded) -> None:
+        """Show the complete reply with its numbers, then start the waiting action. After a failure or with a full
+        context, waiting messages return to the prompt.
+        """
+        self.status.end_progress()
+        await self.transcript.settle(event.message_id, event.pieces, event.facts)
+        offering.look(self)
+        if event.remark and self.offered is None:
+            self.status.show_sentence(event.remark)
+            if not event.pieces:
+                self.status.show_numbers([])  # a model that failed to answer is not shown as ready
+        if event.has_failed or NO_ROOM in event.facts:
+            self.composer.take_back()
+        await asking.go_on(self)
+        if not self.host.is_busy:
+            self.host.titles.plan(self.branch)
 
     @on(Titles.Found)
     async def take_title(self, event: Titles.Found) -> None:

@@ -12,7 +12,7 @@ from textual.binding import Binding
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command `/name argument` with its texts for people; `actions.dispatch` has the function."""
+    """A command `/name argument` with its texts for people; `actions` has the function."""
 
     name: str
     key: str  # "" for none

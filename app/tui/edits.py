@@ -13,7 +13,7 @@ from itertools import combinations, islice
 
 from app.chats.store import StoredMessage
 from app.reasoning import split_reasoning
-from app.tui.desktop.attach import attached_in, fenced
+from app.tui.attach import attached_in, fenced
 from app.tui.markdown_dialect import markdown_parser
 
 ACCEPTED = "accepted"  # fact of a reply: paths of the files that were written with its edits

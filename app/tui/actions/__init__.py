@@ -1,5 +1,31 @@
-"""The chat's commands, by subject; `dispatch` finds the action of a command.
+"""The chat's commands, by subject.
 
-An action is a function of the chat screen: it reads the session and the branch, calls methods of widgets, and raises
-SlipstreamError for an invalid request. Actions know the screen's public parts; no widget knows an action.
+An action is a function of the chat: it reads the session and the branch, calls methods of widgets, and raises
+SlipstreamError for an invalid request. Actions know the chat's public parts; no widget knows an action.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.tui.actions import (
+    asking,
+    chats,
+    choosing,
+    comparing,
+    context,
+    editing,
+    messages,
+    models,
+    settings,
+    views,
+    writing,
+)
+from app.tui.chat import Chat
+
+SUBJECTS = (
+    asking, chats, choosing, comparing, context, editing, messages, models, settings, views, writing,
+)  # fmt: skip
+HANDLERS: dict[str, Callable[[Chat, str], object]] = {
+    name: handler for subject in SUBJECTS for name, handler in subject.COMMANDS.items()
+}

@@ -5,30 +5,18 @@ Knows the branch and the engine host; shows everything through the screen's widg
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
-
-from textual.widget import Widget
-
 from app.chats.branch import NO_ROOM
 from app.chats.store import StoredMessage
-from app.tui.actions import chats, offering
-from app.tui.background.active_reply import ReplyRequest
-from app.tui.background.reading_ahead import NextPrompt, ReadingAhead, complete_words
-from app.tui.background.unsent import Unsent
+from app.tui.actions import chats, models, offering
+from app.tui.actions.offering import show_chat
+from app.tui.attach import attach, unnamed
+from app.tui.background.replies import ReplyRequest
+from app.tui.chat import Chat
 from app.tui.chat_settings import ASK, LEAVE_OUT, WHEN_FULL
-from app.tui.desktop.attach import attach, unnamed
 from app.tui.edits import expected_in
-from runtime.engine import Beginning, ChatPrompt
-from runtime.engine.engine import Ask
-
-if TYPE_CHECKING:
-    from app.tui.chat_screen import ChatScreen
 
 
-async def ask(screen: ChatScreen, text: str, typed: str, replaces: int | None = None) -> None:
+async def ask(screen: Chat, text: str, typed: str, replaces: int | None = None) -> None:
     """Send the written text as a question, or in place of the message `replaces`; it waits if a reply is unfinished.
     `typed` is its part that was not pasted.
     """
@@ -54,7 +42,7 @@ async def ask(screen: ChatScreen, text: str, typed: str, replaces: int | None = 
         await add(screen, question, typed, replaces)
 
 
-async def add(screen: ChatScreen, question: str, typed: str, replaces: int | None = None) -> None:
+async def add(screen: Chat, question: str, typed: str, replaces: int | None = None) -> None:
     """Add a question, or replace one, and start the reply to it."""
     if replaces is None:
         screen.branch.ask(question, typed)
@@ -63,15 +51,15 @@ async def add(screen: ChatScreen, question: str, typed: str, replaces: int | Non
     await answer(screen)
 
 
-async def ask_next(screen: ChatScreen) -> None:
+async def ask_next(screen: Chat) -> None:
     """Ask the oldest waiting question, if there is one."""
     if (text := screen.queue.take_next()) is not None:
         await add(screen, attach(text), text)
 
 
-async def answer(screen: ChatScreen) -> None:
+async def answer(screen: Chat) -> None:
     """Start a reply to the last question as soon as the engine is free."""
-    await screen.show_chat()
+    await show_chat(screen)
     if screen.host.is_busy:
         screen.waiting = answer
         return
@@ -80,7 +68,7 @@ async def answer(screen: ChatScreen) -> None:
     start_reply(screen, message)
 
 
-def start_reply(screen: ChatScreen, message: StoredMessage) -> None:
+def start_reply(screen: Chat, message: StoredMessage) -> None:
     """Start generating the rest of that message."""
     settings, pair, chosen = screen.session.settings, screen.session.pair, screen.branch.settings
     sampling, max_tokens = settings.sampling(pair, chosen), settings.max_tokens(pair, chosen)
@@ -92,34 +80,7 @@ def start_reply(screen: ChatScreen, message: StoredMessage) -> None:
     screen.status.begin_reading()
 
 
-def followers(screen: ChatScreen) -> Iterator[Widget]:
-    """Yield the invisible widgets that follow what is typed."""
-    yield Unsent(screen.session.store, screen.composer.unsent, screen.prompt.begin)
-    yield ReadingAhead(screen.session, partial(next_prompt, screen), partial(reading_request, screen))
-
-
-def next_prompt(screen: ChatScreen) -> NextPrompt | None:
-    """Return what is known of the next prompt; None while the engine has something else to do."""
-    engine, branch = screen.session.engine, screen.branch
-    if engine is None or not engine.facts.reads_ahead or screen.host.is_busy or screen.prompt.is_rewriting:
-        return None
-    typed = screen.prompt.unfolded()
-    text = "" if typed.startswith("/") else complete_words(typed)
-    if not (text or branch.leaf or branch.system):
-        return None
-    return NextPrompt((branch.id, branch.leaf, branch.system), text)
-
-
-def reading_request(screen: ChatScreen, text: str) -> Ask:
-    """Return the request for reading the prompt of a question that begins with this text. Raises SettingsError."""
-    *before, question = screen.branch.prompt(attach(text + " a"))
-    other = replace(question, content=question.content.removesuffix(" a") + "\n1")
-    prompt = Beginning(*(ChatPrompt((*before, each), plain=True) for each in (question, other)))
-    sampling = screen.session.settings.sampling(screen.session.pair, screen.branch.settings)
-    return Ask(prompt, sampling, 0, is_ahead=True)
-
-
-async def regenerate_message(screen: ChatScreen, message: int) -> None:
+async def regenerate_message(screen: Chat, message: int) -> None:
     """Answer that question again, or generate another reply in place of that one."""
     if screen.host.is_busy:
         screen.notify("A reply is being written or a model loaded. Esc stops a reply.")
@@ -130,13 +91,13 @@ async def regenerate_message(screen: ChatScreen, message: int) -> None:
         await answer(screen)
 
 
-async def regenerate(screen: ChatScreen, argument: str) -> None:
+async def regenerate(screen: Chat, argument: str) -> None:
     """Answer the last question again."""
     if messages := screen.branch.messages():
         await regenerate_message(screen, messages[-1].id)
 
 
-async def continue_reply(screen: ChatScreen, argument: str) -> None:
+async def continue_reply(screen: Chat, argument: str) -> None:
     """Continue the last reply where it stopped; in a new chat, the last chat."""
     last = screen.branch.messages()[-1:]
     if await open_latest_if_new(screen):
@@ -147,7 +108,7 @@ async def continue_reply(screen: ChatScreen, argument: str) -> None:
         start_reply(screen, last[0])
 
 
-async def open_latest_if_new(screen: ChatScreen) -> bool:
+async def open_latest_if_new(screen: Chat) -> bool:
     """Open the last chat if this one is new; return whether that was done."""
     latest = screen.session.store.chats(most=1) if screen.branch.id is None else []
     for chat in latest:
@@ -160,7 +121,7 @@ def may_go_on(message: StoredMessage) -> bool:
     return message.role == "assistant" and bool(message.content or "end" in message.facts)
 
 
-def room(screen: ChatScreen, argument: str) -> None:
+def room(screen: Chat, argument: str) -> None:
     """Leave the oldest turns out from now on, in this chat or in all; a reply that had no room continues."""
     settings = screen.session.settings
     changed, _ = settings.change(f"{argument} {WHEN_FULL} {LEAVE_OUT}", screen.session.pair, screen.branch.settings)
@@ -171,10 +132,21 @@ def room(screen: ChatScreen, argument: str) -> None:
         start_reply(screen, last[0])
 
 
-def edit(screen: ChatScreen, argument: str) -> None:
+def edit(screen: Chat, argument: str) -> None:
     """Put the last question into the prompt for rewriting."""
     if questions := screen.transcript.views("user"):
         screen.prompt.begin_rewriting(questions[-1].message_id, questions[-1].text)
+
+
+async def go_on(screen: Chat) -> None:
+    """Run the waiting action if the engine is free, answer editors that wait for it, ask the next waiting question."""
+    if screen.waiting is not None and not screen.host.is_busy:
+        action, screen.waiting = screen.waiting, None
+        await screen.attempt(action, screen)
+    if not screen.host.is_busy:
+        models.answer_editors(screen)
+    if screen.waiting is None and not screen.host.is_busy:
+        await screen.attempt(ask_next, screen)
 
 
 COMMANDS = {"regenerate": regenerate, "continue": continue_reply, "room": room, "edit": edit}

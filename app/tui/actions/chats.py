@@ -6,26 +6,24 @@ Knows the store's chats and the dialogs for them; generates no replies.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from app.chats.export import export as export_chat
 from app.tui.actions import offering
+from app.tui.actions.offering import show_chat
+from app.tui.chat import Chat
 from app.tui.dialogs.basic import TextDialog
 from app.tui.dialogs.chat_list import ChatList
 from runtime.core.errors import SettingsError
 
-if TYPE_CHECKING:
-    from app.tui.chat_screen import ChatScreen
-
 NUMBERS = "--numbers"  # also export the model and the speed of each reply
 
 
-async def new(screen: ChatScreen, argument: str) -> None:
+async def new(screen: Chat, argument: str) -> None:
     """Start an empty chat with the system prompt of new chats."""
     await open_chat(screen, None)
 
 
-async def open_chat(screen: ChatScreen, chat: int | None) -> None:
+async def open_chat(screen: Chat, chat: int | None) -> None:
     """Show another chat, after stopping the current reply; waiting messages return to the prompt."""
     if screen.queue.texts:
         screen.composer.take_back()
@@ -36,52 +34,53 @@ async def open_chat(screen: ChatScreen, chat: int | None) -> None:
     screen.waiting = None
     screen.branch = screen.session.branch(chat)
     screen.prompt.end_rewriting()
-    await screen.show_chat()
+    await show_chat(screen)
     offering.look_at_author(screen)
     screen.prompt.focus()
 
 
-def chats(screen: ChatScreen, argument: str) -> None:
+def chats(screen: Chat, argument: str) -> None:
     """List all chats and open the picked one."""
-
-    async def opened(chat: int | None) -> None:
-        await screen.attempt(open_or_reload, screen, chat)
 
     def leave() -> None:
         screen.host.titles.cancel()
         screen.call_later(screen.attempt, open_chat, screen, None)
 
-    screen.app.push_screen(ChatList(screen.session.store, screen.branch.id, leave), opened)
+    dialog = ChatList(screen.session.store, screen.branch.id, leave)
+    screen.ask(dialog, partial(open_or_reload, screen), partial(reload, screen))
 
 
-async def open_or_reload(screen: ChatScreen, chat: int | None) -> None:
+async def open_or_reload(screen: Chat, chat: int) -> None:
     """Show the picked chat; the title of the current one may have changed."""
-    if chat is not None and chat != screen.branch.id:
+    if chat != screen.branch.id:
         await open_chat(screen, chat)
+    reload(screen)
+
+
+def reload(screen: Chat) -> None:
+    """Show the title of the chat again, which may have changed."""
     screen.branch.reload()
     screen.show_title()
 
 
-def rename(screen: ChatScreen, argument: str) -> None:
+def rename(screen: Chat, argument: str) -> None:
     """Change the title of this chat."""
     if screen.branch.id is None:
         screen.notify("Ask something first: an empty chat is not kept.")
     elif argument:
         set_title(screen, screen.branch.id, argument)
     else:
-        renamed = partial(set_title, screen, screen.branch.id)
-        screen.app.push_screen(TextDialog("Rename chat", screen.branch.title), renamed)
+        screen.ask(TextDialog("Rename chat", screen.branch.title), partial(set_title, screen, screen.branch.id))
 
 
-def set_title(screen: ChatScreen, chat: int, title: str | None) -> None:
-    """Store and show the title of a chat, if a new one is given."""
-    if title:
-        screen.session.store.rename(chat, title)
-        screen.branch.reload()
-        screen.show_title()
+def set_title(screen: Chat, chat: int, title: str) -> None:
+    """Store and show the title of a chat."""
+    screen.session.store.rename(chat, title)
+    screen.branch.reload()
+    screen.show_title()
 
 
-def take_title(screen: ChatScreen, chat: int, before: str, title: str) -> None:
+def take_title(screen: Chat, chat: int, before: str, title: str) -> None:
     """Change the title of a chat if it is still `before`."""
     if screen.session.store.chat(chat).title == before:
         screen.session.store.rename(chat, title)
@@ -90,7 +89,7 @@ def take_title(screen: ChatScreen, chat: int, before: str, title: str) -> None:
             screen.show_title()
 
 
-def export(screen: ChatScreen, argument: str) -> None:
+def export(screen: Chat, argument: str) -> None:
     """Write this chat to a file, with the numbers of its replies if requested."""
     if screen.branch.id is None:
         raise SettingsError("There is nothing to export yet. Ask something first.")

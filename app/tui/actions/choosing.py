@@ -6,23 +6,20 @@ Knows the presets and how to load a model; opens none itself.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from app.tui.actions.models import answer_with, find_here, load_by_name, pick
+from app.tui.chat import Chat
 from app.tui.dialogs.basic import PickDialog, narrowing
 from app.tui.pieces import clean
 from app.tui.presets import PICKED, REMOVE, SAVE, Preset, Presets
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.registry import Pair
 
-if TYPE_CHECKING:
-    from app.tui.chat_screen import ChatScreen
-
 NONE_YET = f"There is no preset yet. /preset {SAVE} brief saves model, system prompt and settings of this chat."
 HINT = f"\n/preset {SAVE} name saves this chat's · /preset {REMOVE} name"
 
 
-def model(screen: ChatScreen, argument: str) -> None:
+def model(screen: Chat, argument: str) -> None:
     """Load another pair, by name or path or from a list."""
     if argument:
         load_by_name(screen, argument)
@@ -30,12 +27,12 @@ def model(screen: ChatScreen, argument: str) -> None:
         pick_any(screen)
 
 
-def pick_any(screen: ChatScreen, fault: str = "") -> None:
+def pick_any(screen: Chat, fault: str = "") -> None:
     """List all models and presets, and use the picked one; `fault` says why there is no model."""
     pick(screen, "Load another model", partial(take, screen), Presets(screen.session.store).all(), fault)
 
 
-def take(screen: ChatScreen, picked: str) -> None:
+def take(screen: Chat, picked: str) -> None:
     """Use the preset or load the model that was picked in the list."""
     if picked.startswith(PICKED):
         use(screen, picked.removeprefix(PICKED))
@@ -43,7 +40,7 @@ def take(screen: ChatScreen, picked: str) -> None:
         load_by_name(screen, picked)
 
 
-def preset(screen: ChatScreen, argument: str) -> None:
+def preset(screen: Chat, argument: str) -> None:
     """Use, save or remove a preset, or list all. Raises SettingsError."""
     word, _, name = argument.partition(" ")
     if word == SAVE:
@@ -57,7 +54,7 @@ def preset(screen: ChatScreen, argument: str) -> None:
         show_presets(screen)
 
 
-def save(screen: ChatScreen, name: str) -> None:
+def save(screen: Chat, name: str) -> None:
     """Save what answers now under a name. Raises SettingsError."""
     session, branch = screen.session, screen.branch
     kept = Preset(session.model, branch.system, {**session.settings.for_all, **branch.settings})
@@ -65,21 +62,17 @@ def save(screen: ChatScreen, name: str) -> None:
     screen.notify(f"Saved: {kept.told}. /preset {name} uses it.")
 
 
-def show_presets(screen: ChatScreen) -> None:
+def show_presets(screen: Chat) -> None:
     """List the presets and use the picked one. Raises SettingsError if there is none."""
     presets = Presets(screen.session.store).all()
     if not presets:
         raise SettingsError(NONE_YET)
 
-    async def picked(name: str | None) -> None:
-        if name is not None:
-            await screen.attempt(use, screen, name)
-
     lines = [(clean(f"{name}: {each.told}"), name) for name, each in presets.items()]
-    screen.app.push_screen(PickDialog("Presets", narrowing(lines), HINT), picked)
+    screen.ask(PickDialog("Presets", narrowing(lines), HINT), partial(use, screen))
 
 
-def use(screen: ChatScreen, name: str) -> None:
+def use(screen: Chat, name: str) -> None:
     """Answer in this chat with a preset's model, system prompt and settings. Raises SettingsError."""
     chosen = Presets(screen.session.store).find(name)
     pair = pair_of(screen, name, chosen)
@@ -90,7 +83,7 @@ def use(screen: ChatScreen, name: str) -> None:
     answer_with(screen, pair)
 
 
-def pair_of(screen: ChatScreen, name: str, chosen: Preset) -> Pair:
+def pair_of(screen: Chat, name: str, chosen: Preset) -> Pair:
     """Return the pair of a preset. Raises SettingsError if it is not on this machine any more."""
     if chosen.model == screen.session.model:
         return screen.session.pair
@@ -104,6 +97,15 @@ def pair_of(screen: ChatScreen, name: str, chosen: Preset) -> Pair:
             f"one, and /preset {SAVE} {name} saves it."
         )
     return pair
+
+
+def show_none(screen: Chat, reason: str) -> None:
+    """Show why no model answers, and the list of models."""
+    screen.waiting = None
+    screen.composer.take_back()
+    screen.status.show_sentence(f"{reason} Ctrl+L chooses another model.")
+    if screen.is_current:
+        pick_any(screen, reason)
 
 
 COMMANDS = {"model": model, "preset": preset}

@@ -10,16 +10,16 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from app.chats.authors import LOADS, Facts, is_other
 from app.chats.store import StoredMessage
 from app.models.prospects import reading_seconds
 from app.tui.actions.models import checked_name, find_here, pick
-from app.tui.background.active_reply import ReplyRequest
+from app.tui.actions.offering import show_chat
+from app.tui.attach import attach, unattached, without_attached
 from app.tui.background.comparison import Contestant, Report, blank, opened_whole
-from app.tui.background.reply_worker import chat_prompt_of
-from app.tui.desktop.attach import attach, unattached, without_attached
+from app.tui.background.replies import ReplyRequest, chat_prompt_of
+from app.tui.chat import Chat
 from app.tui.dialogs.compare_screen import CompareScreen, KeptReply
 from app.tui.dialogs.confirm import ConfirmDialog
 from app.tui.numbers import measured
@@ -28,13 +28,10 @@ from runtime.core.errors import RegistryError, SettingsError, SlipstreamError
 from runtime.engine import Engine, Message
 from runtime.models.registry import Pair
 
-if TYPE_CHECKING:
-    from app.tui.chat_screen import ChatScreen
-
 NAMED = re.compile(r'(?:"([^"]*)"|(\S*))\s*(.*)', re.DOTALL)  # a model, with quotation marks or without, and a question
 
 
-async def compare(screen: ChatScreen, argument: str) -> None:
+async def compare(screen: Chat, argument: str) -> None:
     """Compare with another model on the given question, or on the last one. Raises SettingsError."""
     quoted, bare, question = NAMED.fullmatch(argument).groups("")  # type: ignore[union-attr]  # it matches every text
     name = quoted or bare
@@ -60,7 +57,7 @@ async def compare(screen: ChatScreen, argument: str) -> None:
         pick(screen, "Compare with", take, rival=checked)
 
 
-def rival(screen: ChatScreen, name: str) -> Pair:
+def rival(screen: Chat, name: str) -> Pair:
     """Return the model of that name. Raises SettingsError if there is none, it is not here, or it answers in this chat
     anyway.
     """
@@ -76,35 +73,26 @@ def rival(screen: ChatScreen, name: str) -> Pair:
     return pair
 
 
-async def begin(screen: ChatScreen, question: str, pair: Pair) -> None:
+async def begin(screen: Chat, question: str, pair: Pair) -> None:
     """Show both replies as they are generated; if that takes more than a moment of reading first, only after a yes.
     Raises SettingsError.
     """
     prompt = asked(screen, question)
     contestants = [of_chat(screen, question, prompt), of_other(screen, pair, prompt)]
 
-    async def answered(is_wanted: bool | None) -> None:
-        if is_wanted:
-            show(screen, question, pair, contestants)
-
     engine, pairs = engine_of(screen), (screen.session.pair, pair)
     if told := await asyncio.to_thread(forecast, engine, contestants[0], n_cached(screen), pairs):
-        screen.app.push_screen(ConfirmDialog(f"Compare with {pair.name}", told, "begins", "goes back"), answered)
+        dialog = ConfirmDialog(f"Compare with {pair.name}", told, "begins", "goes back")
+        screen.ask(dialog, lambda _: show(screen, question, pair, contestants))
     else:
         show(screen, question, pair, contestants)
 
 
-def show(screen: ChatScreen, question: str, pair: Pair, contestants: list[Contestant]) -> None:
+def show(screen: Chat, question: str, pair: Pair, contestants: list[Contestant]) -> None:
     """Show both replies as they are generated, and keep the chosen one."""
     screen.session.note_compared(pair)
-
-    async def kept(reply: KeptReply | None) -> None:
-        if reply is not None:
-            await screen.attempt(keep, screen, question, reply, pair if reply.model == pair.name else None)
-
-    screen.app.push_screen(
-        CompareScreen(without_attached(contestants[0].request.prompt[-1].content), contestants), kept
-    )
+    asked = without_attached(contestants[0].request.prompt[-1].content)
+    screen.ask(CompareScreen(asked, contestants), partial(keep, screen, question, pair))
 
 
 def forecast(engine: Engine, own: Contestant, n_read: int, pairs: Sequence[Pair]) -> str:
@@ -120,14 +108,14 @@ def forecast(engine: Engine, own: Contestant, n_read: int, pairs: Sequence[Pair]
     )
 
 
-def n_cached(screen: ChatScreen) -> int:
+def n_cached(screen: Chat) -> int:
     """Return the number of tokens of this chat that its model has read or written already."""
     stats = screen.host.numbers.reply
     is_here = screen.host.answered in [each.id for each in screen.branch.messages()]
     return stats.prompt_n + stats.predicted_n if is_here else 0
 
 
-def asked(screen: ChatScreen, question: str) -> list[Message]:
+def asked(screen: Chat, question: str) -> list[Message]:
     """Return the prompt for both models: the conversation up to the new question, or up to the last one."""
     prompt = screen.branch.prompt()
     if question:
@@ -137,7 +125,7 @@ def asked(screen: ChatScreen, question: str) -> list[Message]:
     return prompt
 
 
-def of_chat(screen: ChatScreen, question: str, prompt: list[Message]) -> Contestant:
+def of_chat(screen: Chat, question: str, prompt: list[Message]) -> Contestant:
     """Return the chat's open model as a contestant, with its reply to the last question if that is complete."""
     engine, pair = engine_of(screen), screen.session.pair
     last = screen.branch.messages()[-1:]
@@ -146,7 +134,7 @@ def of_chat(screen: ChatScreen, question: str, prompt: list[Message]) -> Contest
     return Contestant(pair.name, lambda report: engine, asked, is_borrowed=True, has_answered=has_answered)
 
 
-def engine_of(screen: ChatScreen) -> Engine:
+def engine_of(screen: Chat) -> Engine:
     """Return the chat's open model."""
     assert screen.session.engine is not None
     return screen.session.engine
@@ -159,7 +147,7 @@ def is_complete(message: StoredMessage, signature: Facts) -> bool:
     return bool(message.role == "assistant" and is_own and message.content and facts.get("line") and "end" not in facts)
 
 
-def of_other(screen: ChatScreen, pair: Pair, prompt: list[Message]) -> Contestant:
+def of_other(screen: Chat, pair: Pair, prompt: list[Message]) -> Contestant:
     """Return another model as a contestant, opened only for this comparison."""
     session = screen.session
 
@@ -169,15 +157,15 @@ def of_other(screen: ChatScreen, pair: Pair, prompt: list[Message]) -> Contestan
     return Contestant(pair.name, partial(opened_whole, opened), request(screen, pair, prompt, blank(1)))
 
 
-def request(screen: ChatScreen, pair: Pair, prompt: list[Message], reply: StoredMessage) -> ReplyRequest:
+def request(screen: Chat, pair: Pair, prompt: list[Message], reply: StoredMessage) -> ReplyRequest:
     """Return the request to a model, with the settings of this chat. Raises SettingsError."""
     settings, chosen = screen.session.settings, screen.branch.settings
     return ReplyRequest(reply, prompt, settings.sampling(pair, chosen), settings.max_tokens(pair, chosen))
 
 
-async def keep(screen: ChatScreen, question: str, reply: KeptReply, other: Pair | None) -> None:
-    """Add the chosen reply to the chat: to the new question, or as another version of the last reply. None stands for
-    the chat's own model.
+async def keep(screen: Chat, question: str, other: Pair, reply: KeptReply) -> None:
+    """Add the chosen reply, of the chat's model or the other one, to the chat: to the new question, or as another
+    version of the last reply.
     """
     branch = screen.branch
     if question:
@@ -185,9 +173,13 @@ async def keep(screen: ChatScreen, question: str, reply: KeptReply, other: Pair 
     else:
         branch.rewind_for_reply(branch.messages()[-1].id)
     message = branch.begin_reply()
-    facts = {**reply.facts, "measured": measured(reply.stats), **screen.session.signature(other)}
+    facts = {
+        **reply.facts,
+        "measured": measured(reply.stats),
+        **screen.session.signature(other if reply.model == other.name else None),
+    }
     screen.session.store.update_message(message.id, "".join(piece.text for piece in reply.pieces), facts)
-    await screen.show_chat()
+    await show_chat(screen)
 
 
 COMMANDS = {"compare": compare}

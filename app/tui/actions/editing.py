@@ -9,45 +9,37 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from app.chats.store import Store, StoredMessage
 from app.tui.actions import offering
-from app.tui.desktop.written_file import FileChange, take_back
-from app.tui.desktop.written_file import change as change_file
-from app.tui.dialogs.diff_screen import DiffScreen
+from app.tui.chat import Chat
+from app.tui.dialogs.confirm import DiffScreen
 from app.tui.edits import ACCEPTED, Edit, last_edits
+from app.tui.written_file import FileChange, take_back
+from app.tui.written_file import change as change_file
 from runtime.core.errors import SettingsError
-
-if TYPE_CHECKING:
-    from app.tui.chat_screen import ChatScreen
 
 KEPT, MOST = "edits", 8  # preference name of the edits that can be undone, and their maximal number
 
 
-def diff(screen: ChatScreen, argument: str) -> None:
+def diff(screen: Chat, argument: str) -> None:
     """Show the edit of a file in the last reply. Raises SettingsError."""
     if screen.host.is_replying:
         raise SettingsError("The reply is being written. Its changes to a file can be seen when it ends.")
     show(screen, screen.branch.messages())
 
 
-def show_of(screen: ChatScreen, message: int) -> None:
+def show_of(screen: Chat, message: int) -> None:
     """Show the edit of a file in that reply. Raises SettingsError."""
     show(screen, screen.session.store.branch(message))
 
 
-def show(screen: ChatScreen, messages: Sequence[StoredMessage]) -> None:
+def show(screen: Chat, messages: Sequence[StoredMessage]) -> None:
     """Show the first edit of the last message that is not accepted yet. Raises SettingsError."""
     edits = last_edits(messages)
     if not edits:
         raise SettingsError(why_none(messages))
-
-    async def answered(is_wanted: bool | None) -> None:
-        if is_wanted:
-            await screen.attempt(accept, screen, messages[-1].id, edits[0])
-
-    screen.app.push_screen(DiffScreen(edits[0]), answered)
+    screen.ask(DiffScreen(edits[0]), lambda _: accept(screen, messages[-1].id, edits[0]))
 
 
 def why_none(messages: Sequence[StoredMessage]) -> str:
@@ -60,7 +52,7 @@ def why_none(messages: Sequence[StoredMessage]) -> str:
     return "That reply contains no whole file that was named with @. Ask for the complete file with the change."
 
 
-def accept(screen: ChatScreen, message: int, edit: Edit) -> None:
+def accept(screen: Chat, message: int, edit: Edit) -> None:
     """Write the file and record that with the reply. Raises SettingsError."""
     store, done = screen.session.store, change_file(Path(edit.path), edit.before, edit.after)
     keep(store, [*kept(store), (message, edit.path, done)])
@@ -69,7 +61,7 @@ def accept(screen: ChatScreen, message: int, edit: Edit) -> None:
     screen.session.note(f"{done.path} is written with the changes of a reply")
 
 
-def undo(screen: ChatScreen, argument: str) -> None:
+def undo(screen: Chat, argument: str) -> None:
     """Undo the edit that was accepted last. Raises SettingsError."""
     store = screen.session.store
     if not (edits := kept(store)):
@@ -82,7 +74,7 @@ def undo(screen: ChatScreen, argument: str) -> None:
     screen.session.note(f"{done.path} is as it was before the changes (/undo)")
 
 
-def set_accepted(screen: ChatScreen, message: int, path: str, *, is_accepted: bool) -> None:
+def set_accepted(screen: Chat, message: int, path: str, *, is_accepted: bool) -> None:
     """Record with a reply whether the file is written with its edit."""
     store = screen.session.store
     if branch := store.branch(message):

@@ -1,22 +1,24 @@
-"""The keys on a message, and copying from it.
+"""The keys on a message: copying, versions, deletion of a turn.
 
-Knows messages on screen and the clipboard; starts no reply itself.
+Knows messages on screen, the branch and the clipboard; starts no reply itself.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from app.tui.actions import deleting, editing
+from app.chats.store import StoredMessage
+from app.tui.actions import editing
 from app.tui.actions.asking import regenerate_message
-from app.tui.background.copying import copy_text
+from app.tui.actions.offering import show_chat
+from app.tui.actions.writing import excerpt
+from app.tui.chat import Chat
+from app.tui.clipboard import copy_text
+from app.tui.dialogs.confirm import ConfirmDialog
+from app.tui.pieces import clean
 from app.tui.widgets.message_view import MessageView
-
-if TYPE_CHECKING:
-    from app.tui.chat_screen import ChatScreen
+from runtime.core.errors import SettingsError
 
 
-async def do_requested(screen: ChatScreen, view: MessageView, what: str) -> None:
+async def do_requested(screen: Chat, view: MessageView, what: str) -> None:
     """Run the action of a key that was pressed on that message."""
     match what:
         case "copy":
@@ -30,23 +32,18 @@ async def do_requested(screen: ChatScreen, view: MessageView, what: str) -> None
         case "diff" if view.role == "assistant":
             editing.show_of(screen, view.message_id)
         case "delete_turn":
-            deleting.ask_first(screen, view.message_id)
+            ask_to_delete(screen, view.message_id)
         case "older" | "newer" if not screen.host.is_busy:
             await show_version(screen, view.message_id, -1 if what == "older" else 1)
 
 
-async def show_version(screen: ChatScreen, message: int, step: int) -> None:
+async def show_version(screen: Chat, message: int, step: int) -> None:
     """Show the previous or next version of that message, if there is one."""
     if (version := screen.branch.switch_version(message, step)) is not None:
-        await screen.show_chat(at=version)
+        await show_chat(screen, at=version)
 
 
-def copy_link(screen: ChatScreen, address: str) -> None:
-    """Copy the address of a link in a reply."""
-    copy_text(screen, address, f"address {address}")
-
-
-def copy(screen: ChatScreen, argument: str) -> None:
+def copy(screen: Chat, argument: str) -> None:
     """Copy the last reply, or its last code block."""
     replies = screen.transcript.views("assistant")
     if argument == "code":
@@ -55,4 +52,33 @@ def copy(screen: ChatScreen, argument: str) -> None:
         copy_text(screen, replies[-1].text if replies else "", "reply")
 
 
-COMMANDS = {"copy": copy}
+def delete_last(screen: Chat, argument: str) -> None:
+    """Delete the last turn after a question back. Raises SettingsError."""
+    messages = screen.branch.messages()
+    if not messages:
+        raise SettingsError("There is nothing to delete yet.")
+    ask_to_delete(screen, messages[-1].id)
+
+
+def ask_to_delete(screen: Chat, message: int) -> None:
+    """Delete the turn of that message if the person confirms it. Raises SettingsError."""
+    if screen.host.is_replying:
+        raise SettingsError("A reply is being written. Esc stops it.")
+    question = screen.branch.question_of(message)
+
+    text = f"“{clean(excerpt(question.content))}” and every reply to it are deleted for good. Later turns stay."
+    screen.ask(ConfirmDialog("Delete turn", text, "deletes them", "keeps them"), lambda _: delete(screen, question))
+
+
+async def delete(screen: Chat, question: StoredMessage) -> None:
+    """Delete a turn, and show what follows it."""
+    before = [each.id for each in screen.branch.messages()]
+    screen.branch.delete_turn(question.id)
+    if screen.prompt.is_rewriting:
+        screen.prompt.end_rewriting()
+    left = {each.id for each in screen.branch.messages()}
+    later = before[before.index(question.id) + 1 :] if question.id in before else []
+    await show_chat(screen, at=next((each for each in later if each in left), None))
+
+
+COMMANDS = {"copy": copy, "delete-turn": delete_last}

@@ -1,58 +1,75 @@
-"""The offer in the line above the prompt: show an edit of a file, continue in a full context, load the model of a
-reopened chat, or choose another one after a question outside the bundled model's subject. One key accepts it.
+"""Offers: in the line above the prompt, which one key accepts, and in an empty chat.
 
-Knows the branch on screen; names the command and runs nothing.
+Above the prompt: show an edit of a file, continue in a full context, load the model of a reopened chat, choose another
+one after a question outside the bundled model's subject. In an empty chat: the recent models or, on a machine that has
+only the bundled pair, questions for it and models to fetch. Knows the branch on screen and the available models; names
+commands and runs nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import builtins
+import os
 import re
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from app.chats.authors import MODEL, Facts, author_of, is_other, loadable
 from app.chats.branch import FULL_AT, NO_ROOM
+from app.models.amounts import gigabytes, rate
+from app.models.library import file_size
+from app.models.listing import is_here
+from app.models.ollama import ollama_name
 from app.models.starting import BUNDLED
 from app.tui.actions import models, views
-from app.tui.background.engine_host import STOPPED
+from app.tui.background.replies import STOPPED
+from app.tui.chat import Chat, Offered
 from app.tui.commands import COMMANDS
 from app.tui.dialogs.help_page import shown
 from app.tui.edits import last_edits
 from app.tui.pieces import clean
-
-if TYPE_CHECKING:
-    from app.tui.chat_screen import ChatScreen
+from app.tui.widgets.transcript import Offer
+from runtime.loading.profile_cache import measured
+from runtime.models.addresses import is_web
+from runtime.models.registry import Pair, load_registry, located
 
 KEY, ID = "f9", "chat.offer"  # key and id of the binding
-KEYS = {each.name: each.key for each in COMMANDS}
 NAME = re.compile(r"[A-Za-z_][\w.]*")
+QUESTIONS = (
+    "What does os.path.join do?",
+    "What is collections.deque?",
+    "What does functools.lru_cache do?",
+    "What does random.shuffle do?",
+)
+# Shares of the machine's memory that a small, a medium and a large model may need: what is free differs at each start
+SHARES = 0.15, 0.35, 0.6
+FOR_COMPLETION = "--raw"  # in the descriptions of models that are not for chats
+ALL_MODELS = Offer("  All models, and GGUF files by their path ...", "/model")
+MAX_RECENT = 5  # recent models
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """An offer: its sentence and its command; without a command, only a remark."""
-
-    sentence: str
-    command: str = ""
-    argument: str = ""
-    is_author: bool = False  # whether it is about the model that wrote the chat
+async def show_chat(screen: Chat, at: int | None = None) -> None:
+    """Show the end of the branch, or focus one of its messages, and what is offered."""
+    await screen.transcript.show(screen.branch, at)
+    screen.show_title()
+    look(screen)
 
 
-def look(screen: ChatScreen) -> None:
+def look(screen: Chat) -> None:
     """Update the offer and show it."""
     screen.offered = None if screen.host.is_replying else offered(screen)
     views.show_numbers(screen)
 
 
-def look_at_author(screen: ChatScreen) -> None:
+def look_at_author(screen: Chat) -> None:
     """Offer the model that wrote a chat, which was just opened, if another one is loaded."""
     screen.offered = of_author(screen) or screen.offered
     views.show_numbers(screen)
 
 
-def look_again(screen: ChatScreen) -> None:
+def look_again(screen: Chat) -> None:
     """Update the offer after it was taken, or for a model that was just loaded."""
     was_about_author = screen.offered is not None and screen.offered.is_author
     look(screen)
@@ -60,7 +77,7 @@ def look_again(screen: ChatScreen) -> None:
         look_at_author(screen)
 
 
-def of_author(screen: ChatScreen) -> Offered | None:
+def of_author(screen: Chat) -> Offered | None:
     """Return the offer of the model that wrote most of the chat; None if it is loaded, or not known."""
     session, coming = screen.session, screen.host.coming
     answers = session.signature(coming) if coming or session.engine else None
@@ -75,15 +92,15 @@ def of_author(screen: ChatScreen) -> Offered | None:
     return Offered(f"{wrote} wrote this chat.{now} {key} loads {wrote}.", "model", name, is_author=True)
 
 
-def offered(screen: ChatScreen) -> Offered | None:
+def offered(screen: Chat) -> Offered | None:
     """Return the offer for the last reply on screen."""
     messages = screen.branch.messages()
     last, key = messages[-1:], shown(screen.session.keymap.get(ID, KEY))
     if last and FULL_AT in last[0].facts:
         return when_full(screen, last[0].facts, key)
     if last and last[0].facts.get("end") == STOPPED:
-        keymap = screen.session.keymap
-        more, other = (shown(keymap.get(f"chat.{name}", KEYS[name])) for name in ("continue", "regenerate"))
+        keymap, usual = screen.session.keymap, {each.name: each.key for each in COMMANDS}
+        more, other = (shown(keymap.get(f"chat.{name}", usual[name])) for name in ("continue", "regenerate"))
         return Offered(f"The reply was stopped. {more} continues it, {other} begins another one.", "continue")
     if edits := last_edits(messages):
         paths = " and ".join(clean(each.path) for each in edits)
@@ -97,7 +114,7 @@ def offered(screen: ChatScreen) -> Offered | None:
     return None
 
 
-def when_full(screen: ChatScreen, facts: Facts, key: str) -> Offered | None:
+def when_full(screen: Chat, facts: Facts, key: str) -> Offered | None:
     """Return the offer for a reply that had no more room in the context."""
     engine, full_at = screen.session.engine, facts[FULL_AT]
     if engine is not None and engine.facts.n_ctx > full_at:
@@ -114,3 +131,74 @@ def is_foreign(question: str) -> bool:
     """Return whether the question names nothing of Python's standard library."""
     known = sys.stdlib_module_names | set(dir(builtins))
     return not any(part in known for word in NAME.findall(question) for part in word.split("."))
+
+
+async def offer(screen: Chat) -> None:
+    """Show the offers in an empty chat, once they are found: the recent models, or how to begin if there are none."""
+    session = screen.session
+    offers = await asyncio.to_thread(recent_offers, session.recent, session.model)
+    if not offers and session.pair.name == BUNDLED:
+        if screen.branch.id is not None:  # they are slow to find, and the chat has begun
+            return
+        offers = await asyncio.to_thread(first_steps)
+    screen.call_later(screen.transcript.offer, offers)  # in the screen's loop, where a question may be shown first
+
+
+def recent_offers(recent: Sequence[str], loaded: str) -> Sequence[Offer]:
+    """Return the offers of the recent models that are here, besides the loaded one; none if there are no others."""
+    registry = load_registry()
+    others = [name for name in recent if name != loaded and can_load(name, registry)]
+    seconds = measured()
+    lines = [Offer(f"  {described(name, registry, seconds)}", f"/model {name}") for name in others[:MAX_RECENT]]
+    return [Offer("Other models that you have used (Shift+Tab, Enter):"), *lines, ALL_MODELS] if lines else []
+
+
+def can_load(name: str, registry: dict[str, Pair]) -> bool:
+    """Return whether the recent model of that name is still here; servers are not asked."""
+    if name in registry:
+        return is_here(registry[name])
+    return is_web(name) or os.path.isfile(name)  # noqa: PTH113 (never raises)
+
+
+def described(name: str, registry: dict[str, Pair], seconds: Mapping[Path, float]) -> str:
+    """Return a recent model's name with the size of its files and the speed that was measured here, if they are known.
+    `seconds` are those of a plain step, by file.
+    """
+    files = located(registry[name]).files if name in registry else [Path(name)]
+    size = sum(map(file_size, files))
+    step = seconds.get(files[0].absolute()) if files else None
+    told = [title_of(name), *[gigabytes(size)] * bool(size), *[f"{rate(1 / each)} tok/s" for each in [step] if each]]
+    return clean(", ".join(told))
+
+
+def title_of(name: str) -> str:
+    """Return a recent model's name for people."""
+    return (ollama_name(Path(name)) or Path(name).name) if Path(name).is_absolute() else name
+
+
+def first_steps() -> Sequence[Offer]:
+    """Return questions and models to fetch; none if there are other models already. Slow."""
+    from app.models.library import all_models  # slow to import, and most starts need none of it
+    from app.models.prospects import all_memory
+
+    models = all_models()
+    if any(each.is_here and each.name != BUNDLED for each in models):
+        return []
+    described_ones = [each for each in models if each.size and not each.is_here and each.pair.description]
+    to_talk_to = [each for each in described_ones if FOR_COMPLETION not in each.pair.description]
+    picked = by_size({each.name: each.size for each in to_talk_to}, all_memory())
+    described = {each.name: f"{each.name}, {each.size / 1e9:.1f} GB: {each.pair.description}" for each in to_talk_to}
+    return [
+        Offer("This model knows only Python's standard library (Shift+Tab, Enter):"),
+        *(Offer(f"  {question}", question) for question in QUESTIONS),
+        Offer("For other topics, download a model that fits your memory:"),
+        *(Offer(f"↓ {described[name]}", f"/model {name}") for name in picked),
+        ALL_MODELS,
+    ]
+
+
+def by_size(sizes: dict[str, int], memory: int) -> list[str]:
+    """Return the largest model within each share of the memory: a small, a medium and a large one."""
+    ordered = sorted(sizes, key=lambda name: sizes[name])
+    fitting = [[name for name in ordered if sizes[name] <= share * memory] for share in SHARES]
+    return list(dict.fromkeys(names[-1] for names in fitting if names))

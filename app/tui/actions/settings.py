@@ -7,26 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from app.tui.actions import context
+from app.tui.chat import Chat
 from app.tui.chat_settings import DEFAULT, SETTING_NAMES, UNSET, Source
-from app.tui.desktop.templates import read_template
 from app.tui.dialogs.basic import TextDialog
 from app.tui.dialogs.confirm import ConfirmDialog
 from app.tui.dialogs.settings_list import ABOUT, SettingRow, SettingsList
 from app.tui.pieces import clean
+from app.tui.templates import read_template
 from runtime.core.errors import SettingsError
-
-if TYPE_CHECKING:
-    from app.tui.chat_screen import ChatScreen
 
 NONE = "none"
 SYSTEM, CONTEXT = "system prompt", "context"  # rows besides the settings of replies
 ABOUT_SYSTEM = "Instructions that the model reads before this chat, such as a role or a language."
 
 
-def set_option(screen: ChatScreen, argument: str, after: Callable[[bool], object] = lambda is_set: None) -> None:
+def set_option(screen: Chat, argument: str, after: Callable[[bool], object] = lambda is_set: None) -> None:
     """Change a sampling setting or the length, of this chat or of all; an unusual value only after a yes. `after` is
     called with whether it was changed.
     """
@@ -34,20 +31,19 @@ def set_option(screen: ChatScreen, argument: str, after: Callable[[bool], object
         show(screen, "")
         return
 
-    async def answered(is_meant: bool | None) -> None:
-        if is_meant:
-            await screen.attempt(keep_option, screen, argument)
-        after(bool(is_meant))
+    def keep(is_meant: bool) -> None:
+        keep_option(screen, argument)
+        after(is_meant)
 
     change = screen.session.settings.checked(argument, screen.session.pair, screen.branch.settings)
     if change.doubt:
-        screen.app.push_screen(ConfirmDialog("Is that meant?", change.doubt, "sets it", "leaves it as it is"), answered)
+        dialog = ConfirmDialog("Is that meant?", change.doubt, "sets it", "leaves it as it is")
+        screen.ask(dialog, keep, partial(after, False))
     else:
-        keep_option(screen, argument)
-        after(True)
+        keep(True)
 
 
-def keep_option(screen: ChatScreen, argument: str) -> None:
+def keep_option(screen: Chat, argument: str) -> None:
     """Change a setting, and show that."""
     session, branch = screen.session, screen.branch
     changed, sentence = session.settings.change(argument, session.pair, branch.settings)
@@ -56,23 +52,18 @@ def keep_option(screen: ChatScreen, argument: str) -> None:
     screen.notify(sentence)
 
 
-def show(screen: ChatScreen, argument: str) -> None:
+def show(screen: Chat, argument: str) -> None:
     """List every setting with its source, and change the picked one."""
     show_at(screen)
 
 
-def show_at(screen: ChatScreen, at: str = "") -> None:
+def show_at(screen: Chat, at: str = "") -> None:
     """List the settings, with one of them highlighted."""
-
-    async def picked(name: str | None) -> None:
-        if name is not None:
-            await screen.attempt(change, screen, name)
-
     title = clean(f"Settings: {screen.session.pair.name} in this chat")
-    screen.app.push_screen(SettingsList(title, rows(screen), at), picked)
+    screen.ask(SettingsList(title, rows(screen), at), partial(change, screen))
 
 
-def change(screen: ChatScreen, name: str, text: str = "") -> None:
+def change(screen: Chat, name: str, text: str = "") -> None:
     """Ask for another value of a setting, beginning with the present one or a text, and list all again with it."""
     if name == CONTEXT:
         change_context(screen)
@@ -83,19 +74,13 @@ def change(screen: ChatScreen, name: str, text: str = "") -> None:
         if name != SYSTEM:
             settings.checked(f"{name} {text}", pair, here)
 
-    async def written(text: str | None) -> None:
-        if text is None:
-            show_at(screen, name)
-        else:
-            await screen.attempt(set_value, screen, name, text)
-
     row = next(row for row in rows(screen) if row.name == name)
     present = "" if name == SYSTEM and row.value == NONE else row.value
     dialog = TextDialog(name, text or present, hint(screen, name), row.about, check, is_selected=name != SYSTEM)
-    screen.app.push_screen(dialog, written)
+    screen.ask(dialog, partial(set_value, screen, name), partial(show_at, screen, name))
 
 
-def change_context(screen: ChatScreen) -> None:
+def change_context(screen: Chat) -> None:
     """Ask for another length of context; without one, list all again. Raises SettingsError."""
     back = partial(show_at, screen, CONTEXT)
     try:
@@ -105,7 +90,7 @@ def change_context(screen: ChatScreen) -> None:
         raise
 
 
-def hint(screen: ChatScreen, name: str) -> str:
+def hint(screen: Chat, name: str) -> str:
     """Return the word that restores a setting, for its dialog."""
     if name == SYSTEM:
         return f"\n{NONE} removes it"
@@ -113,7 +98,7 @@ def hint(screen: ChatScreen, name: str) -> str:
     return f"\n{UNSET} restores {NONE if value is None else value} ({source})"
 
 
-def set_value(screen: ChatScreen, name: str, text: str) -> None:
+def set_value(screen: Chat, name: str, text: str) -> None:
     """Change a setting or the system prompt of this chat and list all again; a value that is not meant after all is
     asked for again. Raises SettingsError.
     """
@@ -125,7 +110,7 @@ def set_value(screen: ChatScreen, name: str, text: str) -> None:
         set_option(screen, f"{name} {text}", lambda is_set: show_at(screen, name) if is_set else again())
 
 
-def rows(screen: ChatScreen) -> list[SettingRow]:
+def rows(screen: Chat) -> list[SettingRow]:
     """Return the settings of this chat: the system prompt, the context, then sampling and length."""
     settings, pair, branch = screen.session.settings, screen.session.pair, screen.branch
     whose = Source.ALL_CHATS if branch.system == settings.system else Source.THIS_CHAT
@@ -139,7 +124,7 @@ def rows(screen: ChatScreen) -> list[SettingRow]:
     return found
 
 
-def system(screen: ChatScreen, argument: str) -> None:
+def system(screen: Chat, argument: str) -> None:
     """Change the system prompt of this chat, or of all new ones."""
     word, _, rest = argument.partition(" ")
     if word == DEFAULT:
@@ -148,7 +133,7 @@ def system(screen: ChatScreen, argument: str) -> None:
         set_here(screen, text_of(argument))
     else:
         dialog = TextDialog("System prompt", screen.branch.system, "\n/system none removes it", ABOUT_SYSTEM)
-        screen.app.push_screen(dialog, partial(set_here, screen))
+        screen.ask(dialog, partial(set_here, screen))
 
 
 def text_of(argument: str) -> str:
@@ -158,15 +143,14 @@ def text_of(argument: str) -> str:
     return "" if argument == NONE else argument
 
 
-def set_here(screen: ChatScreen, text: str | None) -> None:
-    """Store this chat's system prompt, if there is a new one."""
-    if text is not None:
-        screen.branch.set_system(text)
-        screen.show_title()
-        screen.notify("The next reply follows this system prompt." if text else "This chat has no system prompt.")
+def set_here(screen: Chat, text: str) -> None:
+    """Store this chat's system prompt."""
+    screen.branch.set_system(text)
+    screen.show_title()
+    screen.notify("The next reply follows this system prompt." if text else "This chat has no system prompt.")
 
 
-def set_for_all(screen: ChatScreen, text: str) -> None:
+def set_for_all(screen: Chat, text: str) -> None:
     """Store the system prompt of new chats; an empty chat on screen counts as new."""
     screen.session.settings.keep_system(text)
     if screen.branch.id is None:

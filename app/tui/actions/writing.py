@@ -5,24 +5,22 @@ Knows texts; sends nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from textual.events import Key, Paste
 
-from app.tui.command_search import parse
-from app.tui.desktop.editor import write_in_editor
-from app.tui.desktop.templates import TEMPLATE, keep_template, names, read_template
+from app.tui.chat import Chat
+from app.tui.completion import parse
 from app.tui.dialogs.basic import PickDialog, narrowing
+from app.tui.templates import TEMPLATE, keep_template, names, read_template
+from app.tui.terminal import write_in_editor
 from runtime.core.errors import SettingsError
-
-if TYPE_CHECKING:
-    from app.tui.chat_screen import ChatScreen
 
 EXCERPT = 200  # characters of a text in a list
 NONE_YET = "There is no template yet. /template review Review this code: saves a text, which /template review inserts."
 
 
-def template(screen: ChatScreen, argument: str) -> None:
+def template(screen: Chat, argument: str) -> None:
     """Put a template into the prompt, from a list if none is named; or store one."""
     if not (named := TEMPLATE.fullmatch(argument)):
         pick_template(screen)
@@ -32,36 +30,28 @@ def template(screen: ChatScreen, argument: str) -> None:
         begin_with(screen, named[1])
 
 
-def pick_template(screen: ChatScreen) -> None:
+def pick_template(screen: Chat) -> None:
     """List the templates and put the picked one into the prompt."""
     if not names():
         raise SettingsError(NONE_YET)
     lines = [(f"{name}: {excerpt(read_template(name))}", name) for name in names()]
-
-    async def picked(name: str | None) -> None:
-        if name is not None:
-            await screen.attempt(begin_with, screen, name)
-
-    screen.app.push_screen(PickDialog("Begin with", narrowing(lines), "\n/template name text keeps one"), picked)
+    dialog = PickDialog("Begin with", narrowing(lines), "\n/template name text keeps one")
+    screen.ask(dialog, partial(begin_with, screen))
 
 
-def begin_with(screen: ChatScreen, name: str) -> None:
+def begin_with(screen: Chat, name: str) -> None:
     """Put a template into the prompt. Raises SettingsError if there is none of that name."""
     screen.prompt.begin(read_template(name))
 
 
-def history(screen: ChatScreen, argument: str) -> None:
+def history(screen: Chat, argument: str) -> None:
     """Search the questions asked before, without commands, and put the picked one into the prompt."""
     asked = [text for text in reversed(screen.prompt.past) if not is_command(text)]
 
     def find(typed: str) -> list[tuple[str, str]]:
         return [(excerpt(text), text) for text in asked if typed.lower() in text.lower()]
 
-    def begin(text: str | None) -> None:
-        if text is not None:
-            screen.prompt.begin(text)
-
-    screen.app.push_screen(PickDialog("Your earlier questions", find), begin)
+    screen.ask(PickDialog("Your earlier questions", find), screen.prompt.begin)
 
 
 def is_command(text: str) -> bool:
@@ -72,7 +62,7 @@ def is_command(text: str) -> bool:
         return True
 
 
-def take(screen: ChatScreen, event: Key | Paste) -> None:
+def take(screen: Chat, event: Key | Paste) -> None:
     """Put a letter or a paste into the prompt that nothing else has taken."""
     if isinstance(event, Paste):
         screen.prompt.post_message(Paste(event.text))
@@ -84,7 +74,7 @@ def take(screen: ChatScreen, event: Key | Paste) -> None:
     screen.prompt.focus()
 
 
-def editor(screen: ChatScreen, argument: str) -> None:
+def editor(screen: Chat, argument: str) -> None:
     """Continue writing in another program."""
     screen.prompt.begin(write_in_editor(screen.app, screen.prompt.unfolded()))
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from textual.message import Message
 
 from app.chats.store import StoredMessage
-from app.tui.background.active_reply import ActiveReply, ReplyRequest
-from app.tui.background.events import Post
-from app.tui.background.reply_worker import make_reply
+from app.tui.background.replies import ActiveReply, Post, ReplyRequest, make_reply
+from app.tui.pace import Latest
 from runtime.core.errors import NoMemoryError, SlipstreamError
 from runtime.engine import Engine
 
@@ -31,32 +30,28 @@ class Contestant:
     has_answered: bool = False  # whether the message of the request is its reply already
 
 
+@dataclass
 class ReplyBegan(Message):
     """The model on that side is open and answers now."""
 
-    def __init__(self, side: int, reply: ActiveReply) -> None:
-        super().__init__()
-        self.side, self.reply = side, reply
+    side: int
+    reply: ActiveReply
 
 
-class SideLoading(Message):
+@dataclass
+class SideLoading(Latest):
     """A share of the model on that side is loaded."""
 
-    def __init__(self, side: int, share: float) -> None:
-        super().__init__()
-        self.side, self.share = side, share
-
-    def can_replace(self, message: Message) -> bool:
-        """Only the latest share matters."""
-        return isinstance(message, SideLoading)
+    side: int
+    share: float
 
 
+@dataclass
 class SideFailed(Message):
     """The model on that side cannot be opened; `reason` is for people."""
 
-    def __init__(self, side: int, reason: str) -> None:
-        super().__init__()
-        self.side, self.reason = side, reason
+    side: int
+    reason: str
 
 
 def blank(side: int) -> StoredMessage:

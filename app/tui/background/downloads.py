@@ -6,6 +6,7 @@ Knows the hub's progress; opens no model, and knows no visible widget.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
 
@@ -13,30 +14,27 @@ from textual import on
 from textual.message import Message
 from textual.widget import Widget
 
-from app.tui.background.events import Post
+from app.tui.background.replies import Post
+from app.tui.pace import Latest
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.model_files import HUB
 from runtime.models.registry import Pair, load_registry
 
 
-class DownloadProgress(Message):
+@dataclass
+class DownloadProgress(Latest):
     """`n_bytes` of all files are downloaded or checked."""
 
-    def __init__(self, what: str, n_bytes: int, total: int) -> None:
-        super().__init__()
-        self.what, self.n_bytes, self.total = what, n_bytes, total
-
-    def can_replace(self, message: Message) -> bool:
-        """Only the latest progress matters."""
-        return isinstance(message, DownloadProgress)
+    what: str
+    n_bytes: int
+    total: int
 
 
+@dataclass
 class DownloadFinished(Message):
     """From the thread: everything is downloaded, or not, for a reason."""
 
-    def __init__(self, reason: str = "") -> None:
-        super().__init__()
-        self.reason = reason
+    reason: str = ""
 
 
 class DownloadPaused(Exception):  # noqa: N818 (no error)
@@ -48,15 +46,17 @@ class Downloads(Widget):
 
     DEFAULT_CSS = "Downloads { display: none; }"
 
+    @dataclass
     class Ended(Message):
         """A model is downloaded, or not, for a reason.
 
         `loads` is the name that loads it, `is_to_be_loaded` the argument of `fetch`.
         """
 
-        def __init__(self, name: str, loads: str, is_to_be_loaded: bool, reason: str) -> None:
-            super().__init__()
-            self.name, self.loads, self.is_to_be_loaded, self.reason = name, loads, is_to_be_loaded, reason
+        name: str
+        loads: str
+        is_to_be_loaded: bool
+        reason: str
 
     def __init__(self) -> None:
         super().__init__()

@@ -6,6 +6,7 @@ Knows the session's server; knows no visible widget.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from textual.message import Message
 from textual.widget import Widget
@@ -21,12 +22,11 @@ class EditorAccess(Widget):
 
     DEFAULT_CSS = "EditorAccess { display: none; }"
 
+    @dataclass
     class Counted(Message):
         """The number of requests from editors, in words; "" while the server is off."""
 
-        def __init__(self, summary: str) -> None:
-            super().__init__()
-            self.summary = summary
+        summary: str
 
     def __init__(self, session: Session) -> None:
         super().__init__()

@@ -7,42 +7,60 @@ three states: busy with opening a pair or without any, replying, or idle.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
 from typing import Any
 
 from textual import on
 from textual.app import ComposeResult
+from textual.message import Message
 from textual.widget import Widget
 
-from app.chats.branch import CONTINUE_HINT, FULL_AT, INTERRUPTED, NO_ROOM, TOO_LONG
-from app.tui.background.active_reply import ActiveReply, ReplyRequest
-from app.tui.background.events import (
-    MemoryChanged,
-    ModelFailed,
-    ModelReady,
+from app.chats.branch import INTERRUPTED
+from app.tui.background.opening import ModelFailed, ModelReady, open_pair
+from app.tui.background.replies import (
+    STOPPED,
+    ActiveReply,
     PromptRead,
-    ReplyEnded,
     ReplyFinished,
-    ReplyGrew,
+    ReplyRequest,
     TextGathered,
+    end_of,
+    failure_of,
+    make_reply,
 )
-from app.tui.background.pace import Pace
-from app.tui.background.reply_worker import make_reply, open_pair
 from app.tui.background.titles import Titles
 from app.tui.numbers import ChatNumbers, kept, line, measured
+from app.tui.pace import Latest, Pace, TypingGap
 from app.tui.pieces import Piece, marks_of, text_of
 from app.tui.private_textual import run_reported
 from app.tui.session import Session
-from app.tui.typing_gap import TypingGap
-from runtime.core.errors import ContextError, SlipstreamError
-from runtime.engine import Chunk
 from runtime.engine.stats import Stats
 from runtime.models.registry import Pair
 
 SAVE = 0.5  # seconds between two writes during a reply
 LOOK = 5.0  # seconds between two looks at what the engine disabled for lack of memory
-STOPPED = "stopped"
+
+
+class MemoryChanged(Message):
+    """The engine dropped something for lack of memory, or restored it."""
+
+
+class ReplyGrew(Latest):
+    """It is time to show the new text of the reply, which EngineHost.collect returns."""
+
+
+@dataclass
+class ReplyEnded(Message):
+    """The reply is complete, was stopped or has failed, and is stored; a remark is for people."""
+
+    message_id: int
+    pieces: Sequence[Piece]
+    facts: dict[str, Any]
+    remark: str
+    has_failed: bool
 
 
 class EngineHost(Widget):
@@ -216,42 +234,3 @@ class EngineHost(Widget):
     def _write(self, reply: ActiveReply, facts: dict[str, Any]) -> None:
         self.session.store.update_message(reply.message_id, text_of(reply.pieces), facts)
         reply.is_saved = True
-
-
-def end_of(last: Chunk | None, reply: ActiveReply) -> dict[str, Any]:
-    """Return the facts of a reply that did not end by itself."""
-    reason, most = last.finish_reason if last is not None else None, reply.request.max_tokens
-    if reason == "cancelled":
-        return {"end": STOPPED}
-    if last is None or reason != "length":
-        return {}
-    is_full = most is None or (last.stats is not None and last.stats.predicted_n < most)
-    return out_of_room(reply) if is_full else {"end": "cut off" + CONTINUE_HINT}
-
-
-def out_of_room(reply: ActiveReply) -> dict[str, Any]:
-    """Return the facts of a reply for which the context has no more room."""
-    may_leave_out = sum(each.role == "user" for each in reply.request.prompt) > 1 and not reply.request.leaves_out
-    end = "cut off: the context is full" if reply.pieces else "no room: the context is full"
-    return {"end": end, FULL_AT: reply.engine.facts.n_ctx} | ({NO_ROOM: True} if may_leave_out else {})
-
-
-def failure_of(error: SlipstreamError, reply: ActiveReply) -> tuple[dict[str, Any], str]:
-    """Return the facts of a reply that failed, and a sentence for people."""
-    n_prompt = error.n_prompt if isinstance(error, ContextError) else 0
-    if not n_prompt:
-        return {"end": "broken off" + CONTINUE_HINT if reply.pieces else "no reply came"}, str(error)
-    n_ctx, facts = reply.engine.facts.n_ctx, out_of_room(reply)
-    letters = [len(each.content) for each in reply.request.prompt]
-    if NO_ROOM in facts and letters[-1] / sum(letters) * n_prompt < n_ctx:  # the question alone fits into the context
-        return facts, f"The context is full: the chat has {n_prompt} tokens or more, and it has room for {n_ctx}."
-    more = ", /context makes room for it" if n_ctx < reply.engine.facts.n_ctx_train else ""
-    if reply.pieces:
-        return {"end": facts["end"]}, (
-            f"The reply cannot continue: with its question it has {n_prompt} tokens, the context {n_ctx}. Ask "
-            f"something else{more}."
-        )
-    return {"end": "left out: the question is too long", TOO_LONG: True}, (
-        f"The question is too long: the prompt has {n_prompt} tokens or more, and the context holds {n_ctx}. /edit "
-        f"shortens it{more}; your next question leaves it out."
-    )

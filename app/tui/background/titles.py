@@ -35,12 +35,13 @@ class Titles(Widget):
 
     DEFAULT_CSS = "Titles { display: none; }"
 
+    @dataclass
     class Found(Event):
         """The model's title for a chat that had the title `before`."""
 
-        def __init__(self, chat: int, before: str, title: str) -> None:
-            super().__init__()
-            self.chat, self.before, self.title = chat, before, title
+        chat: int
+        before: str
+        title: str
 
     def __init__(self, session: Session) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ class Fault(Label):
         self.display = bool(text)
 
 
-class PickDialog(ModalScreen[T | None], Generic[T]):
+class PickDialog(ModalScreen[T], Generic[T]):
     """A list that narrows as the person types. Returns the picked value, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -141,7 +141,7 @@ class PickDialog(ModalScreen[T | None], Generic[T]):
         self.dismiss(value)
 
 
-class TextDialog(ModalScreen[str | None]):
+class TextDialog(ModalScreen[str]):
     """A text to write or change. Returns it, or None. A text that `check` refuses stays, with the reason."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Back")]

@@ -21,7 +21,6 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from app.tui.background.active_reply import ActiveReply
 from app.tui.background.comparison import (
     Contestant,
     ReplyBegan,
@@ -31,8 +30,8 @@ from app.tui.background.comparison import (
     compare,
     letters_per_second,
 )
-from app.tui.background.copying import copy_text
-from app.tui.background.events import PromptRead, ReplyFinished
+from app.tui.background.replies import ActiveReply, PromptRead, ReplyFinished
+from app.tui.clipboard import copy_text
 from app.tui.numbers import ChatNumbers, fitted, kept, line, rate, speed, stats_of, usage
 from app.tui.pieces import Piece, clean, marks_of
 from app.tui.reading import ReadingEstimate
@@ -125,7 +124,7 @@ class Side(Vertical):
         return KeptReply(self.contestant.name, self.view.pieces, self.numbers.reply)
 
 
-class CompareScreen(Screen[KeptReply | None]):
+class CompareScreen(Screen[KeptReply]):
     """Both sides. Returns the reply to keep, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

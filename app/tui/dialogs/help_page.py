@@ -1,15 +1,21 @@
-"""The help, generated from the table of commands so that it is always up to date. Knows names; knows no actions."""
+"""The keymap file, which assigns keys to commands, and the help, generated from the table of commands.
+
+Knows names and keys; knows no actions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from platformdirs import user_config_path
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from app.tui.commands import Command
-from app.tui.desktop.keymap import default_path
+from runtime.core.errors import SettingsError
+from runtime.models.strict_toml import nearest, only_value, read_toml
 
 WRITING = {
     "Enter": "send; in a new chat, without a text: open the last chat",
@@ -45,6 +51,27 @@ Keys are changed in {path}, for example:
 """
 
 
+def default_keymap() -> Path:
+    """Return the path of this person's keymap, which may not exist."""
+    return user_config_path("slipstream", appauthor=False) / "keymap.toml"
+
+
+def read_keymap(path: Path, known: list[str]) -> dict[str, str]:
+    """Return the keys, separated by commas, by binding id; empty without a file.
+
+    Raises SettingsError naming file, id and the nearest known one.
+    """
+    keys = only_value(path, read_toml(path, SettingsError), "keys", SettingsError)
+    if not isinstance(keys, dict):
+        raise SettingsError(f"{path}: 'keys' must be a table, such as [keys].")
+    for name, value in keys.items():
+        if name not in known:
+            raise SettingsError(f"{path}: there is no action '{name}'. {nearest(name, known)}")
+        if not isinstance(value, str) or not value.strip():
+            raise SettingsError(f"{path}: '{name}' must be a key such as \"ctrl+t\", or several separated by commas.")
+    return keys
+
+
 def help_page(commands: Sequence[Command], keymap: Mapping[str, str]) -> Group:
     """Return the help: a row for each command with its key and help text, then the other keys."""
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -54,7 +81,7 @@ def help_page(commands: Sequence[Command], keymap: Mapping[str, str]) -> Group:
         table.add_row(Text(key), Text(f"/{each.name}"), Text.assemble(each.help, argument))
     writing = section("While writing", WRITING)
     message = section("On a message (Shift+Tab goes there, or a click)", MESSAGE)
-    return Group(table, *writing, *message, Text(FILES.format(path=default_path())))
+    return Group(table, *writing, *message, Text(FILES.format(path=default_keymap())))
 
 
 def section(heading: str, keys: Mapping[str, str]) -> tuple[Text, Table]:

@@ -14,8 +14,8 @@ from textual.content import Content
 from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
+from app.tui.attach import unattached, without_attached
 from app.tui.completion import Completion, Suggestion
-from app.tui.desktop.attach import unattached, without_attached
 from app.tui.pieces import clean
 from app.tui.widgets.prompt import PromptBox
 

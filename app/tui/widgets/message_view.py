@@ -18,7 +18,7 @@ from textual.widgets import Collapsible, Label, Markdown, Static
 
 from app.chats.store import StoredMessage
 from app.reasoning import split_reasoning
-from app.tui.desktop.attach import attached_in, without_attached
+from app.tui.attach import attached_in, without_attached
 from app.tui.edits import ACCEPTED
 from app.tui.markdown_dialect import markdown_parser
 from app.tui.pieces import Piece, clean, pieces_of, text_of

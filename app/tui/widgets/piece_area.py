@@ -1,16 +1,92 @@
 """A text area with keys as in a shell, which move over whole drawn characters: an emoji of several code points, an
-accent, a chip.
+accent, a chip that stands for a long paste.
+
+Knows text only.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import ClassVar
 
+from rich.cells import split_graphemes
 from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.widgets import TextArea
 
-from app.tui.widgets.pastes import left_of, pieces, right_of
+MARK = "\u2063"  # around a chip: invisible and on no keyboard, so typed text never becomes a chip
+CHIP = re.compile(rf"{MARK}\[Pasted #([1-9]\d{{0,5}}): [^\]]*\]{MARK}")
+FLAG = re.compile("[\U0001f1e6-\U0001f1ff]{2}")
+
+
+class Pastes:
+    """The long texts pasted into one box, by number from 1."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._short: list[str] = []  # pastes of a few lines, which are no chips
+
+    def fold(self, text: str) -> str:
+        """Return the chip that stands for a text."""
+        if text not in self._texts:
+            self._texts.append(text)
+        number, n_lines = self._texts.index(text) + 1, len(text.splitlines())
+        return f"{MARK}[Pasted #{number}: {n_lines} line{'s' * (n_lines != 1)}, {len(text)} characters]{MARK}"
+
+    def unfold(self, text: str) -> str:
+        """Return a text with the chips replaced by their pastes."""
+
+        def pasted(chip: re.Match[str]) -> str:
+            number = int(chip[1])
+            return self._texts[number - 1] if number <= len(self._texts) else chip[0]
+
+        return CHIP.sub(pasted, text)
+
+    def note(self, text: str) -> None:
+        """Record a short paste. One line counts as typed."""
+        if "\n" in text.strip():
+            self._short.append(text)
+
+    def typed(self, text: str) -> str:
+        """Return the part of a text that was not pasted."""
+        for each in self._short:
+            text = text.replace(each, "")
+        return CHIP.sub("", text)
+
+
+def as_text(text: str) -> str:
+    """Return a text from elsewhere without chips: what looks like one becomes plain text."""
+    return text.replace(MARK, "") if CHIP.search(text) else text
+
+
+def pieces(line: str) -> Iterator[tuple[int, int]]:
+    """Yield the begin and end of each piece of a line: a chip, or code points drawn as one character."""
+    place = 0
+    for chip in [*CHIP.finditer(line), None]:
+        end = chip.start() if chip else len(line)
+        yield from ((place + first, place + last) for first, last in characters(line[place:end]))
+        if chip:
+            yield chip.span()
+            place = chip.end()
+
+
+def characters(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the begin and end of each drawn character. Two regional indicators are a flag, which Rich does not know."""
+    flags = {flag.start() for flag in FLAG.finditer(text)}
+    for first, last, _ in split_graphemes(text)[0]:
+        if first - 1 not in flags:
+            yield first, last + (first in flags)
+
+
+def left_of(line: str, column: int) -> int:
+    """Return the beginning of the piece that ends at a column or contains it; 0 at the beginning."""
+    return max((first for first, _ in pieces(line) if first < column), default=0)
+
+
+def right_of(line: str, column: int) -> int:
+    """Return the end of the piece that begins at a column or contains it; the line's end at its end."""
+    return min((last for _, last in pieces(line) if last > column), default=len(line))
 
 
 class PieceArea(TextArea):

@@ -15,10 +15,9 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from app.tui.completion import Completion, Suggestion, common, complete
+from app.tui.pace import TypingGap
 from app.tui.private_textual import bound
-from app.tui.typing_gap import TypingGap
-from app.tui.widgets.pastes import Pastes, as_text
-from app.tui.widgets.piece_area import PieceArea
+from app.tui.widgets.piece_area import Pastes, PieceArea, as_text
 
 LONG_CHARACTERS, LONG_LINES = 1000, 8  # from this size on a paste becomes a chip
 VERY_LONG = 20_000  # characters from which on a restored text becomes a chip, too: drawing its lines takes seconds

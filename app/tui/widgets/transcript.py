@@ -1,4 +1,4 @@
-"""The messages of a chat on screen, and the reply that grows at the end.
+"""The messages of a chat on screen, and the reply that grows at the end; offers in an empty chat.
 
 Reads the branch that it shows; generates no replies and changes no chat.
 """
@@ -6,8 +6,15 @@ Reads the branch that it shows; generates no replies and changes no chat.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
 
 from app.chats.authors import Facts, is_other, label_of
 from app.chats.branch import CONTINUE_HINT, ChatBranch
@@ -16,7 +23,6 @@ from app.tui.numbers import reasons_of, stats_of
 from app.tui.pieces import Piece, clean, text_of
 from app.tui.widgets.message_scroll import MessageScroll
 from app.tui.widgets.message_view import MessageView
-from app.tui.widgets.offers import Offer, Welcome
 from app.tui.widgets.shown_part import ShownPart
 from runtime.engine.stats import merged
 from runtime.speculative.control.explain import Pass
@@ -153,3 +159,52 @@ class Transcript(MessageScroll, can_focus=False):
             facts["end"] = facts["end"].removesuffix(CONTINUE_HINT)
         label = label_of(self._part.messages, message)
         return MessageView(replace(message, facts=facts), self._branch.version(message.id), label)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A line, and the text that is sent when it is picked; "" for a heading."""
+
+    line: str
+    text: str = ""
+
+
+class OfferList(OptionList):
+    """A list of offers. Posts Taken."""
+
+    class Taken(Message):
+        """An offer was picked."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self, offers: Sequence[Offer]) -> None:
+        super().__init__(*map(option, offers), markup=False, compact=True)
+        self._offers = offers
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Post the text of the picked offer."""
+        event.stop()
+        self.post_message(self.Taken(self._offers[event.option_index].text))
+
+
+def option(offer: Offer) -> Option:
+    """Return the line as an option; a heading cannot be picked."""
+    return Option(Content.styled(offer.line, "" if offer.text else "bold"), disabled=not offer.text)
+
+
+class Welcome(Vertical):
+    """The content of an empty chat: the last chat, how to begin, and the offers."""
+
+    def __init__(self, words: str, offers: Sequence[Offer], latest: str = "") -> None:
+        super().__init__()
+        self._words, self._offers, self._latest = words, offers, latest
+
+    def compose(self) -> ComposeResult:
+        """Yield the title of the last chat, the words, then the offers, as far as there are any."""
+        if self._latest:
+            yield OfferList([Offer(f"Continue: {self._latest} (Enter)", "/continue")])
+        yield Static(self._words, id="welcome", markup=False)
+        if self._offers:
+            yield OfferList(self._offers)

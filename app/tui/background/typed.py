@@ -1,25 +1,73 @@
-"""The next prompt is read while the person types it, as far as it can no longer change.
+"""What is typed is kept, however the chat ends, and its prompt is read ahead, as far as it can no longer change.
 
-Knows the session, and receives functions that return what is known of the next prompt; sends no question.
+Knows the session and the store, and receives functions that return what is typed; sends no question.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+import psutil
 from textual.message import Message as Event
 from textual.widget import Widget
 
+from app.chats.store import Store, read_json
+from app.tui.private_textual import run_reported
 from app.tui.session import Session
 from runtime.engine import Chunk, Engine
 from runtime.engine.engine import Ask
 
+UNSENT = "unsent"  # preference name of the text
+SAVE = 1.0  # seconds between two checks of the text
 LOOK = 0.25  # seconds between two looks at what is typed
 PAUSE = 0.5  # seconds without a change after which it is read
 AGAIN = 10.0  # seconds after which it is tried again, if something else came between
+
+
+class Unsent(Widget):
+    """Stores the text with this process's id; while that process runs, no other chat takes the text."""
+
+    DEFAULT_CSS = "Unsent { display: none; }"
+
+    def __init__(self, store: Store, written: Callable[[], str], begin: Callable[[str], object]) -> None:
+        super().__init__()
+        self._store, self._written, self._begin_with, self._kept = store, written, begin, ""
+
+    def on_mount(self) -> None:
+        """Restore the text of a chat that no longer runs."""
+        left = read_json(self._store.preference(UNSENT))
+        if left.get("text") and not runs_elsewhere(left.get("process"), left.get("began")):
+            self._kept = left["text"]
+            self._begin_with(self._kept)
+        self.set_interval(SAVE, self.keep)
+
+    def on_unmount(self) -> None:
+        """Store the text a last time."""
+        run_reported(self.app, self.keep)
+
+    def keep(self) -> None:
+        """Store the text if it has changed."""
+        if (text := self._written()) != self._kept:
+            self._kept = text
+            here = psutil.Process()
+            left = {"text": text, "process": here.pid, "began": here.create_time()}
+            self._store.set_preference(UNSENT, json.dumps(left))
+
+
+def runs_elsewhere(process: int | None, began: float | None) -> bool:
+    """Return whether this is another process than ours, and still running."""
+    with suppress(psutil.Error):
+        found = psutil.Process(process)
+        is_same = found.create_time() == began and found.status() != psutil.STATUS_ZOMBIE
+        return is_same and found.pid != os.getpid()
+    return False
 
 
 class NextPrompt(NamedTuple):
@@ -41,12 +89,12 @@ class ReadingAhead(Widget):
 
     DEFAULT_CSS = "ReadingAhead { display: none; }"
 
+    @dataclass
     class HasEnded(Event):
         """Reading a prompt has ended, with this finish reason; "": it was refused, or failed."""
 
-        def __init__(self, read: NextPrompt, finish_reason: str) -> None:
-            super().__init__()
-            self.read, self.finish_reason = read, finish_reason
+        read: NextPrompt
+        finish_reason: str
 
     def __init__(self, session: Session, known: Callable[[], NextPrompt | None], request: Callable[[str], Ask]) -> None:
         """`known` returns the next prompt, or None if nothing is to be read now; `request` what to ask for reading the

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from app.models.listing import is_here
 from app.tui.chat_settings import ASK, DEFAULT, LEAVE_OUT, UNSET, WHEN_FULL, Values
 from app.tui.completion import Arguments, Suggestion, last_part, paths
-from app.tui.desktop.templates import names
 from app.tui.presets import REMOVE, SAVE, Presets
 from app.tui.session import Session
+from app.tui.templates import names
 from runtime.models.model_files import hub_name
 from runtime.models.registry import Pair, load_registry
 

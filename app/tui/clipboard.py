@@ -1,13 +1,17 @@
-"""The desktop's clipboard, for terminals that do not implement copying (OSC 52), and what keeps OSC 52 from the
-terminal. Knows no widgets.
+"""Copying a text through the terminal and to the desktop, and whether it has arrived in a clipboard.
+
+Knows screens and programs; knows no message of a chat.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
+from typing import Any
 
 import pyperclip
+from textual.screen import Screen
 
 NOT_PASSED = "tmux does not pass it on. Run `tmux set -g set-clipboard on`, then copy again."
 NOT_TAKEN = "the terminal around tmux takes none. Inside tmux, its prefix and ] paste the text."
@@ -40,3 +44,21 @@ def asked(*words: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout
+
+
+def copy_text(screen: Screen[Any], text: str, what: str) -> None:
+    """Copy through the terminal, which may run on another machine, and to this machine's desktop."""
+    if text:
+        screen.app.copy_to_clipboard(text)
+        screen.run_worker(tell_copied(screen, text, what), group="copying")
+    else:
+        screen.notify(f"There is no {what}.")
+
+
+async def tell_copied(screen: Screen[Any], text: str, what: str) -> None:
+    """Copy to the desktop, whose programs may be slow, and show whether the text is in a clipboard."""
+    fault = "" if await asyncio.to_thread(copy_to_desktop, text) else await asyncio.to_thread(obstacle)
+    if fault:
+        screen.notify(f"The {what} is not in the clipboard: {fault}", severity="warning")
+    else:
+        screen.notify(f"Copied the {what}.")

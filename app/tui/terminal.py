@@ -1,15 +1,21 @@
-"""Runs the person's own editor. Knows processes and files; knows no widget but the app that it suspends."""
+"""The terminal is given to the person's own editor, and is as it was before when a signal ends the chat.
+
+Knows processes, signals and event loops; knows no widget but the app that it suspends.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from types import FrameType
 
 from textual.app import App, SuspendNotSupported
@@ -19,6 +25,9 @@ from runtime.core.errors import SettingsError
 from runtime.core.outside import NotTextError, text_of
 
 POLL = 0.05  # seconds between two looks at whether the editor has ended
+MAX_WAIT = 10.0  # seconds that the chat may take to end, if its terminal takes no output any more
+# Signals that stop and continue a program in the background
+STOPPING = [getattr(signal, name) for name in ("SIGTSTP", "SIGCONT", "SIGTTOU") if hasattr(signal, name)]
 
 
 def write_in_editor(app: App[None], text: str) -> str:
@@ -62,3 +71,23 @@ def edit(command: Sequence[str]) -> None:
         with handling(pass_on):
             while process.poll() is None:  # a call that blocks would miss a signal that another thread receives
                 time.sleep(POLL)
+
+
+@contextmanager
+def closed_by_signals(close: Callable[[int], object]) -> Iterator[None]:
+    """Call `close` on the running event loop with the exit code when a signal ends the program, until the block ends.
+
+    Not after that: what is left to do may be interrupted by a second signal.
+    """
+    loop = asyncio.get_running_loop()
+
+    def end(number: int, _: FrameType | None) -> None:
+        for other in STOPPING:  # a chat that was stopped has left the terminal to others
+            signal.signal(other, lambda *_: None)
+        deadline = Timer(MAX_WAIT, os._exit, [128 + number])
+        deadline.daemon = True
+        deadline.start()
+        loop.call_soon_threadsafe(close, 128 + number)
+
+    with handling(end):
+        yield
