@@ -24,7 +24,7 @@ from textual.widgets import Markdown, Static, TextArea
 from app.tui import private_textual
 from app.tui.markdown_dialect import markdown_parser
 from app.tui.private_textual import MarkdownBlock
-from app.tui.widgets.reply_markdown import AlignedCells, AlignedTable, IndentedParagraph
+from app.tui.widgets.markdown_blocks import AlignedCells, AlignedTable, IndentedParagraph
 from bench.instruments.shapes import write_random
 from runtime.backends import library, private_llama, shown_states
 from runtime.backends.heads.early_exit import EarlyExitBackend

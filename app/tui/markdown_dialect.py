@@ -1,5 +1,5 @@
 """Markdown as language models write it: HTML is text, line breaks are kept, doctests are code, `__init__` keeps its
-underscores and `main.py` is not a link.
+underscores and `main.py` is not a link; the items of a list are numbered one after the other.
 
 Knows markdown-it's rules; knows no widgets.
 """
@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
 
 DOCTEST = ">>>"
 DUNDER = re.compile(r"__[A-Za-z](?:[A-Za-z0-9]|_(?!_))*__(?!\w)")
@@ -27,6 +28,7 @@ def markdown_parser() -> MarkdownIt:
     parser.block.ruler.before("blockquote", "doctest", doctest, {"alt": PARAGRAPHS})
     parser.inline.ruler.before("emphasis", "dunder", dunder)
     parser.core.ruler.push("line_breaks", line_breaks)
+    parser.core.ruler.push("numbers", numbers)
     return parser
 
 
@@ -67,3 +69,20 @@ def line_breaks(state: StateCore) -> None:
             for child in token.children or ():
                 if child.type == "softbreak":
                     child.type = "hardbreak"
+
+
+def numbers(state: StateCore) -> None:
+    """Core rule: number the items of a list one after the other from its first, all numbers as wide as the last."""
+    open_lists: list[list[Token]] = []
+    for token in state.tokens:
+        if token.type == "list_item_open":
+            open_lists[-1].append(token)
+        elif token.type in ("bullet_list_open", "ordered_list_open"):
+            open_lists.append([])
+        elif token.type in ("bullet_list_close", "ordered_list_close"):
+            items = open_lists.pop()
+            if token.type == "ordered_list_close":
+                first = int(items[0].info)
+                width = len(str(first + len(items) - 1))
+                for number, item in enumerate(items, first):
+                    item.info = str(number).rjust(width)

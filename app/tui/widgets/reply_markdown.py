@@ -1,142 +1,85 @@
-"""A reply's Markdown on screen: lines keep their indentation, table columns their alignment, wide code scrolls.
+"""A reply's Markdown on screen.
 
-Knows Textual's Markdown blocks; knows no message.
+While a reply grows, only its last block, or the last item of a list, changes: in place if it has the same blocks inside
+as before. So a reply does not delay key presses. Knows the blocks; knows no message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile, zip_longest
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 
 from markdown_it.token import Token
 from textual.await_complete import AwaitComplete
-from textual.content import Content
 from textual.widgets import Markdown
 
-from app.tui.markdown_dialect import INDENTS, markdown_parser
-from app.tui.private_textual import (
-    MarkdownBlock,
-    MarkdownFence,
-    MarkdownTH,
-    RowedCells,
-    RowedTable,
-    blocks_of,
-    growing,
-    parsed,
-    set_to,
-    token_of,
-)
-from app.tui.widgets.growing_blocks import (
-    FIRST,
-    GrowingFence,
-    GrowingList,
-    GrowingParagraph,
-    Quote,
-    outline,
-)
+from app.tui.markdown_dialect import markdown_parser
+from app.tui.private_textual import MarkdownBlock, MarkdownFence, growing, parsed
+from app.tui.widgets.markdown_blocks import BLOCKS, FIRST, grow
 
-Alignment = Literal["left", "center", "right"]
-
-ALIGNMENTS: dict[str, Alignment] = {"text-align:center": "center", "text-align:right": "right"}
-CELL_PADDING = 3  # columns around a cell's text: a space on both sides, and a line
+MORE = "-more"  # class of a list's later items
 STEP = 8  # columns that code scrolls at a time
+LISTS = ("bullet_list_open", "ordered_list_open")
+WITH_TEXT = ("inline", "fence", "code_block")  # tokens that a block shows
 
 
-class IndentedParagraph(GrowingParagraph):
-    """A paragraph whose lines keep the model's indentation."""
+@dataclass(slots=True)
+class Part:
+    """A top-level block; of a list, one item as a list of its own. Equal parts look the same."""
 
-    def read(self, token: Token, content: Content) -> Content:
-        """Return the content, indented."""
-        indents = token.meta.get(INDENTS, [])
-        lines = content.split("\n")
-        if not any(indents) or len(lines) != len(indents):
-            return content
-        return Content("\n").join(Content(" " * n) + line for n, line in zip(indents, lines, strict=True))
+    tokens: list[Token]
+    line: int = field(compare=False)  # of the text, where the block begins, or the whole list
+    is_more: bool = False  # whether it is an item that continues a list
+    block: MarkdownBlock = field(init=False, compare=False)
 
+    @property
+    def kinds(self) -> list[tuple[str, str]]:
+        """The kinds of the blocks that it consists of, with the numbers of items."""
+        return [(each.type, each.info if each.type == "list_item_open" else "") for each in self.tokens]
 
-class AlignedCells(RowedCells):
-    """The cells of a table, aligned by column and no wider than their text."""
-
-    def __init__(self, headers: list[Content], rows: list[list[Content]], alignments: list[Alignment]) -> None:
-        super().__init__(headers, rows)
-        self._alignments = alignments
-
-    def show_rows(self, rows: list[list[Content]]) -> None:
-        """Store the rows and align their cells."""
-        self.rows = rows
-        columns = zip_longest(self.headers, *rows, fillvalue=Content(""))
-        self.styles.width = 1 + sum(CELL_PADDING + max(cell.cell_length for cell in cells) for cells in columns)
-        for i, cell in enumerate(self.children):
-            cell.styles.text_align = self._alignments[i % len(self._alignments)]
+    async def become(self, other: Part) -> bool:
+        """Let the block on screen grow into that of another part, in place; return whether that is possible."""
+        is_table = self.tokens[0].type == other.tokens[0].type == "table_open"
+        if self.is_more != other.is_more or not (is_table or self.kinds == other.kinds):
+            return False
+        return await grow(self.block, other.block, sum(each.type in WITH_TEXT for each in self.tokens))
 
 
-class AlignedTable(RowedTable):
-    """A table that respects the alignment colons of its second line."""
-
-    def cells(self, headers: list[Content], rows: list[list[Content]]) -> AlignedCells:
-        """Return the widget for the cells."""
-        return AlignedCells(headers, rows, [alignment(each) for each in heads(self)])
-
-
-def may_be_set(block: MarkdownBlock) -> bool:
-    """Return whether the block's content can be replaced in place by another block of its kind; a table's only if it
-    has rows.
-    """
-    has_rows = isinstance(block, AlignedTable) and any(cells.rows for cells in block.query(AlignedCells))
-    return has_rows or isinstance(block, GrowingParagraph | GrowingFence)
+def parts_of(text: str, line: int) -> Iterator[Part]:
+    """Yield the parts of a text from that line on, where a block begins."""
+    tokens = markdown_parser().parse("".join(text.splitlines(keepends=True)[line:]))
+    for block in siblings(tokens):
+        begin = line + (block[0].map or [0])[0]
+        items = siblings(block[1:-1]) if block[0].type in LISTS else []
+        for token in block:
+            token.map, token.hidden = None, False  # which are no matter of looks
+        for item in items:
+            yield Part([block[0], *item, block[-1]], begin, item is not items[0])
+        if not items:
+            yield Part(block, begin)
 
 
-def heads(block: MarkdownBlock) -> list[MarkdownTH]:
-    """Return the cells of a table's first line."""
-    return [each for row in blocks_of(blocks_of(block)[0]) for each in blocks_of(row) if isinstance(each, MarkdownTH)]
-
-
-def alignment(cell: MarkdownTH) -> Alignment:
-    """Return the alignment that the parser found for a cell."""
-    return ALIGNMENTS.get(str(token_of(cell).attrs.get("style")), "left")
-
-
-def last_begin(tokens: Sequence[Token]) -> int:
-    """Return the line where the last block begins or, if it is a list, its last item."""
-    begins = [each.map[0] for each in tokens if each.map and begins_block(each)]
-    return begins[-1] if begins else 0
-
-
-def begins_block(token: Token) -> bool:
-    """Return whether the token begins a top-level block, or an item of a top-level list."""
-    return token.level == 0 or (token.level == 1 and token.type == "list_item_open")
-
-
-def facts_of(blocks: Sequence[MarkdownBlock], markdown: str) -> Iterator[object]:
-    """Return facts to compare each of the blocks of a text with others."""
-    lines = markdown.splitlines()
-    return ((each.source_range, lines[slice(*each.source_range)], outline(each)) for each in blocks)
-
-
-def n_equal(some: Iterable[object], others: Iterable[object]) -> int:
-    """Return the number of equal leading elements."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False)))
+def siblings(tokens: Sequence[Token]) -> list[list[Token]]:
+    """Return the tokens of each block on the level of the first one."""
+    found: list[list[Token]] = []
+    for token in tokens:
+        if token.level == tokens[0].level and token.nesting >= 0:
+            found.append([])
+        found[-1].append(token)
+    return found
 
 
 @growing
 class ReplyMarkdown(Markdown):
     """Markdown of the dialect that models write; its links are not opened."""
 
-    BLOCKS = Markdown.BLOCKS | {
-        "paragraph_open": IndentedParagraph,
-        "bullet_list_open": GrowingList,
-        "ordered_list_open": GrowingList,
-        "blockquote_open": Quote,
-        "fence": GrowingFence,
-        "code_block": GrowingFence,
-        "table_open": AlignedTable,
-    }
+    BLOCKS = BLOCKS
 
     def __init__(self) -> None:
         super().__init__(classes="answer", open_links=False, parser_factory=markdown_parser)
         self._text = ""
-        self._last_begin = 0  # line where the last block or item begins
+        self._parts: list[Part] = []  # on screen
 
     @property
     def source(self) -> str:
@@ -145,66 +88,48 @@ class ReplyMarkdown(Markdown):
 
     def update(self, markdown: str) -> AwaitComplete:
         """Show another text; leading blocks that are already there stay, or grow."""
-        return AwaitComplete(self._settle(markdown))
+        return AwaitComplete(self._update(markdown))
 
-    async def _settle(self, markdown: str) -> None:
+    async def _update(self, markdown: str) -> None:
         async with self.lock:
-            if self.source and markdown.startswith(self.source):
-                await self._grow(markdown.removeprefix(self.source))
-            before, self._text = self._text, markdown
-            shown, wanted = list(self.query_children(MarkdownBlock)), self._blocks_from(0)
-            n_same = n_equal(facts_of(shown, before), facts_of(wanted, markdown))
-            with self.app.batch_update():
-                await self.remove_children(shown[n_same:])
-                await self._add(wanted[n_same:])
+            await self._show(markdown, 0)
 
     def append(self, markdown: str) -> AwaitComplete:
-        """Show more text; the last block is parsed again from its beginning, or from that of its last item.
+        """Show more text; the last block is parsed again from its beginning.
 
         Textual parses from the last line, which breaks fences, lists and paragraphs of several lines.
         """
-        return AwaitComplete(self._grow(markdown))
+        return AwaitComplete(self._append(markdown))
 
-    async def _grow(self, markdown: str) -> None:
+    async def _append(self, markdown: str) -> None:
         async with self.lock:
-            shown, begin = list(self.query_children(MarkdownBlock))[-1:], self._last_begin
-            self._text += markdown
-            more = self._blocks_from(begin)
-            with self.app.batch_update():
-                if shown and more:
-                    more = await self._continue(shown[0], more)
-                await self._add(more)
+            await self._show(self._text + markdown, self._parts[-1].line if self._parts else 0)
 
-    async def _add(self, blocks: Sequence[MarkdownBlock]) -> None:
-        """Mount blocks at the end."""
-        if blocks and not self.query_children(MarkdownBlock):
-            blocks[0].add_class(FIRST)
-        await self.mount_all(blocks)
-
-    async def _continue(self, last: MarkdownBlock, more: list[MarkdownBlock]) -> list[MarkdownBlock]:
-        """Turn the last block into the first of these, and return the blocks to mount after it."""
-        begin, end = last.source_range[0], more[0].source_range[1]
-        if type(last) is type(more[0]) and may_be_set(last):
-            await set_to(last, more[0])
-        elif isinstance(last, GrowingList) and last.may_become(more[0]):
-            await last.become(more[0])
-        else:
-            await last.remove()
-            return self._blocks_from(begin)
-        last.source_range = begin, end
-        return more[1:]
-
-    def _blocks_from(self, line: int) -> list[MarkdownBlock]:
-        """Return the blocks of the text from that line on."""
-        tokens = markdown_parser().parse("".join(self.source.splitlines(keepends=True)[line:]))
-        self._last_begin = line + last_begin(tokens)
-        blocks = parsed(self, tokens)
-        for block in blocks:
-            begin, end = block.source_range
-            block.source_range = line + begin, line + end
-        return blocks
+    async def _show(self, text: str, line: int) -> None:
+        """Show a text, which is as before up to that line."""
+        grows, self._text = text.startswith(self._text), text
+        wanted = [each for each in self._parts if each.line < line] + list(parts_of(text, line))
+        n_same = n_equal(self._parts, wanted)
+        shown, new = self._parts[n_same:], wanted[n_same:]
+        for part in new:
+            part.block = parsed(self, part.tokens)[0]
+            part.block.set_class(part.is_more, MORE)
+        if new and not n_same:
+            new[0].block.add_class(FIRST)
+        with self.app.batch_update():
+            n_grown = int(bool(grows and shown and new) and await shown[0].become(new[0]))
+            for part in new[:n_grown]:
+                part.block = shown[0].block
+            await self.remove_children([each.block for each in shown[n_grown:]])
+            await self.mount_all([each.block for each in new[n_grown:]])
+        self._parts[n_same:] = new
 
     def scroll_code(self, direction: int) -> None:
         """Scroll wide code to the right, or to the left for -1."""
         for fence in self.query(MarkdownFence):
             fence.scroll_relative(x=direction * STEP, animate=False)
+
+
+def n_equal(some: Sequence[Part], others: Sequence[Part]) -> int:
+    """Return the number of equal leading parts."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False)))
