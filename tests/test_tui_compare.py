@@ -10,8 +10,8 @@ import pytest
 
 from app.models import prospects
 from app.tui.actions import comparing
+from app.tui.actions.comparing import Forecast, told_before
 from app.tui.dialogs.compare_screen import Side
-from app.tui.reading import Forecast, told_before
 from app.tui.widgets.message_view import MessageView
 from bench.instruments.toy import facts
 from runtime.core.errors import ModelError, NoMemoryError

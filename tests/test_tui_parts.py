@@ -19,8 +19,8 @@ from app.tui.background.replies import chat_prompt_of
 from app.tui.commands import COMMANDS
 from app.tui.completion import parse
 from app.tui.dialogs.help_page import read_keymap
+from app.tui.dialogs.why_screen import depths, observed, sections
 from app.tui.dialogs.why_summary import picture, three_sentences
-from app.tui.dialogs.why_text import depths, observed, sections
 from app.tui.numbers import fitted, kept, line, speed, stats_of, times, usage
 from app.tui.pace import FIRST, MAX_INTERVAL, PAUSE, SHARE, Pace
 from runtime.core.drafter import Traits

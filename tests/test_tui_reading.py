@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.tui.reading import ReadingEstimate, about
+from app.tui.widgets.status import ReadingEstimate, about
 
 
 def test_of_a_first_prompt_the_time_left_is_known_after_its_first_piece() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from app.tui.dialogs.why_screen import read_ahead, unguessed
 from app.tui.dialogs.why_summary import figure
-from app.tui.dialogs.why_text import read_ahead, unguessed
 from app.tui.numbers import kept, reasons_of, stats_of
 from runtime.engine.output import Status
 from runtime.engine.stats import Stats

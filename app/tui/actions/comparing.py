@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from app.chats.authors import LOADS, Facts, is_other
@@ -23,12 +24,14 @@ from app.tui.chat import Chat
 from app.tui.dialogs.compare_screen import CompareScreen, KeptReply
 from app.tui.dialogs.confirm import ConfirmDialog
 from app.tui.numbers import measured
-from app.tui.reading import Forecast, told_before
+from app.tui.widgets.status import about
 from runtime.core.errors import RegistryError, SettingsError, SlipstreamError
 from runtime.engine import Engine, Message
 from runtime.models.registry import Pair
 
 NAMED = re.compile(r'(?:"([^"]*)"|(\S*))\s*(.*)', re.DOTALL)  # a model, with quotation marks or without, and a question
+MOMENT = 5.0  # seconds of reading, below which nobody has to know of it before
+LONG = 500  # tokens of a prompt that may take longer than a moment if no speed is known
 
 
 async def compare(screen: Chat, argument: str) -> None:
@@ -106,6 +109,41 @@ def forecast(engine: Engine, own: Contestant, n_read: int, pairs: Sequence[Pair]
     return told_before(
         [Forecast(pair.name, n, reading_seconds(pair.target)) for pair, n in zip(pairs, counts, strict=True)]
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a model will have to read before it answers."""
+
+    name: str
+    n_tokens: int
+    token_seconds: float  # 0.0: not known
+
+    @property
+    def seconds(self) -> float:
+        """How long that takes."""
+        return self.n_tokens * self.token_seconds
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it takes more than a moment, or may do so."""
+        return self.seconds > MOMENT if self.token_seconds else self.n_tokens > LONG
+
+    @property
+    def text(self) -> str:
+        """What it reads, in words."""
+        time = f", which takes {about(self.seconds)}" if self.token_seconds else ""
+        return f"{self.name} reads {self.n_tokens:,} tokens{time}"
+
+
+def told_before(forecasts: Sequence[Forecast]) -> str:
+    """Return what models will have to read one after the other, where that takes more than a moment; else ""."""
+    long = [each for each in forecasts if each.is_long]
+    if not long:
+        return ""
+    unknown = "" if all(each.token_seconds for each in long) else " How long that takes was not measured yet."
+    answers = "it answers" if len(long) == 1 else "they answer"
+    return f"Before {answers}, {' and then '.join(each.text for each in long)}.{unknown}"
 
 
 def n_cached(screen: Chat) -> int:

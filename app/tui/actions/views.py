@@ -10,8 +10,7 @@ from app.tui.chat import Chat
 from app.tui.commands import COMMANDS as TABLE
 from app.tui.dialogs.basic import PageDialog
 from app.tui.dialogs.help_page import help_page
-from app.tui.dialogs.why_screen import WhyScreen
-from app.tui.dialogs.why_text import read_ahead, sections
+from app.tui.dialogs.why_screen import WhyScreen, read_ahead, sections
 from app.tui.numbers import rate, sentence, speed, stats_of, usage
 from app.tui.pieces import clean
 from runtime.core.errors import SettingsError

@@ -34,8 +34,8 @@ from app.tui.background.replies import ActiveReply, PromptRead, ReplyFinished
 from app.tui.clipboard import copy_text
 from app.tui.numbers import ChatNumbers, fitted, kept, line, rate, speed, stats_of, usage
 from app.tui.pieces import Piece, clean, marks_of
-from app.tui.reading import ReadingEstimate
 from app.tui.widgets.message_view import MessageView
+from app.tui.widgets.status import ReadingEstimate
 from runtime.engine.stats import Stats
 
 LOOKS = 0.1  # seconds between two updates of the replies

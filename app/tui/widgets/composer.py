@@ -18,6 +18,7 @@ from app.tui.attach import unattached, without_attached
 from app.tui.completion import Completion, Suggestion
 from app.tui.pieces import clean
 from app.tui.widgets.prompt import PromptBox
+from app.tui.widgets.suggesting import SuggestingArea
 
 WIDEST = 44  # maximal columns for the text; the rest is for its note
 GAP = 2
@@ -60,8 +61,8 @@ class Composer(Vertical):
         event.stop()
         self.prompt.begin(self.queue.take_last() or "")
 
-    @on(PromptBox.Suggested)
-    def _show_suggestions(self, event: PromptBox.Suggested) -> None:
+    @on(SuggestingArea.Suggested)
+    def _show_suggestions(self, event: SuggestingArea.Suggested) -> None:
         event.stop()
         self.suggestions.show(event.suggestions, event.choice)
         self._show_lacking()

@@ -6,18 +6,19 @@ Knows text and the history, and receives a function for completion; knows no cha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from textual import events, on
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import TextArea
 
-from app.tui.completion import Completion, Suggestion, common, complete
+from app.tui.completion import Completion, complete
 from app.tui.pace import TypingGap
 from app.tui.private_textual import bound
-from app.tui.widgets.piece_area import Pastes, PieceArea, as_text
+from app.tui.widgets.piece_area import Pastes, as_text
+from app.tui.widgets.suggesting import SuggestingArea
 
 LONG_CHARACTERS, LONG_LINES = 1000, 8  # from this size on a paste becomes a chip
 VERY_LONG = 20_000  # characters from which on a restored text becomes a chip, too: drawing its lines takes seconds
@@ -25,7 +26,7 @@ JOINERS = ("\u200c", "\u200d")  # not printable by Unicode, but required by many
 ONLY_FILES = partial(complete, arguments={})
 
 
-class PromptBox(PieceArea):
+class PromptBox(SuggestingArea):
     """Text input: Enter sends, Shift+Enter or Ctrl+J begins a line, Up and Down on the outer lines move through the
     history.
     """
@@ -37,25 +38,15 @@ class PromptBox(PieceArea):
         Binding("ctrl+underscore,ctrl+slash,alt+z", "undo", "Undo", show=False)
     ]
 
+    @dataclass
     class Sent(Message):
         """Enter was pressed, maybe without any text. `typed` is the part that was not pasted, `replaces` the message
         that it replaces.
         """
 
-        def __init__(self, text: str, typed: str, replaces: int | None = None) -> None:
-            super().__init__()
-            self.text, self.typed, self.replaces = text, typed, replaces
-
-    class Suggested(Message):
-        """The suggestions, or the chosen one of them, have changed; there may be none."""
-
-        def __init__(self, suggestions: Sequence[Suggestion], choice: int | None) -> None:
-            super().__init__()
-            self.suggestions, self.choice = suggestions, choice
-
-        def can_replace(self, message: Message) -> bool:
-            """Only the latest suggestions matter."""
-            return isinstance(message, PromptBox.Suggested)
+        text: str
+        typed: str
+        replaces: int | None = None
 
     class Recalled(Message):
         """Up was pressed in an empty box while messages wait: the last of them returns to the box."""
@@ -67,11 +58,9 @@ class PromptBox(PieceArea):
         has_waiting: Callable[[], bool] = lambda: False,
         id: str | None = None,
     ) -> None:
-        super().__init__(tab_behavior="focus", highlight_cursor_line=False, id=id)
+        super().__init__(complete, id)
         self.past = list(past)  # texts sent before, oldest first
-        self._complete, self._has_waiting = complete, has_waiting  # has_waiting: whether messages wait to be sent
-        self._completion, self._choice = Completion(), -1  # -1: no suggestion is chosen
-        self._read = self._seen = ""  # the text at the last completion, and its part before the cursor
+        self._has_waiting = has_waiting  # whether messages wait to be sent
         self._place = len(self.past)
         self._draft = ""  # the unsent text, while moving through the history
         self._replaces: int | None = None
@@ -117,16 +106,19 @@ class PromptBox(PieceArea):
         """Return the text with every chip replaced by its pasted text."""
         return self._pastes.unfold(self.text)
 
+    def begin(self, text: str = "") -> None:
+        """Replace the text, with the cursor at its end."""
+        self._place, self._draft = len(self.past), ""
+        self._replace_all(self._drawable(text))
+
     def _drawable(self, text: str) -> str:
         """Return the text, or a chip for it if it is very long."""
         return self._pastes.fold(text) if len(text) >= VERY_LONG else as_text(text)
 
-    def begin(self, text: str = "") -> None:
-        """Replace the text, with the cursor at its end."""
-        self.text = self._drawable(text)
+    def _replace_all(self, text: str) -> None:
+        self.text = text
         self.move_cursor(self.document.end)
         self.end_suggestions()
-        self._place, self._draft = len(self.past), ""
 
     def begin_rewriting(self, message: int, text: str) -> None:
         """Start rewriting a message, with its text."""
@@ -205,66 +197,4 @@ class PromptBox(PieceArea):
         if self._place == len(self.past):
             self._draft = self.text
         self._place += step
-        self.text = self._draft if self._place == len(self.past) else self._drawable(self.past[self._place])
-        self.move_cursor(self.document.end)
-        self.end_suggestions()
-
-    # Suggestions
-
-    @on(TextArea.Changed)
-    @on(TextArea.SelectionChanged)
-    def _update_suggestions(self) -> None:
-        self._suggest()
-
-    def _suggest(self) -> Completion:
-        """Return the completion at the cursor after the text has changed; an empty one once the cursor has moved."""
-        before = self.get_text_range((0, 0), self.cursor_location)
-        if self.text != self._read:
-            self._show(self._complete(before) if before else Completion())
-        elif before != self._seen:
-            self._show(Completion())
-        return self._completion
-
-    def _show(self, completion: Completion) -> None:
-        self._read, self._seen = self.text, self.get_text_range((0, 0), self.cursor_location)
-        self._completion = completion
-        self._choice = 0 if completion.is_named else -1  # letters alone must not run what they begin
-        self._tell()
-
-    def _tell(self) -> None:
-        self.post_message(self.Suggested(self._completion.suggestions, self._choice if self._choice >= 0 else None))
-
-    def end_suggestions(self) -> bool:
-        """Clear the suggestions until something is typed; return whether there were any."""
-        had = bool(self._completion.suggestions)
-        self._show(Completion())
-        return had
-
-    def take(self, choice: int) -> None:
-        """Replace the typed letters by a suggestion."""
-        completion = self._suggest()
-        self._put(completion, completion.suggestions[choice].text)
-
-    def _put(self, completion: Completion, text: str) -> None:
-        typed = self._seen[completion.begin :]
-        row, column = self.cursor_location
-        self.replace(text, (row, column - len(typed)), (row, column))
-        self._suggest()
-
-    def complete(self) -> None:
-        """Take the chosen suggestion, or complete the common prefix; otherwise choose the first one."""
-        completion = self._suggest()
-        texts = [each.text for each in completion.suggestions]
-        typed, same = self._seen[completion.begin :], common(texts)
-        if self._choice >= 0:
-            self.take(self._choice)
-        elif len(texts) == 1 or (len(same) > len(typed) and same.startswith(typed)):
-            self._put(completion, same)
-        elif texts:
-            self._choose(1)
-        elif not self.text.startswith("/"):
-            self.screen.focus_next()
-
-    def _choose(self, step: int) -> None:
-        self._choice = (self._choice + step) % len(self._completion.suggestions)
-        self._tell()
+        self._replace_all(self._draft if self._place == len(self.past) else self._drawable(self.past[self._place]))

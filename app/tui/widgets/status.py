@@ -1,5 +1,5 @@
 """The line above the prompt: progress of loading, reading or fetching, the numbers of the reply, and the reason why
-speculation is off.
+speculation is off. How far a prompt is read is estimated between two reports of the engine, which come by the piece.
 
 Shows given words and shares; knows neither engine nor chat.
 """
@@ -13,10 +13,10 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Label, ProgressBar, Static
 
 from app.tui.numbers import fitted
-from app.tui.reading import ReadingEstimate
 
 MARGIN = 2
 TICK = 0.5  # seconds between two estimates of how far a prompt is read
+SHORT = 1.5  # seconds, below which the time left is not told
 
 
 class StatusLine(Vertical):
@@ -107,3 +107,54 @@ class StatusLine(Vertical):
     def on_resize(self) -> None:
         """Fit the numbers to the new width."""
         self.show_numbers(self._numbers)
+
+
+class ReadingEstimate:
+    """The tokens read so far and the seconds left, by the speed of this prompt, or at first of the prompt before."""
+
+    def __init__(self) -> None:
+        self._rate = 0.0  # tokens per second; 0: unknown
+        self.begin(0.0)
+
+    def expect(self, token_seconds: float) -> None:
+        """Begin with the speed of another model, or with none if that is 0.0."""
+        self._rate = 1 / token_seconds if token_seconds else 0.0
+
+    def begin(self, now: float) -> None:
+        """Begin another prompt."""
+        self._n_read = self._total = 0  # as the engine reported; a total of 0 is unknown
+        self._first: tuple[int, float] | None = None  # tokens and time of the first report
+        self._reported_at = now
+
+    def report(self, n_read: int, total: int, now: float) -> None:
+        """Record a report of the engine."""
+        self._n_read, self._total, self._reported_at = n_read, total, now
+        if self._first is None:
+            self._first = n_read, now
+        elif n_read > self._first[0] and now > self._first[1]:
+            self._rate = (n_read - self._first[0]) / (now - self._first[1])
+
+    def n_read(self, now: float) -> int:
+        """Return the estimated number of tokens read by now; all only when the engine has reported that."""
+        if self._n_read >= self._total:
+            return self._n_read
+        return min(self._total - 1, round(self._n_read + self._rate * (now - self._reported_at)))
+
+    def share(self, now: float) -> float:
+        """Return the estimated share of the prompt that is read."""
+        return self.n_read(now) / max(1, self._total)
+
+    def text(self, now: float) -> str:
+        """Return how far it is, in words."""
+        if not self._total:
+            return "Reading the prompt"
+        left = (self._total - self.n_read(now)) / self._rate if self._rate else 0.0
+        done = f", {self.n_read(now):,} done" if self.n_read(now) else ""
+        return f"Reading {self._total:,} tokens{done}" + (f", {about(left)} left" if left > SHORT else "")
+
+
+def about(seconds: float) -> str:
+    """Return a time as people say it."""
+    if seconds < 90:
+        return f"about {seconds:.0f} s"
+    return f"about {seconds / 60:.0f} minutes"
