@@ -12,8 +12,8 @@ from threading import Event
 
 from textual import on
 from textual.message import Message
-from textual.widget import Widget
 
+from app.tui.background import Invisible
 from app.tui.background.replies import Post
 from app.tui.pace import Latest
 from runtime.core.errors import SettingsError, SlipstreamError
@@ -41,10 +41,8 @@ class DownloadPaused(Exception):  # noqa: N818 (no error)
     """The download was paused."""
 
 
-class Downloads(Widget):
+class Downloads(Invisible):
     """Fetches one model at a time. Posts DownloadProgress and, at the end, Ended."""
-
-    DEFAULT_CSS = "Downloads { display: none; }"
 
     @dataclass
     class Ended(Message):

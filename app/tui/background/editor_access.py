@@ -9,18 +9,16 @@ import asyncio
 from dataclasses import dataclass
 
 from textual.message import Message
-from textual.widget import Widget
 
+from app.tui.background import Invisible
 from app.tui.session import Session
 from runtime.core.errors import SettingsError, SlipstreamError
 
 COUNT = 0.5  # seconds between two counts of the editors' requests
 
 
-class EditorAccess(Widget):
+class EditorAccess(Invisible):
     """Starts and stops the server for editors. Posts Counted."""
-
-    DEFAULT_CSS = "EditorAccess { display: none; }"
 
     @dataclass
     class Counted(Message):

@@ -16,9 +16,9 @@ from typing import Any
 from textual import on
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.widget import Widget
 
 from app.chats.branch import INTERRUPTED
+from app.tui.background import Invisible
 from app.tui.background.opening import ModelFailed, ModelReady, open_pair
 from app.tui.background.replies import (
     STOPPED,
@@ -63,13 +63,11 @@ class ReplyEnded(Message):
     has_failed: bool
 
 
-class EngineHost(Widget):
+class EngineHost(Invisible):
     """Opens pairs and generates replies in threads.
 
     Posts ModelLoading, then ModelReady or ModelFailed; PromptRead, ReplyGrew and ReplyEnded; MemoryChanged.
     """
-
-    DEFAULT_CSS = "EngineHost { display: none; }"
 
     def __init__(self, session: Session, gap: TypingGap) -> None:
         super().__init__()

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from textual.message import Message as Event
-from textual.widget import Widget
 
 from app.chats.branch import ChatBranch
 from app.chats.titles import request_for, title_from, title_of
+from app.tui.background import Invisible
 from app.tui.session import Session
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine, Sampling
@@ -30,10 +30,8 @@ class TitleRequest:
     question: str
 
 
-class Titles(Widget):
+class Titles(Invisible):
     """Generates a title for one chat at a time; `cancel` gives way. Posts Found."""
-
-    DEFAULT_CSS = "Titles { display: none; }"
 
     @dataclass
     class Found(Event):

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import psutil
 from textual.message import Message as Event
-from textual.widget import Widget
 
 from app.chats.store import Store, read_json
+from app.tui.background import Invisible
 from app.tui.private_textual import run_reported
 from app.tui.session import Session
 from runtime.engine import Chunk, Engine
@@ -31,10 +31,8 @@ PAUSE = 0.5  # seconds without a change after which it is read
 AGAIN = 10.0  # seconds after which it is tried again, if something else came between
 
 
-class Unsent(Widget):
+class Unsent(Invisible):
     """Stores the text with this process's id; while that process runs, no other chat takes the text."""
-
-    DEFAULT_CSS = "Unsent { display: none; }"
 
     def __init__(self, store: Store, written: Callable[[], str], begin: Callable[[str], object]) -> None:
         super().__init__()
@@ -81,13 +79,11 @@ class NextPrompt(NamedTuple):
         return self.conversation == other.conversation and self.text.startswith(other.text)
 
 
-class ReadingAhead(Widget):
+class ReadingAhead(Invisible):
     """Lets the engine read the next prompt ahead while it has nothing else to do; a question ends that at once.
 
     A longer text waits until the shorter one has been read, because a pass that is stopped is lost.
     """
-
-    DEFAULT_CSS = "ReadingAhead { display: none; }"
 
     @dataclass
     class HasEnded(Event):

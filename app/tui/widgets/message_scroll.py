@@ -6,6 +6,7 @@ Knows the list of messages, and gets their widgets from a subclass; generates no
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from textual import on
 from textual.containers import VerticalScroll
@@ -26,12 +27,11 @@ COMES, HAS_ENDED = "▾ The reply continues below. End shows it.", "▾ The repl
 class MessageScroll(VerticalScroll, can_focus=False):
     """A view for each message of the mounted part. It stays at its end while that grows, unless the person scrolls."""
 
+    @dataclass
     class PartRequested(Message):
         """Another part of the messages is requested: earlier, later, first or last. `show_part` shows it."""
 
-        def __init__(self, part: str) -> None:
-            super().__init__()
-            self.part = part
+        part: str
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -100,16 +100,10 @@ class MessageScroll(VerticalScroll, can_focus=False):
 
     async def show_part(self, part: str) -> None:
         """Show the requested part."""
+        shows = {"first": self._show_first, "last": self._show_last, "earlier": self._show_earlier}
         self._is_changing = True
         try:
-            if part == "first":
-                await self._show_first()
-            elif part == "last":
-                await self._show_last()
-            elif part == "earlier":
-                await self._show_earlier()
-            else:
-                await self._show_later()
+            await shows.get(part, self._show_later)()
         finally:
             self.call_after_refresh(self._settle_part)
 

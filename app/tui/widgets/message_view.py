@@ -7,6 +7,7 @@ Knows its message; knows no other message, no store and no engine. Keys on it ar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
@@ -53,12 +54,12 @@ class MessageView(Vertical, can_focus=True):
         Binding("down,j", "app.focus_next", "Down", show=False),
     ]
 
+    @dataclass
     class Requested(Message):
         """An action on this message: copy, copy_code, regenerate, edit, diff, delete_turn, older, newer."""
 
-        def __init__(self, view: MessageView, what: str) -> None:
-            super().__init__()
-            self.view, self.what = view, what
+        view: MessageView
+        what: str
 
     def __init__(self, message: StoredMessage, version: tuple[int, int], label: str = "") -> None:
         super().__init__(classes=message.role)

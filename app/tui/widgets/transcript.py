@@ -172,12 +172,11 @@ class Offer:
 class OfferList(OptionList):
     """A list of offers. Posts Taken."""
 
+    @dataclass
     class Taken(Message):
         """An offer was picked."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
     def __init__(self, offers: Sequence[Offer]) -> None:
         super().__init__(*map(option, offers), markup=False, compact=True)
