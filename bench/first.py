@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from app.bench.prompts import LIBRARY
+from app.bench.plan import TEXTS
 from bench.instruments.processes import busy_core
 from bench.instruments.reply_once import MARKS, WHOLE, Job, hopeless
 from bench.instruments.texts import KINDS, PROSE, questions
@@ -152,7 +152,7 @@ def all_cases(folder: Path) -> dict[str, Case]:
     pair, asked = load_registry()["demo"], questions()
     assert pair.draft is not None
     found = {"demo": Case(pair.target, pair.draft, None, asked)}
-    found["long"] = replace(found["demo"], questions=[f"{LIBRARY}\n\n{each}" for each in asked])
+    found["long"] = replace(found["demo"], questions=[f"{TEXTS['library']}\n\n{each}" for each in asked])
     found["hopeless"] = Case(pair.target, hopeless(pair.draft, folder / "hopeless.gguf"), None, asked)
     found |= {name: Case(pair.target, None, (name,), asked) for name in ("layerskip", "lookahead", "suffix")}
     smollm2, copying = fetched(MODELS["smollm2"]), [KINDS[kind].text(False) for kind in ("edit", "summary")]

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.bench import command, engines
+from app.bench import command, runs
 from app.bench.plan import ADAPTIVE, PLAIN, Way, make_plan
 from app.bench.results import Results
-from app.bench.runs import Runs
+from app.bench.runs import Engines, Runs
 from app.cli.main import app
 from runtime.core.errors import ContextError
 from runtime.engine import Options
@@ -54,11 +54,11 @@ def test_no_more_engines_are_open_than_memory_holds(
     monkeypatch: pytest.MonkeyPatch, n_fit: int, is_enough: bool
 ) -> None:
     pair = load_registry()["demo"]
-    available = n_fit * engines.engine_bytes(pair) / engines.SHARE + 100
-    monkeypatch.setattr(engines.psutil, "virtual_memory", lambda: SimpleNamespace(available=available))
-    monkeypatch.setattr(engines, "LoadedEngine", FakeEngine)
+    available = n_fit * runs.engine_bytes(pair) / runs.SHARE + 100
+    monkeypatch.setattr(runs.psutil, "virtual_memory", lambda: SimpleNamespace(available=available))
+    monkeypatch.setattr(runs, "LoadedEngine", FakeEngine)
     monkeypatch.setattr(FakeEngine, "most", 0)
-    with engines.Engines(pair, Options(), PLAN.ways, lambda: True) as opened:
+    with Engines(pair, Options(), PLAN.ways, lambda: True) as opened:
         assert opened.all_fit == is_enough
         order = [task.way.name for task in Runs(opened, PLAN, lambda: False).tasks()]
         for name in order:
@@ -163,7 +163,7 @@ def test_ctrl_c_prints_what_was_measured() -> None:
 def test_wrong_usage_is_found_before_anything_is_loaded(
     args: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "LoadedEngine", None)
+    monkeypatch.setattr(runs, "LoadedEngine", None)
     done = bench(*args)
     assert done.exit_code == 2
     assert words in " ".join(done.stderr.replace("│", " ").split())

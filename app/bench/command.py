@@ -7,33 +7,29 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 import typer
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
-from app.bench.engines import Engines
-from app.bench.facts import Facts
 from app.bench.plan import Plan
-from app.bench.plots import plots
-from app.bench.results import Results
-from app.bench.runs import WARM_UP, Runs
-from app.bench.words import TableRow, as_json, headlines, kinds, rows, verdict
+from app.bench.report import page, show
+from app.bench.results import Results, as_json
+from app.bench.runs import WARM_UP, Engines, Runs
 from app.terminal import Interrupt, print_json, print_note
 from runtime.engine import Options
+from runtime.loading.pass_timing import n_cores
 from runtime.models.registry import Pair
+from runtime.tools import machine
 
-WIDTH = 120  # columns, if the output is not a terminal
 LONG = 600  # seconds from which on a shorter plan is suggested
 
 
@@ -63,8 +59,8 @@ def run(pair: Pair, options: Options, plan: Plan, files: Files) -> int:
     interrupt = Interrupt()
     with interrupt.watching():
         results = measure(pair, options, plan, interrupt)
-    facts = Facts.of(pair, options, plan)
-    summary = as_json(results, facts)
+    facts = conditions(pair, options, plan)
+    summary = {"bench": "slipstream", **facts, **as_json(results)}
     try:
         if results.samples:
             show(results)
@@ -114,7 +110,7 @@ def estimate(seconds: float, plan: Plan) -> str:
     return f"About {about} for {n_replies:,} replies; Ctrl+C ends it with the results so far.{shorter}"
 
 
-def write(files: Files, results: Results, facts: Facts, summary: dict[str, Any]) -> None:
+def write(files: Files, results: Results, facts: dict[str, str], summary: dict[str, Any]) -> None:
     """Write the report, and the JSON object with the numbers of every reply."""
     if files.html is not None:
         files.html.write_text(page(results, facts), encoding="utf8")
@@ -123,51 +119,36 @@ def write(files: Files, results: Results, facts: Facts, summary: dict[str, Any])
         files.json.write_text(json.dumps({**summary, "replies": samples}, ensure_ascii=False) + "\n", encoding="utf8")
 
 
-def page(results: Results, facts: Facts) -> str:
-    """Return the whole document."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+def conditions(pair: Pair, options: Options, plan: Plan) -> dict[str, str]:
+    """Return the conditions of a benchmark in words: machine, versions, models, settings."""
+    versions = machine.versions()
+    memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
+    return {
+        "machine": f"{machine.processor()}, {n_cores()} cores, {memory}",
+        "system": f"{platform.system()} {platform.release()}",
+        "versions": f"slipstream {versions['slipstream']}, llama-cpp-python {versions['llama-cpp-python']}, "
+        f"Python {versions['python']}",
+        "target": describe_file(pair.target),
+        "draft": describe_file(pair.draft) if pair.draft and "model" in plan.drafters else "none",
+        "settings": settings(options, plan),
+        "date": f"{datetime.now():%Y-%m-%d %H:%M}",
+    }
+
+
+def describe_file(path: Path) -> str:
+    """Return a file's name and size."""
+    return f"{path.name}, {path.stat().st_size / 1e6:,.1f} MB"
+
+
+def settings(options: Options, plan: Plan) -> str:
+    """Return the size of a round, and the options that were not left to measurement."""
+    rounds = (
+        f"{plan.runs} rounds of {plan.n_prompts} prompt{'s' * (plan.n_prompts > 1)} per kind, up to {plan.max_tokens} "
+        "tokens each"
     )
-    temperatures = dict.fromkeys(cell.temperature for cell in results.cells)
-    return environment.get_template("report.html").render(
-        results=results,
-        facts=facts,
-        headlines=headlines(results),
-        tables=[
-            {"temperature": each, "kinds": kinds(results, each), "rows": rows(results, each)} for each in temperatures
-        ],
-        plots=[{"title": plot.title, "caption": plot.caption, "svg": Markup(plot.svg)} for plot in plots(results)],
-        verdict=verdict(results),
-    )
-
-
-def show(results: Results) -> None:
-    """Print all results on standard output."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=WIDTH)
-    for temperature in dict.fromkeys(cell.temperature for cell in results.cells):
-        console.print(table(results, temperature))
-    for headline in headlines(results):
-        console.print(f"{headline.number:>8} {headline.text}", soft_wrap=True)
-    console.print(f"{'':>8} {verdict(results)}", soft_wrap=True)
-
-
-def table(results: Results, temperature: float) -> Table:
-    """Return a table with a row for each configuration and a column for each kind of text."""
-    title = f"temperature {temperature:g}{', with a seed' if temperature else ''}; by kind: times plain"
-    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", padding=(0, 1))
-    made.add_column("setting")
-    for name in ("tok/s", "times plain", *kinds(results, temperature)):
-        made.add_column(name, justify="right")
-    for row in rows(results, temperature):
-        made.add_row(row.way, row.speed, row.ratio, *marked(row))
-    return made
-
-
-def marked(row: TableRow) -> list[Text]:
-    """Return the cells of a row, the fastest of each kind highlighted."""
-    return [
-        Text(text, style="bold green" if is_best else "")
-        for text, is_best in zip(row.by_kind, row.is_best, strict=True)
+    given = [
+        f"context {options.n_ctx}" if options.n_ctx else "",
+        f"threads {options.threads}" if options.threads else "threads by measurement",
+        "exact kernels" if options.exact else "",
     ]
+    return ", ".join([rounds, *filter(None, given)])

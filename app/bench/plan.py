@@ -1,17 +1,18 @@
 """The plan of a benchmark: decoding configurations, kinds of text, rounds and lengths, parsed strictly from options.
 
-Knows names and numbers; opens no model.
+The texts are in prompts.toml. Knows names and numbers; opens no model.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import typer
 
-from app.bench.prompts import KINDS
 from runtime.drafters.registry import Needs, needing, registered
 from runtime.models.registry import Pair
 from runtime.models.strict_toml import nearest
@@ -19,6 +20,21 @@ from runtime.models.strict_toml import nearest
 PLAIN, ADAPTIVE = "plain", "adaptive"
 TEMPERATURES = (0.0, 0.8)
 MAX_K = 16
+Turns = tuple[str, ...]  # turns of user and model, alternating; the last is the user's and is to be answered
+
+
+def read_prompts() -> tuple[dict[str, str], dict[str, tuple[Turns, ...]]]:
+    """Return the texts that prompts are about, by name, and the prompts by kind of text."""
+    data = tomllib.loads((Path(__file__).parent / "prompts.toml").read_text(encoding="utf8"))
+    texts: dict[str, str] = data["texts"]
+    kinds = {
+        kind: tuple(tuple(turn.format(**texts) for turn in turns) for turns in prompts)
+        for kind, prompts in data["kinds"].items()
+    }
+    return texts, kinds
+
+
+TEXTS, KINDS = read_prompts()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""A benchmark's results and the arithmetic on them: medians, ratios within a round, the best fixed setting.
+"""A benchmark's results and the arithmetic on them: medians, ratios within a round, the best fixed setting. Also as
+plain data for JSON.
 
 Knows no engine and prints nothing.
 """
@@ -7,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import geometric_mean, median
+from typing import Any
 
-from app.bench.plan import ADAPTIVE, PLAIN, Cell, Plan
+from app.bench.plan import ADAPTIVE, PLAIN, TEMPERATURES, Cell, Plan
 
 Step = tuple[float, str, int, int]  # seconds, drafter, tokens drafted, tokens accepted
 
@@ -93,48 +95,10 @@ class Results:
         medians = {name: spread.median for name in settings if (spread := self.ratio(name, PLAIN, [cell]))}
         return max(medians, key=medians.__getitem__, default=PLAIN)
 
-    def against_best(self) -> dict[Cell, Spread]:
-        """Return the speed of adaptive decoding relative to the best fixed setting, by cell."""
-        found = {cell: self.ratio(ADAPTIVE, self.best_fixed(cell), [cell]) for cell in self.cells}
-        return {cell: spread for cell, spread in found.items() if spread}
-
     def share_of_best(self) -> float | None:
-        """Return the geometric mean over the cells of `against_best`."""
-        ratios = [spread.median for spread in self.against_best().values()]
-        return geometric_mean(ratios) if ratios else None
-
-    def against_hindsight(self) -> dict[Cell, float]:
-        """Return the speed of adaptive decoding relative to the ceiling from the fixed settings' replies, by cell."""
-        found = dict[Cell, float]()
-        for cell in self.cells:
-            replies = self._replies(cell)
-            ceilings = {prompt: self._ceiling(replies, prompt) for way, prompt in replies if way == ADAPTIVE}
-            taken = sum(median(sample.seconds for sample in replies[ADAPTIVE, prompt]) for prompt in ceilings)
-            if taken and all(ceilings.values()):
-                found[cell] = sum(ceilings.values()) / taken
-        return found
-
-    def _replies(self, cell: Cell) -> dict[tuple[str, int], list[TimedReply]]:
-        """Return a cell's replies by configuration and prompt."""
-        replies = dict[tuple[str, int], list[TimedReply]]()
-        for sample in self.samples:
-            if sample.cell == cell:
-                replies.setdefault((sample.way, sample.prompt), []).append(sample)
-        return replies
-
-    def _ceiling(self, replies: dict[tuple[str, int], list[TimedReply]], prompt: int) -> float:
-        """Return the least possible seconds for a prompt's reply. 0 without a reply of plain decode."""
-        plain = replies.get((PLAIN, prompt), [])
-        n, guessers = plain[0].n_tokens if plain else 0, list[Guesser]()
-        for drafter in self.plan.drafters:
-            ways = [way.name for way in self.plan.ways if way.drafters == (drafter,)]
-            steps = [sample.steps for way in ways for sample in replies.get((way, prompt), [])]
-            guessers.append(Guesser(right_at(n, steps), seconds_by_length(step for each in steps for step in each)))
-        return (
-            shortest(n, seconds_by_length(step for sample in plain for step in sample.steps)[0], guessers)
-            if plain
-            else 0.0
-        )
+        """Return the geometric mean over the cells of adaptive decoding's speed relative to the best fixed setting."""
+        spreads = [self.ratio(ADAPTIVE, self.best_fixed(cell), [cell]) for cell in self.cells]
+        return geometric_mean([spread.median for spread in spreads if spread]) if any(spreads) else None
 
     def acceptance(self, drafter: str, temperature: float) -> list[float | None]:
         """Return the acceptance rate by depth, given that all tokens before were accepted.
@@ -150,21 +114,6 @@ class Results:
                     accepted.update(range(n_accepted))
         return [accepted[depth] / tried[depth] if tried[depth] else None for depth in range(max(self.plan.ks))]
 
-    def lengths(self, kind: str) -> list[tuple[int, int]]:
-        """Return (tokens generated before, tokens drafted) by pass of adaptive decoding, in the newest greedy reply to
-        the kind's first prompt.
-        """
-        of_kind = [
-            sample
-            for sample in self.samples
-            if (sample.way, sample.cell, sample.prompt) == (ADAPTIVE, Cell(kind, 0.0), 0)
-        ]
-        points, n = list[tuple[int, int]](), 0
-        for _, _, n_drafted, n_accepted in of_kind[-1].steps if of_kind else ():
-            points.append((n, n_drafted))
-            n += n_accepted + 1
-        return points
-
 
 def tokens_per_second(samples: Iterable[TimedReply]) -> float:
     """Return the tokens per second over all samples together."""
@@ -173,48 +122,44 @@ def tokens_per_second(samples: Iterable[TimedReply]) -> float:
     return sum(sample.n_tokens for sample in samples) / seconds if seconds else math.nan
 
 
-@dataclass(frozen=True, slots=True)
-class Guesser:
-    """One drafter in one reply: the number of its correct tokens at each position, and the seconds of a step by tokens
-    drafted.
-    """
-
-    right: Sequence[int]
-    seconds: Mapping[int, float]
-
-
-def shortest(n: int, plain: float, guessers: Iterable[Guesser]) -> float:
-    """Return the least seconds for `n` tokens, with a plain step taking `plain`. Dynamic programming from the end
-    chooses the best drafter and draft length at every position.
-    """
-    guessers, left = list(guessers), [0.0] * (n + 1)
-    for place in reversed(range(n)):
-        ways = [plain + left[place + 1]]
-        for each in guessers:
-            ways += [
-                seconds + left[min(n, place + 1 + min(k, each.right[place]))] for k, seconds in each.seconds.items()
+def as_json(results: Results) -> dict[str, Any]:
+    """Return the results as plain data: medians, and ratios of runs in the same round."""
+    plain, share = results.costs.get(1), results.share_of_best()
+    costs = {str(width): round(seconds / plain, 3) for width, seconds in results.costs.items()} if plain else {}
+    return {
+        "runs": results.plan.runs,
+        "is_interrupted": results.is_interrupted,
+        "compared": results.n_compared,
+        "different": results.n_different,
+        "different_by_rounding": results.n_rounded,
+        "times_plain": number(results.ratio(ADAPTIVE, PLAIN, results.cells)),
+        "times_best_fixed": None if share is None else round(share, 4),
+        "cells": [cell_as_json(results, cell) for cell in results.cells],
+        "pass_cost": costs,
+        "acceptance_by_depth": {
+            f"{drafter}, temperature {temperature:g}": [
+                None if rate is None else round(rate, 4) for rate in results.acceptance(drafter, temperature)
             ]
-        left[place] = min(ways)
-    return left[0]
+            for drafter in results.plan.drafters
+            for temperature in TEMPERATURES
+        },
+    }
 
 
-def right_at(n: int, replies: Iterable[Sequence[Step]]) -> list[int]:
-    """Return the number of correct draft tokens from each of `n` positions on, the most over all replies, which have
-    the same text.
-    """
-    right = [0] * n
-    for steps in replies:
-        place = 0
-        for *_, n_accepted in steps:
-            for i in range(min(n_accepted, n - place)):
-                right[place + i] = max(right[place + i], n_accepted - i)
-            place += n_accepted + 1
-    return right
+def cell_as_json(results: Results, cell: Cell) -> dict[str, Any]:
+    """Return one cell: tokens per second by configuration, and the ratios of adaptive decoding."""
+    best = results.best_fixed(cell)
+    speeds = {way.name: results.speed(way.name, [cell]) for way in results.plan.ways}
+    return {
+        "kind": cell.kind,
+        "temperature": cell.temperature,
+        "tokens_per_second": {name: number(speed) for name, speed in speeds.items() if speed},
+        "times_plain": number(results.ratio(ADAPTIVE, PLAIN, [cell])),
+        "best_fixed": best,
+        "times_best_fixed": number(results.ratio(ADAPTIVE, best, [cell])),
+    }
 
 
-def seconds_by_length(steps: Iterable[Step]) -> dict[int, float]:
-    """Return the median seconds of a step by tokens drafted."""
-    taken: dict[int, list[float]] = {}
-    for seconds, _, n_drafted, _ in steps:
-        taken.setdefault(n_drafted, []).append(seconds)
-    return {k: median(times) for k, times in taken.items()}
+def number(spread: Spread | None) -> float | None:
+    """Return the rounded median, or None."""
+    return None if spread is None else round(spread.median, 4)

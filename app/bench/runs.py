@@ -1,25 +1,83 @@
 """Makes the runs: rounds of every prompt in every configuration, interleaved so that load on the machine affects all
 configurations alike.
 
-Knows engines and prompts; results.py interprets the numbers.
+A controller learns from its measurements, so each configuration has its own engine. A shared engine would give adaptive
+decoding what was learned from forced drafts. Knows engines and prompts; results.py interprets the numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import product
 
-from app.bench.engines import Engines
-from app.bench.plan import ADAPTIVE, Cell, Plan, Way
-from app.bench.prompts import KINDS, Turns
+import psutil
+
+from app.bench.plan import ADAPTIVE, KINDS, Cell, Plan, Turns, Way
 from app.bench.results import Results, TimedReply
 from runtime.core.errors import ContextError, TemplateError
-from runtime.engine import Chunk, Engine, Message, Sampling
+from runtime.engine import Chunk, Engine, Message, Options, Sampling
+from runtime.engine.loaded import LoadedEngine
+from runtime.models.registry import Pair
 
 SEED = 7
 WARM_UP = 0  # the uncounted round: it loads models, fills caches and lets the controllers measure the machine
+SHARE = 0.5  # of the free memory, for engines
+CACHES = 32 * 2**20  # bytes of contexts and buffers, also for a small model
 Prompt = str | list[Message]
+
+
+class Engines:
+    """Opens and closes one engine for each configuration. As many are open together as memory allows.
+
+    The model files are mapped, so a further engine usually costs only its caches. Repacked weights and weights on a GPU
+    are copies, so each engine is counted with its whole files. Those that do not fit are opened when needed.
+    """
+
+    def __init__(self, pair: Pair, options: Options, ways: Sequence[Way], should_continue: Callable[[], bool]) -> None:
+        self._pair, self._options, self._should_continue = pair, options, should_continue
+        n_fit = int(SHARE * psutil.virtual_memory().available / engine_bytes(pair))
+        self.all_fit = len(ways) <= n_fit
+        self._ways_kept = ways if self.all_fit else ways[: max(0, n_fit - 1)]  # one place is for the others
+        self._kept: dict[Way, Engine] = {}
+        self.seconds = 0.0  # time spent on loading
+
+    def _open(self, way: Way) -> Engine:
+        """Load an engine. Raises KeyboardInterrupt if the benchmark is to stop."""
+        began, options = time.perf_counter(), replace(self._options, drafters=way.drafters, fixed_k=way.fixed_k)
+        engine = LoadedEngine(self._pair, options, lambda what, share: self._should_continue())
+        self.seconds += time.perf_counter() - began
+        return engine
+
+    @contextmanager
+    def lent(self, way: Way) -> Iterator[Engine]:
+        """Yield the engine of a configuration for the block."""
+        engine = self._kept.get(way) or self._open(way)
+        if way in self._ways_kept:
+            self._kept[way] = engine
+        try:
+            yield engine
+        finally:
+            if way not in self._kept:
+                engine.close()
+
+    def __enter__(self) -> Engines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._kept:
+            self._kept.popitem()[1].close()
+
+
+def engine_bytes(pair: Pair) -> int:
+    """Return an upper estimate of an engine's memory: its files with a tenth for caches, plus a minimum.
+
+    Missing files are left to the loader to report.
+    """
+    files = [path for path in (pair.target, pair.draft) if path is not None and path.is_file()]
+    return int(1.1 * sum(path.stat().st_size for path in files)) + CACHES
 
 
 @dataclass(frozen=True, slots=True)

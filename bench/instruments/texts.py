@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from app.bench.prompts import LIBRARY
+from app.bench.plan import TEXTS
 from demo.corpus import load
 
 CORPUS = Path(__file__).parents[2] / "demo" / "corpus.jsonl"
@@ -197,7 +197,7 @@ KINDS = {
         f"{EDIT.instruction}\n\n```python\n{FILE}```",
         f"The same code with `content`:\n\n```python\n{COPY}",
     ),
-    "summary": Kind(f"Sum up this text in three sentences.\n\n{LIBRARY}", "Summary: The town library"),
+    "summary": Kind(f"Sum up this text in three sentences.\n\n{TEXTS['library']}", "Summary: The town library"),
     "JSON": Kind("Describe a recipe for tomato soup as JSON.", "The recipe:\n\n", RECIPE),
 }
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.bench.prompts import LIBRARY, TIDES
+from app.bench.plan import TEXTS
 from bench.instruments.texts import SCHEMA
 from bench.instruments.weights import MODELS
 from runtime.engine import Engine, Grammar, Message, Prompt, Sampling
 
+LIBRARY, TIDES = TEXTS["library"], TEXTS["tides"]
 N_CONTEXT = 2560
 # As people run it: on some processors the kernels for Gemma's weights are exact for narrow passes only, unless asked
 DEFAULT = "by default"

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.bench.facts import Facts
 from app.bench.plan import ADAPTIVE, PLAIN, Plan
 from app.bench.results import Results, Step, TimedReply
 
 PLAN = Plan(("model", "ngram"), kinds=("question", "prose"), ks=(2, 4), runs=2, n_prompts=1)
 SECONDS = {PLAIN: 0.2, ADAPTIVE: 0.1, "model K=2": 0.125, "model K=4": 0.16, "ngram K=2": 0.25, "ngram K=4": 0.4}
 STEPS: tuple[Step, ...] = ((0.02, "model", 4, 4), (0.01, "model", 4, 1), (0.01, "none", 0, 0))
-FACTS = Facts(
-    "A <fast> machine",
-    "Linux",
-    "slipstream 0",
-    "<script>alert(1)</script>.gguf, 1 MB",
-    "none",
-    "5 rounds",
-    "2026-01-01 00:00",
-)
+FACTS = {
+    "machine": "A <fast> machine",
+    "system": "Linux",
+    "versions": "slipstream 0",
+    "target": "<script>alert(1)</script>.gguf, 1 MB",
+    "draft": "none",
+    "settings": "5 rounds",
+    "date": "2026-01-01 00:00",
+}
 
 
 def made(plan: Plan = PLAN, **more: Any) -> Results:
