@@ -8,7 +8,7 @@ import subprocess
 import psutil
 import pytest
 
-from app.cli.guard import must_guard
+from app.cli.errors import must_guard
 from tests.support.cli import SLIPSTREAM
 from tests.support.waiting import wait_for
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.cli.choices import read_file
-from app.cli.keys import chosen_key
+from app.cli.serve import ListenOptions
 from app.models import distill
 from app.models.ollama import digest_of
 from app.settings import read_settings
@@ -46,7 +46,7 @@ OTHER = {
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {  # what is written, and what comes of it
     "prediction": ("a: ü\n", read_file),
     "schema": ('{"const": "ü"}', read_file),
-    "key": ("sk-ü\n", lambda path: chosen_key("", path)),
+    "key": ("sk-ü\n", lambda path: ListenOptions(api_key_file=path).key()),
     "attached": ("x = 'ü'\ny = 2", attach.read),
     "registry": ('[pairs."ü"]\ntarget = "ü.gguf"\n', load_registry),
     "settings": ('model = "ü"\n', read_settings),

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from app.cli.main import main
-from app.cli.options import allowed_origins
+from app.cli.serve import allowed_origins
 from app.origins import as_origin
 from app.server import command
 from app.server.command import ServerSettings

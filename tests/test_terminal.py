@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.cli.oneshot import OneshotRequest, run
-from app.cli.run_options import PrintOptions
+from app.cli.run import PrintOptions
 from app.terminal import InertFormatter, inert, marked, print_json, print_note, print_text
 from bench.instruments.toy import facts
 from runtime.engine import Chunk, Sampling

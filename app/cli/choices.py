@@ -14,8 +14,7 @@ from typing import Any
 import typer
 
 from app.chats.recent import recent_models
-from app.cli.options import ModelOptions
-from app.cli.texts import OTHER_BYTES
+from app.cli.options import OTHER_BYTES, ModelOptions
 from app.models.starting import BUNDLED, LAST, StartModel, start_model
 from app.settings import read_settings
 from app.terminal import print_note
@@ -79,30 +78,11 @@ def configured(pair: Pair, how: ModelOptions, fixed_k: int | None = None) -> tup
     return pair, replace(options, max_k=max(how.max_k or options.max_k, fixed_k or 0))
 
 
-def folder_of(path: Path | None) -> Path | None:
-    """Return the folder if it exists. Raises BadParameter."""
-    path = path and expanded(path)
-    if path is not None and not path.is_dir():
-        raise typer.BadParameter(f"{path} is not a folder. Create it first.", param_hint="'--slot-save-path'")
-    return path
-
-
-def running_server(port: int | None, is_serving: bool) -> str:
-    """Return the address of the server on this machine whose model a chat shares. Raises BadParameter."""
-    if is_serving:
-        raise typer.BadParameter(
-            "A chat that uses a server over TCP cannot serve clients itself. Leave out --serve and --socket.",
-            param_hint="'--attach'",
-        )
-    from app.server.command import PORT
-
-    return f"http://127.0.0.1:{port or PORT}"
-
-
-def with_prediction(pair: Pair, options: Options) -> Options:
-    """Enable the drafter that uses a prediction, unless drafting is off."""
+def with_prediction(pair: Pair, options: Options, expected: str) -> Options:
+    """Enable the drafter that uses a prediction if there is one, unless drafting is off."""
     names = pair.drafters if options.drafters is None else options.drafters
-    return replace(options, drafters=(*names, "prediction")) if names and "prediction" not in names else options
+    is_new = expected and names and "prediction" not in names
+    return replace(options, drafters=(*names, "prediction")) if is_new else options
 
 
 def parse_workers(addresses: str | None, usual: tuple[str, ...]) -> tuple[str, ...]:

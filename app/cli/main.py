@@ -6,22 +6,31 @@ Exit codes: 0 done, 1 our error (one line on standard error), 2 usage, 128 + n e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from app.cli import options as opt
-from app.cli import run_options as of_run
-from app.cli.drafting import DraftingCommand
-from app.cli.groups import grouped
-from app.cli.guard import guard, must_guard
-from app.cli.streams import abandon_output, fail, reader_may_leave, require_screen
-from app.cli.usage import is_lack_of_memory, run_app
-from app.models.cli import app as models
+from app.cli.chat import chat
+from app.cli.errors import guard, is_lack_of_memory, must_guard, run_app
+from app.cli.options import (
+    Command,
+    ModelOptions,
+    ModelToo,
+    PairName,
+    Rpc,
+    grouped,
+    listening,
+    measuring,
+    models,
+    output,
+)
+from app.cli.run import run
+from app.cli.serve import serve
+from app.cli.streams import abandon_output, fail, reader_may_leave
+from app.models.cli import app as models_app
 from app.terminal import ENDING, handling, leave, print_text
 from runtime.core.children import end_with_parent
 from runtime.core.errors import NO_MEMORY, SlipstreamError
@@ -30,7 +39,33 @@ from runtime.models.addresses import WORKER_PORT
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
 )
-app.add_typer(models, name="models")
+app.add_typer(models_app, name="models")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """What is measured, and how often."""
+
+    quick: Annotated[bool, measuring("--quick", help="Fewer rounds, kinds and draft lengths.")] = False
+    runs: Annotated[int | None, measuring(min=1, help="Rounds that count (5).", show_default=False)] = None
+    kinds: Annotated[str | None, measuring(help="Some of question, code, edit, summary, turns, prose.")] = None
+    max_tokens: Annotated[int | None, measuring(min=1, help="Tokens of a reply (64).", show_default=False)] = None
+    ks: Annotated[str | None, measuring(help="Draft lengths to compare (1,2,3,4,6,8).", show_default=False)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchModelOptions(ModelOptions):
+    """The same options for a benchmark."""
+
+    drafters: Annotated[str | None, measuring(help="The drafters: model, ngram, or none.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """The files for results that the terminal does not show."""
+
+    html: Annotated[Path | None, output(help="Write a report with a plot to this file.")] = None
+    json_file: Annotated[Path | None, output("--json", help="Write every reply's numbers to this file.")] = None
 
 
 def _show_version(wanted: bool) -> None:
@@ -48,115 +83,14 @@ def slipstream(
     """Local models that answer faster, with the same text."""
 
 
-@app.command(cls=DraftingCommand)
-@grouped
-def run(
-    words: of_run.Words = None,
-    *,
-    what: of_run.PromptOptions,
-    model: of_run.Model = None,
-    how: opt.ModelOptions,
-    fixed_k: of_run.FixedK = None,
-    draft_window: of_run.DraftWindow = None,
-    chosen: of_run.SamplingOptions,
-    form: of_run.FormOptions,
-    shown: of_run.PrintOptions,
-) -> None:
-    """Answer one prompt.
-
-    For example: slipstream run "What is wrong here?" main.py
-    """
-    from app.cli import choices, conversation, oneshot
-    from app.cli.trace_file import trace_to
-    from app.models.seeking import opener
-
-    if shown.logprobs is not None and not shown.as_json:
-        raise typer.BadParameter(
-            "Log probabilities are part of the JSON object: add --json.", param_hint="'--logprobs'"
-        )
-    named, texts = choices.named_first(model, words or (), what.prompt)
-    before = conversation.chosen(what.continues, what.of_chat, what.raw, texts)
-    question = choices.read_prompt(" ".join(texts) if what.raw else choices.with_files(texts))
-    start, options = choices.choose_start(named or before.model, None, how, fixed_k)
-    pair, expected = start.pair, choices.read_file(what.prediction) if what.prediction else ""
-    options = replace(options, draft_window=draft_window or options.draft_window)
-    if expected:
-        options = choices.with_prediction(pair, options)
-    request = oneshot.OneshotRequest(
-        question, what.system, what.raw, what.max_tokens, tuple(what.stop or ()),
-        choices.sampling(pair, **asdict(chosen)), choices.grammar(**asdict(form)), shown.logprobs, expected,
-        before.messages,
-    )  # fmt: skip
-    choices.say_which(start)
-    code = 0
-    with trace_to(shown.trace, pair) as file, reader_may_leave():
-        open_engine = start.opening(opener(how.draft, file, disturbs=None))  # a search would end with this command
-        code = oneshot.run(pair, options, request, shown, open_engine, before.keep)
-    raise typer.Exit(code)
+app.command(cls=Command)(grouped(run))
+app.command(cls=Command)(grouped(chat))
 
 
-@app.command(cls=DraftingCommand)
-@grouped
-def chat(
-    pair: opt.ChatModel = "",
-    model: opt.ModelToo = "",
-    *,
-    how: opt.ModelOptions,
-    chosen: opt.ChatOptions,
-    attach: opt.Attach = False,
-    serve: opt.Serve = False,
-    port: opt.Port = None,
-    socket: opt.Socket = None,
-    api_key: opt.ApiKey = "",
-    api_key_file: opt.ApiKeyFile = None,
-    allow_origin: opt.AllowOrigin = None,
-    chats: opt.Chats = None,
-    trace: opt.Trace = None,
-) -> None:
-    """Chat in the terminal; `slipstream` alone does the same, and `slipstream -c` opens the last chat."""
-    require_screen()
-    from app.cli import choices, conversation
-    from app.cli.keys import chosen_key
-    from app.cli.trace_file import trace_to
-
-    if attach:
-        model, port = choices.running_server(port, serve or socket is not None), None
-    opened, pair = conversation.chat_to_open(pair, chats) if chosen.continues else (None, pair)
-    start, options = choices.choose_start(model or pair, chats, how)
-    choices.sampling(start.pair, **chosen.values)  # raises for invalid values
-    from app.models.seeking import opener
-    from app.tui.app import run as open_chat
-    from app.tui.chat_settings import Given
-
-    if not serve and (port is not None or socket is not None):
-        raise typer.BadParameter("Editors are answered only with --serve: add it.", param_hint="'--port' / '--socket'")
-    settings, origins = None, tuple(allow_origin or ())
-    api_key = chosen_key(api_key, api_key_file)
-    if serve:
-        from app.server.command import PORT, ServerSettings
-        from app.server.sockets import Addresses
-
-        tcp = PORT if port is None and socket is None else port
-        settings = ServerSettings(Addresses("127.0.0.1", tcp, socket), api_key, allow_origins=origins)
-    with trace_to(trace, start.pair) as file:
-        given, opened_by = Given(chosen.values, chosen.system, opened), partial(opener, how.draft, file)
-        open_chat(start, chosen.adapted(options), chats, opened_by, settings, api_key, origins, given)
-
-
-@app.command(cls=DraftingCommand)
+@app.command(cls=Command)
 @grouped
 def bench(
-    pair: opt.PairName = "demo",
-    model: opt.ModelToo = "",
-    quick: opt.Quick = False,
-    runs: opt.Runs = None,
-    kinds: opt.Kinds = None,
-    max_tokens: opt.BenchTokens = None,
-    ks: opt.Ks = None,
-    *,
-    how: opt.BenchOptions,
-    html: opt.Html = None,
-    json_file: opt.JsonFile = None,
+    pair: PairName = "demo", model: ModelToo = "", *, what: BenchOptions, how: BenchModelOptions, files: ReportOptions
 ) -> None:
     """Measure what speculation gains on this machine.
 
@@ -168,69 +102,25 @@ def bench(
     from runtime.models.registry import with_files
 
     chosen, options = choices.choose(model or pair, how)
-    names = plan.choose_drafters(with_files(chosen), options.drafters)
-    wanted = plan.make_plan(names, quick=quick, kinds=kinds, ks=ks, runs=runs, max_tokens=max_tokens)
+    wanted = plan.make_plan(plan.choose_drafters(with_files(chosen), options.drafters), **asdict(what))
     options = replace(options, max_k=max(options.max_k, *wanted.ks))
     code = 0
     with reader_may_leave():
-        code = command.run(chosen, options, wanted, command.Files(html, json_file))
+        code = command.run(chosen, options, wanted, command.Files(files.html, files.json_file))
     raise typer.Exit(code)
 
 
-@app.command(cls=DraftingCommand)
-@grouped
-def serve(
-    pair: opt.PairName = "demo",
-    model: opt.ModelToo = "",
-    port: opt.Port = None,
-    host: opt.Host = "127.0.0.1",
-    socket: opt.Socket = None,
-    api_key: opt.ApiKey = "",
-    api_key_file: opt.ApiKeyFile = None,
-    allow_origin: opt.AllowOrigin = None,
-    alias: opt.Alias = "",
-    reasoning: opt.Reasoning = opt.Thoughts.AUTO,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
-    trace: opt.Trace = None,
-    *,
-    work: opt.WorkOptions,
-    how: opt.ModelOptions,
-) -> None:
-    """Answer editors and other programs.
-
-    OpenAI's, Anthropic's, llama.cpp's and Ollama's interfaces, on this machine only: docs/editors.md.
-    For example: slipstream serve demo --socket ~/slipstream.sock
-    """
-    from app.cli import choices
-    from app.cli.keys import chosen_key
-    from app.cli.trace_file import trace_to
-    from app.models.seeking import opener
-    from app.server import command
-    from app.server.policy import served_names
-    from app.server.sockets import Addresses
-
-    chosen, options = choices.choose(model or pair, how)
-    tcp = command.PORT if port is None and socket is None else port
-    addresses = Addresses(host, tcp, socket, work.ollama)
-    names = served_names(chosen.name, tuple(filter(None, map(str.strip, alias.split(",")))))
-    settings = command.ServerSettings(
-        addresses, chosen_key(api_key, api_key_file), tuple(allow_origin or ()), quiet, work.policy(names),
-        work.drain, choices.folder_of(work.slot_save_path), verbose,
-    )  # fmt: skip
-    chosen = choices.tempered(chosen, work.temperature)
-    chosen = replace(chosen, name=names[0], thinking=chosen.thinking and reasoning is opt.Thoughts.AUTO)
-    with trace_to(trace, chosen) as file:
-        open_engine = opener(how.draft, file)
-        command.serve(lambda on_progress: open_engine(chosen, work.adapted(options), on_progress), settings)
+app.command(cls=Command)(grouped(serve))
 
 
 @app.command("trace")
-def sum_up(file: opt.TraceOf) -> None:
+def sum_up(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that --trace wrote.", show_default=False)],
+) -> None:
     """Sum up a trace: what each drafter gained, where the time went, and why passes were plain."""
-    from app.cli.trace import show
+    from app.cli.report import show_trace
 
-    show(file)
+    show_trace(file)
 
 
 @app.command()
@@ -241,16 +131,34 @@ def forget() -> None:
     removes them for every model, with the heads and draft models that were made from them, unfinished trainings, the
     prompt cache, and the conversation of the last `run`. Chats are kept.
     """
-    from app.cli.forget import run as wipe
+    from app.cli.conversation import forget_last_run
+    from runtime.engine import forget_replies
+    from runtime.learning.place import forget as forget_learned
+    from runtime.loading.prompt_cache import forget as forget_prompts
+    from runtime.tools.made_drafts import forget as forget_words
 
-    wipe()
+    forget_last_run()
+    n_bytes, n_trimmed, n_learned, n_prompts = forget_replies(), forget_words(), forget_learned(), forget_prompts()
+    if n_prompts:
+        print_text(f"Removed the prompt cache: {n_prompts / 1e6:.1f} MB. Prompts are read again when needed.")
+    if n_learned:
+        print_text(
+            f"Removed the heads that were trained on your replies, and their training data: {n_learned / 1e6:.1f} MB."
+        )
+    if n_trimmed:
+        print_text(
+            "Removed the draft models that were made from your replies, and their training data: "
+            f"{n_trimmed / 1e6:.1f} MB. `slipstream models pair` and `distill` make them again."
+        )
+    removed = f"Removed the past replies of every model: {n_bytes / 1024:.1f} KiB."
+    print_text(removed if n_bytes else "There are no past replies to remove.")
 
 
 @app.command()
 def doctor(
-    pair: opt.DoctorPair = "demo",
-    as_json: opt.DoctorJson = False,
-    rpc: opt.Rpc = None,
+    pair: Annotated[str, typer.Argument(help="The pair or GGUF file to measure.")] = "demo",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    rpc: Rpc = None,
 ) -> None:
     """Examine this machine and its workers: devices, kernels, the cost of passes, problems and how to fix them."""
     from app.cli.choices import parse_workers
@@ -261,10 +169,16 @@ def doctor(
 
 @app.command()
 def worker(
-    host: opt.WorkerHost = "127.0.0.1",
-    port: opt.WorkerPort = WORKER_PORT,
-    threads: opt.WorkerThreads = None,
-    cache: opt.WorkerCache = False,
+    host: Annotated[
+        str, listening(help="Address to listen at; anyone who can reach it can use this machine.")
+    ] = "127.0.0.1",
+    port: Annotated[int, listening(min=1, max=65535, help="TCP port.")] = WORKER_PORT,
+    threads: Annotated[
+        int | None, models("--threads", min=1, max=512, help="Number of processor threads.", show_default=False)
+    ] = None,
+    cache: Annotated[
+        bool, models("--cache", help="Keep large tensors on disk, so that they are sent only once.")
+    ] = False,
 ) -> None:
     """Compute for another machine's models.
 

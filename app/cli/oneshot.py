@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from app.cli.report import describe
-from app.cli.run_options import PrintOptions
+from app.cli.run import PrintOptions
 from app.shown_tokens import ShownTokens
 from app.terminal import Interrupt, WaitProgress, inert, marked, print_json, print_note
 from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling, TokenLogprobs

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from typer.testing import CliRunner
 
-from app.cli.guard import must_guard
+from app.cli.errors import must_guard
 from app.cli.main import main
 
 SLIPSTREAM = [sys.executable, "-m", "app.cli"]
