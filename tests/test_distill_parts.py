@@ -15,7 +15,7 @@ import pytest
 from app.models import distill
 from app.models.distill import noted
 from runtime.speculative.control.explain import Pass
-from runtime.tools.trial import FEW, Trial, trial_of
+from runtime.tools.paired import FEW, Trial, trial_of
 from runtime.training.collecting import Stage
 from runtime.training.extra import TrainingError
 from runtime.training.judging import Judgement

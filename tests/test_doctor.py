@@ -22,7 +22,7 @@ from app.doctor.advice import (
     reinstall,
 )
 from runtime.models.registry import Pair
-from runtime.tools import diagnosis, machine
+from runtime.tools import machine
 
 HEALTHY: dict[str, Any] = {
     "gpu_hardware": [],
@@ -131,7 +131,7 @@ def test_more_fits_in_fewer_bits() -> None:
 
 
 def test_this_machine_is_examined(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(diagnosis, "BUDGET", 0.5)
+    monkeypatch.setattr(machine, "PASS_SECONDS", 0.5)
     monkeypatch.setattr(machine, "BANDWIDTH_BYTES", 2**24)
     doctor.run("demo", as_json=True)
     seen = json.loads(capsys.readouterr().out)

@@ -13,7 +13,7 @@ from bench.instruments.fuzz import fuzz
 from bench.instruments.fuzzed import READERS
 from bench.instruments.servers import never_wait
 from runtime.conversation import rendering
-from runtime.models.hub import fetch, patience
+from runtime.models.hub import asking, fetch
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
     logging.disable(logging.NOTSET)
     for thread in threading.enumerate():
-        if thread.name == patience.NAME:
+        if thread.name == asking.NAME:
             thread.join(20)
 
 

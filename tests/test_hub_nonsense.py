@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bench.instruments.servers import http, never_wait
-from runtime.models.hub import fetch, patience
+from runtime.models.hub import asking, fetch
 from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import HubError
 from tests.support.hub_server import COMMIT
@@ -66,7 +66,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     never_wait(monkeypatch)
     yield
     for thread in threading.enumerate():
-        if thread.name == patience.NAME:
+        if thread.name == asking.NAME:
             thread.join(20)
 
 
@@ -112,7 +112,7 @@ def whole_hub(asked: bytes, content: bytes) -> bytes:
 
 @pytest.mark.parametrize("what", ["search", "plan"])
 def test_an_answer_that_drips_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr(patience, "TIMEOUT", 0.3)
+    monkeypatch.setattr(asking, "TIMEOUT", 0.3)
     with answering(lambda asked: model(), drip=0.05) as endpoint:
         hub, began = Hub(endpoint, tmp_path), time.monotonic()
         with pytest.raises(HubError, match=r"not answered .* within 0\.3 seconds"):
@@ -122,7 +122,7 @@ def test_an_answer_that_drips_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("slow", [http(CONTENT * 99, length=b"5"), http(CONTENT, b"X-Long: " + b"a" * 9000)], ids=len)
 def test_content_that_drips_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: bytes) -> None:
-    monkeypatch.setattr(patience, "TIMEOUT", 0.5)
+    monkeypatch.setattr(asking, "TIMEOUT", 0.5)
     with answering(lambda asked: whole_hub(asked, slow), drip=0.04, drips=is_for_content) as endpoint:
         hub = Hub(endpoint, tmp_path)
         with pytest.raises(HubError, match=r"not answered .* within 0\.5 seconds"):
@@ -135,7 +135,7 @@ def test_content_that_comes_too_slowly_is_given_up_and_stays(tmp_path: Path, mon
         (file,) = hub.plan("owner/small")
 
         def wait_no_more(name: str, n_bytes: int) -> None:
-            monkeypatch.setattr(patience, "TIMEOUT", 0.0)
+            monkeypatch.setattr(asking, "TIMEOUT", 0.0)
 
         with pytest.raises(HubError, match=r"too slowly: . bytes in 0 seconds\. Pull it again"):
             hub.pull("owner/small", [file], wait_no_more)

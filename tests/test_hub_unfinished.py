@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from runtime.models.hub.cache import NOTE, Unfinished, unfinished
 from runtime.models.hub.fetch import Hub
-from runtime.models.hub.unfinished import NOTE, Unfinished, unfinished
 from tests.support.hub_server import Behaviour, serving
 
 FILES = {f"owner/split/big-0000{n}-of-00002.gguf": bytes([n]) * size for n, size in ((1, 5000), (2, 3000))}

@@ -16,8 +16,7 @@ from runtime.loading import profile_cache
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.hub.cache import CachedFile
-from runtime.models.hub.unfinished import Unfinished
+from runtime.models.hub.cache import CachedFile, Unfinished
 from runtime.models.registry import Pair, load_registry
 from runtime.tools import machine
 

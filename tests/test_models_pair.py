@@ -14,6 +14,7 @@ from app.cli.choices import choose
 from app.cli.options import ModelOptions
 from app.models import pair as command
 from bench.instruments.heads import block_head_for, head_for, write_head
+from runtime.backends import shrink
 from runtime.backends.shrink import RECIPES
 from runtime.core.errors import DraftError, ModelError
 from runtime.engine import Options, Sampling
@@ -22,10 +23,9 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.hub.cache import cached
 from runtime.models.registry import load_registry
-from runtime.tools import made_drafts, pairing, self_drafts
-from runtime.tools.paired import last_verdict, remembered
+from runtime.tools import made_drafts, pairing
+from runtime.tools.paired import FEW, Trial, last_verdict, remembered
 from runtime.tools.pairing import Target, candidates
-from runtime.tools.trial import FEW, Trial
 
 DEMO = load_registry()["demo"]
 
@@ -150,8 +150,8 @@ def test_the_command_explains_refusals_and_ends_in_a_verdict(
 
 def test_a_draft_made_of_the_target_has_fewer_layers_and_bits_and_its_words(target: Target) -> None:
     path = target.pair.target
-    recipe = next(recipe for recipe in self_drafts.makeable(path, target.facts) if recipe.name == "half-q4")
-    made = self_drafts.make(path, target.facts, recipe)
+    recipe = next(recipe for recipe in made_drafts.makeable(path, target.facts) if recipe.name == "half-q4")
+    made = made_drafts.make(path, target.facts, recipe)
     facts = ModelFacts(read_header(made))
     assert (facts.n_layers, facts.n_vocab) == (6, target.facts.n_vocab)
     assert facts.bits < target.facts.bits
@@ -167,7 +167,7 @@ def test_only_a_made_draft_that_pays_is_left(
 ) -> None:
     monkeypatch.setattr(command, "cached", list)
     monkeypatch.setattr(command, "load_registry", dict)
-    monkeypatch.setattr(self_drafts, "RECIPES", RECIPES[2:4])
+    monkeypatch.setattr(shrink, "RECIPES", RECIPES[2:4])
     monkeypatch.setattr(Target, "try_out", lambda self, plain, path: paying(1.2 if path.stem == "big-quarter" else 0.8))
     path = folder / "big.gguf"
     command.pair_up(str(path), [], make=True)
@@ -184,7 +184,7 @@ def test_only_a_made_draft_that_pays_is_left(
 
 def test_a_model_that_cannot_be_shrunk_leaves_nothing_behind(target: Target, folder: Path) -> None:
     with pytest.raises(ModelError, match=r"cannot make a smaller copy of damaged.gguf"):
-        self_drafts.make(folder / "damaged.gguf", target.facts, RECIPES[1])
+        made_drafts.make(folder / "damaged.gguf", target.facts, RECIPES[1])
     assert not list(made_drafts.folder(folder / "damaged.gguf").iterdir())
 
 

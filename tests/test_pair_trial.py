@@ -9,9 +9,8 @@ import pytest
 
 from app.models import pair as command
 from runtime.core.errors import ModelError
-from runtime.tools.paired import is_settled, last_verdict, remembered
+from runtime.tools.paired import FEW, Trial, is_settled, last_verdict, remembered
 from runtime.tools.pairing import Target, costs_of
-from runtime.tools.trial import FEW, Trial
 from runtime.training.judging import Judgement
 from tests.test_models_pair import folder, paying, target
 from tests.test_tui_parts import controller, heard

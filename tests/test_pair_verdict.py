@@ -22,9 +22,8 @@ from runtime.engine.stats import Stats
 from runtime.models.registry import Pair
 from runtime.speculative.control.explain import Explanation, Pass
 from runtime.speculative.control.reasons import Reason
-from runtime.tools.paired import memo_of, named, note_failure
+from runtime.tools.paired import FEW, Trial, memo_of, named, note_failure
 from runtime.tools.pairing import Target
-from runtime.tools.trial import FEW, Trial
 from tests.support.scripted import ScriptedEngine
 from tests.test_models_pair import folder
 from tests.test_tui_parts import controller, heard

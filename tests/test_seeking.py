@@ -21,9 +21,8 @@ from runtime.core.children import Child
 from runtime.engine import Options, Sampling
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import load_registry
-from runtime.tools.paired import is_settled, remembered
+from runtime.tools.paired import Trial, is_settled, remembered
 from runtime.tools.pairing import Target
-from runtime.tools.trial import Trial
 from tests.support import waiting
 from tests.support.waiting import PATIENCE, wait_for
 

@@ -17,6 +17,7 @@ from app.chats.store import Store
 from app.cli.main import app
 from app.models import pair as command
 from bench.instruments.shapes import TINY, write_random
+from runtime.backends import shrink
 from runtime.core.errors import ModelError, SlipstreamError
 from runtime.loading.profile import replies_of
 from runtime.models import trimmed
@@ -25,11 +26,10 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.registry import Pair
 from runtime.models.trimmed import n_kept
-from runtime.tools import made_drafts, self_drafts, trimmed_drafts
+from runtime.tools import made_drafts, trimmed_drafts
 from runtime.tools.made_drafts import made_here, trim_in
-from runtime.tools.paired import is_settled, remembered
+from runtime.tools.paired import Trial, is_settled, remembered
 from runtime.tools.pairing import Target
-from runtime.tools.trial import Trial
 
 pytestmark = pytest.mark.slow
 
@@ -119,8 +119,8 @@ def test_where_the_whole_model_is_faster_no_copy_is_left(target: Path, monkeypat
 
 
 def test_a_copy_of_a_draft_that_was_made_here_keeps_that_too(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipes = [recipe for recipe in self_drafts.RECIPES if recipe.name == "quarter"]
-    monkeypatch.setattr(self_drafts, "RECIPES", recipes)
+    recipes = [recipe for recipe in shrink.RECIPES if recipe.name == "quarter"]
+    monkeypatch.setattr(shrink, "RECIPES", recipes)
     target.with_name("small.gguf").unlink()
     gains(monkeypatch, trimmed_best)
     kept = paired(target, make=True)

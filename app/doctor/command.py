@@ -88,9 +88,7 @@ def examine(name: str, rpc: tuple[str, ...] | None = None) -> dict[str, Any]:
 
 def measure(pair: Pair, workers: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the cost of a pair's passes on this machine with these workers, and their exactness."""
-    from runtime.tools.diagnosis import diagnose
-
-    seen = diagnose(pair, workers)
+    seen = machine.diagnose(pair, workers)
     return {
         "pair": pair.name,
         "pass_seconds": {str(width): seconds for width, seconds in seen.pass_seconds.items()},

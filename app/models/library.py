@@ -16,8 +16,7 @@ from pathlib import Path
 from app.models.listing import is_here
 from app.models.ollama import ollama_models, ollama_name
 from runtime.models.addresses import is_web
-from runtime.models.hub.cache import cached
-from runtime.models.hub.unfinished import Unfinished, unfinished
+from runtime.models.hub.cache import Unfinished, cached, unfinished
 from runtime.models.model_files import HUB
 from runtime.models.registry import AS_TRAINED, Pair, load_registry, located, upstream_pair
 from runtime.models.shards import is_first_shard, shard_names

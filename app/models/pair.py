@@ -18,11 +18,10 @@ from runtime.models.hub.cache import cached
 from runtime.models.model_files import hub_name
 from runtime.models.plain_file import expanded
 from runtime.models.registry import load_registry, local_pair
-from runtime.tools import made_drafts, self_drafts
+from runtime.tools import made_drafts
 from runtime.tools.layouts import compare
-from runtime.tools.paired import note_failure, remembered
+from runtime.tools.paired import Trial, note_failure, remembered
 from runtime.tools.pairing import Target, best_of, candidates
-from runtime.tools.trial import Trial
 from runtime.tools.trimmed_drafts import Trimmer, promise
 
 
@@ -84,10 +83,10 @@ def usual_candidates(target: Path) -> list[Path]:
 def made(target: Target) -> Iterator[Path]:
     """Make smaller copies of the target, and report those that cannot be made."""
     path = target.pair.target
-    for recipe in self_drafts.makeable(path, target.facts):
+    for recipe in made_drafts.makeable(path, target.facts):
         say(f"Making a smaller copy of {path.name}: {recipe.name} ...")
         try:
-            yield self_drafts.make(path, target.facts, recipe)
+            yield made_drafts.make(path, target.facts, recipe)
         except SlipstreamError as error:
             say(str(error))
 

@@ -1,6 +1,6 @@
-"""Describes this machine: memory, its bandwidth, devices, and the features that llama.cpp was compiled with.
+"""Describes this machine: memory, its bandwidth, devices, how llama.cpp was compiled, and what passes of a pair cost.
 
-Measures and queries; draws no conclusions. Knows no model, and loads the library only to query it.
+Measures and queries; draws no conclusions. Loads the library only to query it or to open a pair.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from runtime.loading.pass_timing import n_cores
+from runtime.loading.exactness import Exactness
+from runtime.loading.pass_timing import measure, n_cores, pass_runner, timed
+from runtime.models.registry import Pair
+from runtime.speculative.control.costs import PassCosts
 
 DRIVER_TIMEOUT = 10.0  # seconds for a driver's program
 BANDWIDTH_SECONDS = 0.4
 BANDWIDTH_BYTES = 2**28  # far larger than caches
+MAX_WIDTH = 9  # rows of a measured pass: the longest default draft, and one
+PASS_SECONDS = 4.0  # for measuring passes; widths beyond it are left out
 LIBRARIES = "slipstream", "llama-cpp-python", "llguidance", "numpy", "huggingface-hub"
 
 
@@ -120,3 +125,34 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Seconds of a target pass by width, and of one token of the draft model (0 without one).
+
+    In messages of `unquoted_roles`, names of control tokens become those tokens.
+    """
+
+    pass_seconds: dict[int, float]
+    draft_seconds: float
+    exactness: Exactness
+    unquoted_roles: tuple[str, ...]
+
+
+def diagnose(pair: Pair, workers: tuple[str, ...] = ()) -> Diagnosis:
+    """Open the pair with these workers, and measure. Raises ModelError and other errors of loading."""
+    from runtime.drafters.model import ModelDrafter
+    from runtime.engine.loaded import LoadedEngine  # the library
+    from runtime.loading.options import Options
+
+    engine = LoadedEngine(pair, Options(rpc=workers))
+    try:
+        costs = PassCosts()
+        drafting = [drafter for drafter in engine.decoder.active.drafters if isinstance(drafter, ModelDrafter)]
+        measure(costs, pass_runner(engine.decoder.target.backend), MAX_WIDTH, time.perf_counter() + PASS_SECONDS)
+        seconds = [timed(pass_runner(drafter.backend), 1, 5, float("inf")) for drafter in drafting]
+        pass_seconds = dict(sorted(costs.widths(0).items()))
+        return Diagnosis(pass_seconds, sum(seconds), engine.facts.exactness, tuple(engine.unquoted_roles()))
+    finally:
+        engine.close()

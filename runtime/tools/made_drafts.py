@@ -1,12 +1,15 @@
-"""Lists, locates and removes draft models that were made on this machine.
+"""Draft models that were made on this machine: listed, located and removed; and made of a target alone.
 
-Knows files and headers; loads no model library. They are made by self_drafts.py and trimmed_drafts.py.
+Knows files and headers, and the room that they need; loads no model library but to make one. trimmed_drafts.py makes
+those with a reduced vocabulary, and pairing.py measures them.
 """
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platformdirs import user_cache_path
 
@@ -16,7 +19,11 @@ from runtime.learning.place import wiped
 from runtime.loading.profile_cache import fingerprint
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+from runtime.models.shards import shard_names
 from runtime.models.trimmed import Trim, trim_of
+
+if TYPE_CHECKING:
+    from runtime.backends.shrink import Recipe
 
 SUFFIX = "-words.gguf"  # of copies with a reduced vocabulary
 TRAINED = "-trained.gguf"  # of drafts trained on replies
@@ -75,3 +82,35 @@ def forget() -> int:
     name = rf".*({SUFFIX}|{TRAINED}).*"
     drafts = (path for folder in own_folders(root(), KEY) for path in own_files(folder, name))
     return n_bytes + remove_files(drafts, "Close Slipstream where it runs, and try again.")
+
+
+def makeable(target: Path, facts: ModelFacts) -> list[Recipe]:
+    """Return the recipes that make a smaller copy of this model. Raises ModelError if none can be followed."""
+    from runtime.backends.shrink import RECIPES  # the library
+
+    if len(shard_names(target.name)) > 1:
+        raise ModelError(
+            f"{target.name} is split into several files, and no smaller copy can be made of those. Merge them with "
+            "llama.cpp's gguf-split."
+        )
+    found = [
+        recipe for recipe in RECIPES if recipe.n_kept(facts.n_layers) < facts.n_layers or recipe.file_type is not None
+    ]
+    place = next(parent for parent in folder(target).parents if parent.exists())
+    if shutil.disk_usage(place).free < 2 * facts.n_bytes:  # all copies together are smaller
+        raise ModelError(
+            f"There is no room for smaller copies of {target.name}. Free {2 * facts.n_bytes / 1e9:.1f} GB on the disk "
+            f"of {place}."
+        )
+    return found
+
+
+def make(target: Path, facts: ModelFacts, recipe: Recipe) -> Path:
+    """Return the draft model of that recipe, written now or by an earlier run. Raises ModelError."""
+    from runtime.backends.shrink import shrink  # the library
+
+    path = folder(target) / f"{target.stem}-{recipe.name}.gguf"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shrink(target, path, facts.n_layers, recipe)
+    return path

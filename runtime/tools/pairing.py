@@ -25,8 +25,7 @@ from runtime.models.shards import is_first_shard
 from runtime.models.trimmed import bytes_per_token, is_worth_it, trim_of
 from runtime.speculative.control.explain import Explanation
 from runtime.tools.made_drafts import whole
-from runtime.tools.paired import memo_of, named, summary
-from runtime.tools.trial import Trial, trial_of
+from runtime.tools.paired import Trial, memo_of, named, summary, trial_of
 
 if TYPE_CHECKING:
     from runtime.engine.loaded import LoadedEngine

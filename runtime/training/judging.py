@@ -10,9 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.tools.paired import remembered
+from runtime.tools.paired import GAIN, Trial, remembered
 from runtime.tools.pairing import Target
-from runtime.tools.trial import GAIN, Trial
 from runtime.training.verdict import why_not
 
 N_PROMPTS, PROMPT_CHARACTERS = 8, 300  # held-out prompts, at most; and characters of one

@@ -19,8 +19,8 @@ from app.chats.store import Store
 from app.models import distill
 from runtime.models.registry import load_registry
 from runtime.tools.made_drafts import trainings
+from runtime.tools.paired import Trial
 from runtime.tools.pairing import Target
-from runtime.tools.trial import Trial
 from runtime.training import begun
 from runtime.training.begun import Begun
 

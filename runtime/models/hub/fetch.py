@@ -32,11 +32,10 @@ from huggingface_hub import (
 )
 from pydantic import TypeAdapter
 
-from runtime.models.hub.errors import explained
+from runtime.models.hub.asking import DownloadPace, explained, opened, within
+from runtime.models.hub.cache import n_stored, noted, partial_of
 from runtime.models.hub.names import HubError, is_safe, pick, split_name
-from runtime.models.hub.patience import DownloadPace, opened, within
 from runtime.models.hub.private_hub import WeakFileLock, build_hf_headers, hf_request_event_hook, http_stream_backoff
-from runtime.models.hub.unfinished import n_stored, noted, partial_of
 from runtime.models.proxies import client
 from runtime.models.shards import shard_names
 
