@@ -1,4 +1,4 @@
-"""Terminal support: control characters as symbols, progress, signals that end a program, color."""
+"""Terminal support: control characters as symbols, amounts in words, progress, signals that end a program, color."""
 
 from __future__ import annotations
 
@@ -59,6 +59,21 @@ def marked(pieces: Sequence[str], drafted: Sequence[bool]) -> str:
         f"{MARK}{inert(text)}{PLAIN}" if flag and text else inert(text)
         for text, flag in zip(pieces, flags, strict=True)
     )
+
+
+def gigabytes(n: int) -> str:
+    """Return a number of bytes as text in GB or MB."""
+    return f"{n / 1e9:.2f} GB" if n >= 1e8 else f"{n / 1e6:.1f} MB"
+
+
+def large(n: int) -> str:
+    """Return a number of parameters as text, in billions or millions."""
+    return f"{n / 1e9:.2f} billion" if n >= 1e9 else f"{n / 1e6:.1f} million"
+
+
+def rate(per_second: float) -> str:
+    """Return a number of tokens per second as text, rounded as an estimate."""
+    return f"{per_second:,.0f}" if per_second >= 9.95 else f"{per_second:.1f}"
 
 
 class InertFormatter(logging.Formatter):

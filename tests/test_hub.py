@@ -15,8 +15,7 @@ import pytest
 from huggingface_hub import constants
 from typer.testing import CliRunner
 
-from app.models import check, listing
-from app.models import pull as pull_command
+from app.models import hub as commands
 from app.models.cli import app as models
 from bench.instruments.fuzz import sample
 from runtime.core.errors import ModelError, SlipstreamError
@@ -362,9 +361,8 @@ def registry(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the commands take for models.toml, and `hub` for the hub."""
     path = tmp_path / "models.toml"
     path.touch()
-    for module in (check, pull_command):
-        monkeypatch.setattr(module, "Hub", lambda: hub)
-        monkeypatch.setattr(module, "load_registry", lambda: load_registry(path))
+    monkeypatch.setattr(commands, "Hub", lambda: hub)
+    monkeypatch.setattr(commands, "load_registry", lambda: load_registry(path))
     return path
 
 
@@ -372,7 +370,7 @@ def test_check_says_which_files_are_there(registry: Path, capsys: pytest.Capture
     registry.write_text(
         f"[pairs.x]\ntarget = 'hf:{NAME}:{FILE}'\ndraft = 'hf:{NAME}:gone.gguf'\n[pairs.y]\ntarget = 'none.gguf'\n"
     )
-    assert check.check_all() == 1
+    assert commands.check_all() == 1
     lines = capsys.readouterr().out.splitlines()
     assert f"on the hub, {len(CONTENT):,} bytes" in lines[0]
     assert "WRONG: No file fits 'gone.gguf'" in lines[1]
@@ -383,15 +381,15 @@ def test_check_says_which_files_are_there(registry: Path, capsys: pytest.Capture
 def test_check_compares_the_size_that_the_registry_says(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = f"[pairs.x]\ntarget = 'hf:{NAME}:{FILE}'\nsize = %d\n"
     registry.write_text(text % len(CONTENT))
-    assert check.check_all() == 0
+    assert commands.check_all() == 0
     registry.write_text(text % 7)
-    assert check.check_all() == 1
+    assert commands.check_all() == 1
     assert f"WRONG: its files have {len(CONTENT):,} bytes, and the registry says 7." in capsys.readouterr().out
 
 
 def test_a_pair_is_pulled_by_its_name(registry: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     registry.write_text(f"[pairs.x]\ntarget = 'hf:{NAME}:{FILE}'\ndraft = 'small.gguf'\n")
-    pull_command.pull_all("x")
+    commands.pull_all("x")
     printed = capsys.readouterr().out
     assert "small.gguf is a file of this machine already" in printed
     assert "(llama), 0.0 million parameters at 14.4 bits" in printed
@@ -403,21 +401,21 @@ def test_a_check_without_a_network_says_so_once(monkeypatch: pytest.MonkeyPatch,
     registry.write_text(f"[pairs.x]\ntarget = 'hf:{NAME}:{FILE}'\n")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(UnreachableError, match="HF_HUB_OFFLINE is set"):
-        check.check_all()
+        commands.check_all()
 
 
 def test_a_file_that_is_no_model_is_said_after_the_pull(registry: Path, how: Behaviour) -> None:
     how.files[f"{NAME}/{FILE}"] = b"not a model" * 100
     with pytest.raises(ModelError, match="is not a GGUF file"):
-        pull_command.pull_all(f"{NAME}:{FILE}")
+        commands.pull_all(f"{NAME}:{FILE}")
 
 
 def test_nothing_is_removed_without_a_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     removed: list[str] = []
-    monkeypatch.setattr(listing, "remove_cached", lambda name: removed.append(name) or 5_000_000)
+    monkeypatch.setattr(commands, "remove_cached", lambda name: removed.append(name) or 5_000_000)
     with pytest.raises(HubError, match="is on this machine"):
-        listing.remove(NAME, yes=False)  # before any question
-    monkeypatch.setattr(listing, "cached_shards", lambda name: (name, set()))
+        commands.remove(NAME, yes=False)  # before any question
+    monkeypatch.setattr(commands, "cached_shards", lambda name: (name, set()))
     assert CliRunner().invoke(models, ["rm", NAME], input="n\n").exit_code == 1
     assert removed == []
     assert "5.0 MB are free again" in CliRunner().invoke(models, ["rm", NAME, "--yes"]).output

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from app.terminal import print_note
+
 app = typer.Typer(
     no_args_is_help=True,
     help="Find, fetch, inspect and pair models.",
@@ -32,7 +34,7 @@ def search(
     limit: Annotated[int, typer.Option(min=1, max=100, help="Show at most this many.")] = 20,
 ) -> None:
     """Find repositories of the hub with GGUF files, most downloaded first."""
-    from app.models.listing import show_search
+    from app.models.hub import show_search
 
     show_search(words, limit)
 
@@ -53,7 +55,7 @@ def info(
 @app.command()
 def pull(model: Remote) -> None:
     """Fetch a model into the hub's cache; an interrupted download is resumed."""
-    from app.models.pull import pull_all
+    from app.models.hub import pull_all
 
     pull_all(model)
 
@@ -64,7 +66,7 @@ def rm(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove a model from the hub's cache."""
-    from app.models.listing import remove
+    from app.models.hub import remove
 
     remove(model, yes)
 
@@ -72,7 +74,7 @@ def rm(
 @app.command()
 def check() -> None:
     """Compare every pair of models.toml with the hub, or with the files that it names."""
-    from app.models.check import check_all
+    from app.models.hub import check_all
 
     raise typer.Exit(check_all())
 
@@ -159,6 +161,20 @@ def convert_head(
 
     Needs the extra `train`, and `safetensors` for such files.
     """
-    from app.models.convert import convert_head as convert
+    from runtime.core.errors import ModelError
+    from runtime.training.extra import TrainingError
 
-    convert(folder, output)
+    try:
+        from runtime.training.own_head_file import write_own_head
+        from runtime.training.published_heads import converted
+    except ImportError as error:
+        raise TrainingError(
+            f"Converting needs {error.name}, which is not installed. Install it with `pip install 'slipstream[train]'`."
+        ) from error
+    found = converted(folder)
+    try:
+        write_own_head(output, found)
+    except OSError as error:
+        raise ModelError(f"{output} cannot be written ({error.strerror or error}). Choose another place.") from error
+    named = f" for {found.target}" if found.target else ""
+    print_note(f"Wrote {output}: {found.shape.n_heads} {found.kind} heads{named}, {found.n_vocab:,} tokens.")

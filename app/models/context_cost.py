@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from app.models.amounts import gigabytes
 from app.models.prospects import free_memory
+from app.terminal import gigabytes
 from runtime.core.errors import SettingsError
 from runtime.engine import Options
 from runtime.memory.fit import PairSpec, longest, spec_of

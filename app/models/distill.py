@@ -18,9 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from app.chats.recent_messages import latest_questions
-from app.models.amounts import gigabytes
 from app.models.pair import say, usual_candidates
-from app.terminal import Interrupt, print_text
+from app.terminal import Interrupt, gigabytes, print_text
 from runtime.core.errors import DraftError, StoppedError
 from runtime.core.outside import NotTextError, text_of
 from runtime.models.plain_file import expanded, read_plain

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from app.models.amounts import gigabytes, large, rate
 from app.models.prospects import Machine, this_machine
-from app.terminal import print_json, print_text
+from app.terminal import gigabytes, large, print_json, print_text, rate
 from runtime.learning.conditions import why_never
 from runtime.loading.profile_cache import measured
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_bytes

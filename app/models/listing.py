@@ -1,19 +1,12 @@
-"""`slipstream models list`, `search` and `rm`: tables of the models on this machine and of the hub.
-
-Knows the terminal.
-"""
+"""`slipstream models list`: the models on this machine. Knows the terminal."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from app.chats.recent import recent_models
-from app.models.amounts import gigabytes
-from app.terminal import inert, print_json, print_note, print_text
-from runtime.models.hub.cache import cached, cached_shards
-from runtime.models.hub.cache import remove as remove_cached
+from app.terminal import gigabytes, print_json, print_text
+from runtime.models.hub.cache import cached
 from runtime.models.hub.names import HubError
 from runtime.models.registry import Pair, load_registry, located, user_registry
 from runtime.tools.made_drafts import made_here, trim_in
@@ -100,22 +93,3 @@ def is_here(pair: Pair) -> bool:
     except HubError:
         return False
     return True
-
-
-def show_search(words: str, limit: int) -> None:
-    """Print the repositories that a search of the hub finds."""
-    from runtime.models.hub.fetch import Hub
-
-    repositories = Hub().search(words, limit)
-    for name, n_downloads, is_gated in repositories:
-        print_text(f"{n_downloads:>12,}  {name}{'  (gated)' if is_gated else ''}")
-    if not repositories:
-        print_note(f"The hub has no GGUF repository for '{words}'. Use fewer words.")
-
-
-def remove(name: str, yes: bool) -> None:
-    """Remove a model from the hub's cache, after a confirmation unless `yes`."""
-    cached_shards(name)  # raises before asking about a missing model
-    if not yes:
-        typer.confirm(f"Remove {inert(name)} from the hub's cache, which other programs may use too?", abort=True)
-    print_text(f"Removed {name}: {gigabytes(remove_cached(name))} are free again.")

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from app.chats.recent_messages import latest_replies
-from app.models.amounts import gigabytes
-from app.terminal import print_note, print_text
+from app.terminal import gigabytes, print_note, print_text
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
 from runtime.loading import layout

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from app.chats.authors import MODEL, Facts, author_of, is_other, loadable
 from app.chats.branch import FULL_AT, NO_ROOM
-from app.models.amounts import gigabytes, rate
 from app.models.library import file_size
 from app.models.listing import is_here
 from app.models.ollama import ollama_name
 from app.models.starting import BUNDLED
+from app.terminal import gigabytes, rate
 from app.tui.actions import models, views
 from app.tui.background.replies import STOPPED
 from app.tui.chat import Chat, Offered

@@ -15,7 +15,6 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input
 
-from app.models.amounts import gigabytes, rate
 from app.models.library import Model, all_models, of_loaded
 from app.models.prospects import (
     FITS_ALONE,
@@ -25,6 +24,7 @@ from app.models.prospects import (
     free_memory,
     prospect,
 )
+from app.terminal import gigabytes, rate
 from app.tui.completion import common, last_part, paths
 from app.tui.dialogs.basic import PickDialog
 from app.tui.pieces import clean

@@ -1,20 +1,36 @@
-"""`slipstream models pull`: shows the progress of each file and of all. Knows the terminal; the hub fetches."""
+"""`slipstream models search`, `pull`, `check` and `rm`: models of the hub, and of its cache on this machine.
+
+Knows the terminal; runtime/models/hub fetches.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from app.models.amounts import gigabytes, large
-from app.terminal import inert, print_note, print_text
+from app.terminal import gigabytes, inert, large, print_note, print_text
+from runtime.core.errors import SlipstreamError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
+from runtime.models.hub.cache import cached_shards
+from runtime.models.hub.cache import remove as remove_cached
 from runtime.models.hub.fetch import Hub, RemoteFile
+from runtime.models.hub.names import UnreachableError
 from runtime.models.model_files import HUB, hub_name
 from runtime.models.registry import load_registry
+
+
+def show_search(words: str, limit: int) -> None:
+    """Print the repositories that a search of the hub finds."""
+    repositories = Hub().search(words, limit)
+    for name, n_downloads, is_gated in repositories:
+        print_text(f"{n_downloads:>12,}  {name}{'  (gated)' if is_gated else ''}")
+    if not repositories:
+        print_note(f"The hub has no GGUF repository for '{words}'. Use fewer words.")
 
 
 def pull_all(name: str) -> None:
@@ -77,3 +93,43 @@ def fetch(hub: Hub, name: str, files: list[RemoteFile]) -> Path:
             progress.update(bars[file], completed=n_bytes, description=f"checking {escape(inert(file))}")
 
         return hub.pull(name, files, show, show_check)
+
+
+def check_all() -> int:
+    """Print a line for each file, and one for each size that differs from models.toml. Returns the exit code.
+
+    Raises UnreachableError.
+    """
+    problems = 0
+    for pair in load_registry().values():
+        sizes = list[int]()
+        for path in pair.files:
+            try:
+                size, result = check(path)
+                sizes.append(size)
+            except UnreachableError:
+                raise
+            except SlipstreamError as error:
+                result, problems = f"WRONG: {error}", problems + 1
+            print_text(f"{pair.name}: {path.as_posix()}: {result}")
+        if pair.size and len(sizes) == len(pair.files) and sum(sizes) != pair.size:
+            problems += 1
+            print_text(f"{pair.name}: WRONG: its files have {sum(sizes):,} bytes, and the registry says {pair.size:,}.")
+    return 1 if problems else 0
+
+
+def check(path: Path) -> tuple[int, str]:
+    """Return the size of a pair's file in bytes, and its place. Raises SlipstreamError."""
+    if name := hub_name(path):
+        size = sum(file.size for file in Hub().plan(name))
+        return size, f"on the hub, {size:,} bytes"
+    size = read_model_header(path).n_file_bytes
+    return size, f"here, {size:,} bytes"
+
+
+def remove(name: str, yes: bool) -> None:
+    """Remove a model from the hub's cache, after a confirmation unless `yes`."""
+    cached_shards(name)  # raises before asking about a missing model
+    if not yes:
+        typer.confirm(f"Remove {inert(name)} from the hub's cache, which other programs may use too?", abort=True)
+    print_text(f"Removed {name}: {gigabytes(remove_cached(name))} are free again.")
