@@ -47,6 +47,11 @@ def print_note(text: str) -> None:
     print(inert(text), file=sys.stderr, flush=True)
 
 
+def print_message(text: str) -> None:
+    """Print a message of the program itself on standard error."""
+    print_note(f"slipstream: {text}")
+
+
 def print_json(data: object) -> None:
     """Print plain data on standard output, as one line of JSON."""
     print(json.dumps(data, ensure_ascii=False).translate(ESCAPED), flush=True)

@@ -77,9 +77,9 @@ def test_a_loop_of_commands_begins_no_search(k_quants: Path, family: Family) -> 
 SEARCHING = """
 import sys, time
 from pathlib import Path
-from app.models import draft_search, search_process
-draft_search.is_busy = lambda: False  # whatever else runs here
-draft_search.IDLE = draft_search.CHECK_SECONDS = 0.05
+from app.models import search_process, seeking
+seeking.is_busy = lambda: False  # whatever else runs here
+seeking.IDLE = seeking.CHECK_SECONDS = 0.05
 from app.models.seeking import SeekingEngine
 from runtime.engine import Options, Sampling
 from runtime.models.registry import Pair

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.models import draft_search, seeking
 from app.models import pair as command
+from app.models import seeking
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
 from bench.instruments.toy import facts
@@ -162,9 +162,9 @@ def test_the_search_begins_for_a_layout_that_was_not_tried(
         begun.append(target)
         return child("")
 
-    monkeypatch.delenv(draft_search.OPT_OUT)
-    monkeypatch.setattr(draft_search, "start", start)
-    search = draft_search.Search(k_quants, said.append, wants_draft=False, tries_layout=True)
+    monkeypatch.delenv(seeking.OPT_OUT)
+    monkeypatch.setattr(seeking, "start", start)
+    search = seeking.Search(k_quants, said.append, wants_draft=False, tries_layout=True)
     search.begin()
     assert not begun  # no reply had a seed
     layout.note_seed(k_quants)
@@ -180,8 +180,8 @@ def test_the_search_begins_for_a_layout_that_was_not_tried(
 
 def test_a_trial_is_made_once_a_reply_has_a_seed(k_quants: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = list[Path]()
-    monkeypatch.delenv(draft_search.OPT_OUT)
-    monkeypatch.setattr(draft_search, "start", lambda target: begun.append(target) or child(""))
+    monkeypatch.delenv(seeking.OPT_OUT)
+    monkeypatch.setattr(seeking, "start", lambda target: begun.append(target) or child(""))
     monkeypatch.setattr(EngineProcess, "__init__", lambda self, pair, *how: setattr(self, "pair", pair))
     monkeypatch.setattr(EngineProcess, "add", lambda self, ask, sink: 1)
     could_be = facts(could_be_exact=True, exactness=Exactness(1, WIDTH, 0.1))

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.models import draft_search, search_process
-from app.models.draft_search import Search
+from app.models import search_process, seeking
 from app.models.search_process import NOT_NOW
-from app.models.seeking import opener
+from app.models.seeking import Search, opener
 from runtime.core.children import Child
 from runtime.engine import Options
 from runtime.tools.machine import Device
@@ -24,8 +23,8 @@ __all__ = ["sleeping", "target"]
 def test_it_waits_while_it_would_disturb_somebody_and_gives_way_to_who_comes_back(
     target: Path, sleeping: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draft_search, "IDLE", 0.01)
-    monkeypatch.setattr(draft_search, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(seeking, "IDLE", 0.01)
+    monkeypatch.setattr(seeking, "CHECK_SECONDS", 0.01)
     is_there, looks = [True], list[bool]()
     search = Search(target, str, disturbs=lambda: looks.append(True) or is_there[0])
     search.wait()
@@ -38,16 +37,16 @@ def test_it_waits_while_it_would_disturb_somebody_and_gives_way_to_who_comes_bac
     is_there[0] = False
     wait_for(lambda: len(sleeping) == 2)
     search.stop()
-    assert search._timer is None
+    assert search._stopped.is_set()
     assert sleeping[1].poll() is not None
 
 
 def test_a_busy_machine_is_left_alone(target: Path, sleeping: list[Child], monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as one on which another Slipstream replies: both would be slower, and the search would measure that."""
-    monkeypatch.setattr(draft_search, "CHECK_SECONDS", 0.01)
-    monkeypatch.setattr(draft_search, "IDLE", 0.01)
+    monkeypatch.setattr(seeking, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(seeking, "IDLE", 0.01)
     busy = [9.0]
-    monkeypatch.setattr(draft_search, "is_busy", lambda: busy.append(9.0) or len(busy) < 4)
+    monkeypatch.setattr(seeking, "is_busy", lambda: busy.append(9.0) or len(busy) < 4)
     search = Search(target, str)
     search.wait()
     wait_for(lambda: sleeping)
@@ -59,9 +58,9 @@ def test_a_search_that_was_stopped_waits_longer(target: Path, sleeping: list[Chi
     search = Search(target, str)
     search.begin()
     search.stop()
-    assert search._idle == 2 * draft_search.IDLE
+    assert search._idle == 2 * seeking.IDLE
     search.stop()
-    assert search._idle == 2 * draft_search.IDLE
+    assert search._idle == 2 * seeking.IDLE
 
 
 @pytest.mark.parametrize(("code", "n"), [(1, 1), (0, 1), (NOT_NOW, 2)])
@@ -71,7 +70,7 @@ def test_a_search_that_ended_by_itself_is_not_made_again(
     """Also where the model library ended it: it would end it again. But one that could not begin is."""
     begun = list[Child]()
     monkeypatch.setattr(
-        draft_search, "start", lambda target: begun.append(child(f"import os; os._exit({code})")) or begun[-1]
+        seeking, "start", lambda target: begun.append(child(f"import os; os._exit({code})")) or begun[-1]
     )
     for _ in range(2):
         search = Search(target, str)

@@ -12,10 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.models import draft_search, search_process
 from app.models import pair as command
-from app.models.draft_search import Search
-from app.models.seeking import SeekingEngine, opener
+from app.models import search_process, seeking
+from app.models.seeking import Search, SeekingEngine, opener
 from bench.instruments.concurrent_replies import Concurrent
 from runtime.core.children import Child
 from runtime.engine import Options, Sampling
@@ -36,7 +35,7 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "models").mkdir()
     for source, name in ((DEMO.target, "big.gguf"), (DEMO.draft, "small.gguf")):
         shutil.copy(source, tmp_path / "models" / name)
-    monkeypatch.delenv(draft_search.OPT_OUT)
+    monkeypatch.delenv(seeking.OPT_OUT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     return tmp_path / "models" / "big.gguf"
@@ -57,8 +56,8 @@ def sleeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
         search_process.note(begun[-1].pid, target)
         return begun[-1]
 
-    monkeypatch.setattr(draft_search, "start", start)
-    monkeypatch.setattr(draft_search, "is_busy", lambda: False)  # by other tests
+    monkeypatch.setattr(seeking, "start", start)
+    monkeypatch.setattr(seeking, "is_busy", lambda: False)  # by other tests
     yield begun
     for process in begun:
         process.end()
@@ -68,9 +67,9 @@ def sleeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
 def test_an_idle_server_searches_and_the_next_one_uses_the_result(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draft_search, "IDLE", 0.05)
-    monkeypatch.setattr(draft_search, "CHECK_SECONDS", 0.05)
-    monkeypatch.setattr(draft_search, "is_busy", lambda: False)
+    monkeypatch.setattr(seeking, "IDLE", 0.05)
+    monkeypatch.setattr(seeking, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(seeking, "is_busy", lambda: False)
     monkeypatch.setattr(waiting, "PATIENCE", 600.0)  # its priority is the lowest
     said: list[str] = []
     open_engine = opener("auto", say=said.append)
@@ -158,7 +157,7 @@ def test_a_model_that_is_gone_is_no_failure(target: Path) -> None:
 def test_the_search_waits_for_a_reply_and_gives_way_to_the_next(
     target: Path, sleeping: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draft_search, "IDLE", 0.05)
+    monkeypatch.setattr(seeking, "IDLE", 0.05)
     engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str)
     try:
         assert not sleeping
@@ -175,7 +174,7 @@ def test_it_gives_way_to_a_servers_replies_as_well(
     target: Path, sleeping: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are added and read by steps; the search waits for the last one."""
-    monkeypatch.setattr(draft_search, "IDLE", 0.05)
+    monkeypatch.setattr(seeking, "IDLE", 0.05)
     engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str)
     try:
         for n_searches in (1, 2):
@@ -190,7 +189,7 @@ def test_it_gives_way_to_a_servers_replies_as_well(
 
 
 def test_a_search_ends_with_the_engine(target: Path, sleeping: list[Child], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draft_search, "IDLE", 0.05)
+    monkeypatch.setattr(seeking, "IDLE", 0.05)
     engine = SeekingEngine(replace(DEMO, target=target, draft=None), Options(threads=1), say=str)
     list(engine.reply("Hello", Sampling(temperature=0.0), 2))
     wait_for(lambda: sleeping)
@@ -221,7 +220,7 @@ def test_another_model_of_a_chat_takes_what_was_found_for_it(target: Path) -> No
 
 
 def test_a_search_can_be_ruled_out(target: Path, monkeypatch: pytest.MonkeyPatch, sleeping: list[Child]) -> None:
-    monkeypatch.setenv(draft_search.OPT_OUT, "1")
+    monkeypatch.setenv(seeking.OPT_OUT, "1")
     Search(target, str).begin()
     assert not sleeping
     assert not ProfileCache("x").path.parent.exists()

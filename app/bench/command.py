@@ -24,7 +24,7 @@ from app.bench.plan import Plan
 from app.bench.report import page, show
 from app.bench.results import Results, as_json
 from app.bench.runs import WARM_UP, Engines, Runs
-from app.terminal import Interrupt, print_json, print_note
+from app.terminal import Interrupt, print_json, print_message
 from runtime.engine import Options
 from runtime.loading.pass_timing import n_cores
 from runtime.models.registry import Pair
@@ -65,7 +65,7 @@ def run(pair: Pair, options: Options, plan: Plan, files: Files) -> int:
         if results.samples:
             show(results)
         else:
-            print_note("slipstream: interrupted before anything was measured")
+            print_message("interrupted before anything was measured")
         print_json(summary)
     finally:  # last, so that a full disk does not affect the terminal, and also after a broken pipe
         write(files, results, facts, summary)

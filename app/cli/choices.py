@@ -17,7 +17,7 @@ from app.chats.recent import recent_models
 from app.cli.options import OTHER_BYTES, ModelOptions
 from app.models.starting import BUNDLED, LAST, StartModel, start_model
 from app.settings import read_settings
-from app.terminal import print_note
+from app.terminal import print_message
 from app.tui.attach import attach, may_be_file, path_of, unattached
 from runtime.core.errors import SettingsError
 from runtime.core.outside import NotTextError, is_text, text_of
@@ -167,7 +167,7 @@ def with_files(words: Sequence[str]) -> str:
         raise typer.BadParameter(f"{fault} Name text files that you may read.", param_hint="'PROMPT'")
     text = " ".join([question, *(files.get(each, each) for each in others)])
     if fault := unattached(text):
-        print_note(f"slipstream: {fault}")
+        print_message(fault)
     return attach(text)
 
 
@@ -176,7 +176,7 @@ def say_which(start: StartModel) -> None:
     is_here = start.pair.upstream or start.pair.target.exists()
     if start.origin and is_here and not start.problem and start.pair.name != BUNDLED:
         why = "used last" if start.origin == LAST else "of the settings"
-        print_note(f"slipstream: {start.pair.name} answers, the model {why}. -m names another.")
+        print_message(f"{start.pair.name} answers, the model {why}. -m names another.")
 
 
 def is_model(word: str) -> bool:

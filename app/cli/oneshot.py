@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from app.cli.report import describe
 from app.cli.run import PrintOptions
 from app.shown_tokens import ShownTokens
-from app.terminal import Interrupt, WaitProgress, inert, marked, print_json, print_note
+from app.terminal import Interrupt, WaitProgress, inert, marked, print_json, print_message, print_note
 from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling, TokenLogprobs
 from runtime.models.registry import Pair
 
@@ -78,7 +78,7 @@ def printed(
         )
         try:
             if engine.facts.left_out:
-                print_note(f"slipstream: {engine.facts.left_out}.")
+                print_message(f"{engine.facts.left_out}.")
             progress.read(0, 0)
             chunks = engine.reply(
                 request.text(), request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed,
@@ -89,7 +89,7 @@ def printed(
         finally:
             engine.close()
     if last.notice:
-        print_note(f"slipstream: {last.notice}")
+        print_message(last.notice)
     if shown.stats and last.stats is not None:
         print_note(describe(last.stats, engine.facts.fit, engine.status.learning))
     return PrintedReply("".join(texts), interrupt.code if last.finish_reason == "cancelled" else 0)

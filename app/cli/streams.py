@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from app.terminal import is_dumb, print_note
+from app.terminal import is_dumb, print_message
 from runtime.core.errors import SlipstreamError
 
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))  # in order of their descriptors
@@ -52,7 +52,7 @@ def reader_may_leave() -> Iterator[None]:
 
 def fail(message: str, code: int) -> NoReturn:
     """Print one line on standard error and exit with the code."""
-    print_note(f"slipstream: {message}")
+    print_message(message)
     raise SystemExit(code)
 
 

@@ -26,7 +26,7 @@ from app.server.policy import DEFAULT_POLICY, ServerPolicy
 from app.server.request_body import MIB
 from app.server.served import OpenEngine, ServedEngine
 from app.server.sockets import OLLAMA_PORT, Addresses, check, listening
-from app.terminal import Interrupt, print_note
+from app.terminal import Interrupt, print_message
 from runtime.engine import Engine
 
 POLL_INTERVAL = 0.05  # seconds between checks whether replies have ended
@@ -96,7 +96,7 @@ class EngineServer(uvicorn.Server):
         """
         self.served.stop(ends_active=False)
         if self.settings.drain and self.served.is_answering:
-            print_note(f"slipstream: {ENDING.format(self.settings.drain)}")
+            print_message(ENDING.format(self.settings.drain))
         deadline = time.monotonic() + self.settings.drain
         while self.served.is_answering and not self.force_exit and time.monotonic() < deadline:
             await asyncio.sleep(POLL_INTERVAL)
@@ -147,7 +147,7 @@ def announce(told: Sequence[str], engine: Engine) -> None:
     """Print the lines of `told`, what was loaded in the free memory, and what is missing."""
     fit = "" if engine.facts.fit in engine.facts.left_out else engine.facts.fit
     for line in filter(None, (*told, fit, engine.facts.left_out)):
-        print_note(f"slipstream: {line}")
+        print_message(line)
 
 
 class AddressedConnection(H11Protocol):

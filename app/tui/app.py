@@ -27,8 +27,8 @@ from textual.widgets import Input, TextArea
 
 from app.chats.database import default_path
 from app.chats.store import Store
-from app.models.draft_search import say_on_stderr
 from app.models.starting import StartModel
+from app.terminal import print_message
 from app.tui.background.engine_host import ReplyEnded
 from app.tui.chat_screen import ChatScreen
 from app.tui.chat_settings import ChatSettings, Given
@@ -210,7 +210,7 @@ def run(
     app = ChatApp(session, given.chat)
 
     def say(text: str) -> None:
-        (session.note if app.is_running else say_on_stderr)(text)
+        (session.note if app.is_running else print_message)(text)
 
     def tell_loss(text: str) -> None:
         say(text)
@@ -229,6 +229,6 @@ def run(
             session.engine.close()
         opened.close()
         if opened.problem:  # its notification is gone with the screen, or the problem is new
-            say_on_stderr(opened.problem)
+            print_message(opened.problem)
     if app.return_code:  # a bug in the chat; Textual has printed the traceback
         raise SystemExit(app.return_code)
