@@ -11,10 +11,9 @@ import typer
 
 from app.cli.main import main
 from app.cli.serve import allowed_origins
-from app.origins import as_origin
 from app.server import command
 from app.server.command import ServerSettings
-from app.settings import default_path, read_settings
+from app.settings import as_origin, default_path, read_settings
 from runtime.core.errors import SettingsError
 from tests.support.serving import open_plain, running
 

@@ -253,8 +253,8 @@ def test_a_file_that_is_damaged_while_it_is_open_ends_nothing(store: Store) -> N
         leaf = store.add_message(chat, leaf, "user", f"message {i} " * 40)
     store.close()
     open_one = Store(store.path)
-    open_one._file._db.execute("PRAGMA cache_size = 1")  # what is not kept is read from the file
-    open_one._file._db.execute("PRAGMA shrink_memory")
+    open_one._db.execute("PRAGMA cache_size = 1")  # what is not kept is read from the file
+    open_one._db.execute("PRAGMA shrink_memory")
     with store.path.open("r+b") as file:
         file.seek(4096 * 20)
         file.write(b"\xaa" * 4096 * 20)
@@ -266,7 +266,7 @@ def test_a_file_that_is_damaged_while_it_is_open_ends_nothing(store: Store) -> N
 def test_a_disk_that_fails_later_leaves_everything_in_memory(store: Store) -> None:
     ask(store, "before", "A")
     assert store.problem == ""
-    store._file._db.execute("PRAGMA query_only = ON")  # what SQLite says then is what it says of a read-only disk
+    store._db.execute("PRAGMA query_only = ON")  # what SQLite says then is what it says of a read-only disk
     chat, _, _ = ask(store, "after", "B")
     assert "in memory only" in store.problem
     assert [each.title for each in store.chats()] == ["after", "before"]
@@ -275,7 +275,7 @@ def test_a_disk_that_fails_later_leaves_everything_in_memory(store: Store) -> No
 
 def test_after_a_full_disk_all_is_written_once_there_is_room(store: Store) -> None:
     ask(store, "before", "A")
-    file = store._file._db
+    file = store._db
     file.execute("PRAGMA query_only = ON")
     ask(store, "after", "B")
     assert "saved as soon as that works" in store.problem
@@ -288,7 +288,7 @@ def test_after_a_full_disk_all_is_written_once_there_is_room(store: Store) -> No
 
 def fill(store: Store) -> None:
     """Has SQLite find that there is no room for more than there is."""
-    store._file._db.execute("PRAGMA max_page_count = 1")
+    store._db.execute("PRAGMA max_page_count = 1")
 
 
 def test_what_a_full_disk_has_no_room_for_is_kept_elsewhere(
@@ -319,7 +319,7 @@ def test_what_was_kept_nowhere_is_said_to_be_lost(
 
 def test_what_another_window_wrote_meanwhile_is_not_written_over(store: Store) -> None:
     ask(store, "before", "A")
-    file = store._file._db
+    file = store._db
     file.execute("PRAGMA query_only = ON")
     ask(store, "after", "B")
     file.execute("PRAGMA query_only = OFF")

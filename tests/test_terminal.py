@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.oneshot import OneshotRequest, run
+from app.cli.oneshot import OneshotRequest, printed
 from app.cli.run import PrintOptions
 from app.terminal import InertFormatter, inert, marked, print_json, print_note, print_text
 from bench.instruments.toy import facts
@@ -97,5 +97,5 @@ def test_the_exit_code_says_whether_a_reply_was_broken_off(
     engine: Any = SimpleNamespace(facts=facts(), reply=lambda *args, **named: iter(chunks), close=lambda: None)
     request = OneshotRequest("Hi", "", False, None, (), Sampling(), None, None)
     unused: Any = SimpleNamespace()
-    assert run(unused, unused, request, PrintOptions(), lambda *args: engine, lambda *turn: None) == code
+    assert printed(unused, unused, request, PrintOptions(), lambda *args: engine).code == code
     assert capsys.readouterr().out == "Hello\n"

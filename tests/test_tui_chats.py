@@ -155,7 +155,7 @@ def chat_of(path: Path, n_messages: int) -> None:
     """A chat of short messages, written in one go."""
     store = Store(path)
     number, leaf = store.new_chat("long"), None
-    with store._file._db as db:
+    with store._db as db:
         for i in range(n_messages):
             role = "assistant" if i % 2 else "user"
             row = number, leaf, role, f"Message {i}."

@@ -67,7 +67,7 @@ class StoredMessage:
     facts: dict[str, Any]  # of a reply: the drafter of each character, and its numbers
 
 
-class Store:
+class Store(ChatFile):
     """The open chats of one user.
 
     If they cannot be written, they continue in memory and `problem` gives the reason. Raises StoreError for a newer
@@ -75,32 +75,17 @@ class Store:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = ChatFile(path, is_usual=path == default_path())
-
-    @property
-    def path(self) -> Path:
-        """The path of the chats' file."""
-        return self._file.path
-
-    @property
-    def problem(self) -> str:
-        """Why the chats are not on disk. "" while they are."""
-        return self._file.problem
-
-    @property
-    def remark(self) -> str:
-        """What happened when the chats were opened, if that is worth reporting."""
-        return self._file.remark
+        super().__init__(path, is_usual=path == default_path())
 
     def new_chat(self, first: str, system: str = "") -> int:
         """Create a chat titled by its first message and return its id."""
-        return self._file.write(
+        return self.write(
             "INSERT INTO chats(title, system, changed) VALUES (?, ?, ?)", title_of(first), system, time.time()
         )
 
     def chat(self, chat: int) -> Chat:
         """Return the chat's title, system prompt and leaf. Raises StoreError if it no longer exists."""
-        rows = self._file.read("SELECT id, title, system, leaf, changed FROM chats WHERE id = ?", chat)
+        rows = self.read("SELECT id, title, system, leaf, changed FROM chats WHERE id = ?", chat)
         if not rows:
             raise StoreError(DELETED)
         return Chat(*rows[0])
@@ -111,13 +96,11 @@ class Store:
         With a query, return those with a message whose words begin with all words of the query, best match first.
         """
         if not (words := query.split()):
-            rows = self._file.read(
-                "SELECT id, title, system, leaf, changed FROM chats ORDER BY changed DESC LIMIT ?", most
-            )
+            rows = self.read("SELECT id, title, system, leaf, changed FROM chats ORDER BY changed DESC LIMIT ?", most)
             return [Chat(*row) for row in rows]
         pattern = " ".join('"' + word.replace('"', '""') + '"*' for word in words)
         found: dict[int, Chat] = {}
-        for row in self._file.read(SEARCH, pattern, most):
+        for row in self.read(SEARCH, pattern, most):
             found.setdefault(row[0], Chat(*row))
         return list(found.values())
 
@@ -126,7 +109,7 @@ class Store:
     ) -> int:
         """Add a message and make it the chat's leaf. Raises StoreError if the chat no longer exists."""
         try:
-            message = self._file.write(
+            message = self.write(
                 "INSERT INTO messages(chat, parent, role, content, facts) VALUES (?, ?, ?, ?, ?)",
                 chat, parent, role, content, json.dumps(facts or {}),
             )  # fmt: skip
@@ -137,17 +120,15 @@ class Store:
 
     def update_message(self, message: int, content: str, facts: dict[str, Any] | None = None) -> None:
         """Replace a message's text and facts."""
-        self._file.write(
-            "UPDATE messages SET content = ?, facts = ? WHERE id = ?", content, json.dumps(facts or {}), message
-        )
+        self.write("UPDATE messages SET content = ?, facts = ? WHERE id = ?", content, json.dumps(facts or {}), message)
 
     def set_leaf(self, chat: int, leaf: int | None) -> None:
         """Set the chat's position in its tree."""
-        self._file.write("UPDATE chats SET leaf = ?, changed = ? WHERE id = ?", leaf, time.time(), chat)
+        self.write("UPDATE chats SET leaf = ?, changed = ? WHERE id = ?", leaf, time.time(), chat)
 
     def branch(self, leaf: int | None) -> list[StoredMessage]:
         """Return the messages from the chat's beginning to a leaf."""
-        rows = self._file.read(BRANCH, leaf)
+        rows = self.read(BRANCH, leaf)
         return [
             StoredMessage(message, parent, role, content, read_json(facts))
             for message, parent, role, content, facts in rows
@@ -155,62 +136,56 @@ class Store:
 
     def versions(self, message: int) -> list[int]:
         """Return the message and its alternatives, oldest first."""
-        return [row[0] for row in self._file.read(VERSIONS, message)]
+        return [row[0] for row in self.read(VERSIONS, message)]
 
     def newest_leaf(self, message: int) -> int:
         """Return the end of the latest conversation through a message."""
-        return int(self._file.read(NEWEST, message)[0][0])
+        return int(self.read(NEWEST, message)[0][0])
 
     def delete_turn(self, question: int) -> None:
         """Remove a question and all replies to it. What follows them stays, after the message before the question."""
         above = "(SELECT parent FROM messages WHERE id = ?)"
         replies = "(SELECT id FROM messages WHERE parent = ? AND role = 'assistant')"
         after = f"parent IN {replies} OR parent = ? AND role = 'user'"
-        self._file.write(f"UPDATE messages SET parent = {above} WHERE {after}", question, question, question)
-        self._file.write("DELETE FROM messages WHERE id = ? OR parent = ?", question, question)
+        self.write(f"UPDATE messages SET parent = {above} WHERE {after}", question, question, question)
+        self.write("DELETE FROM messages WHERE id = ? OR parent = ?", question, question)
 
     def rename(self, chat: int, title: str) -> None:
         """Change the chat's title."""
-        self._file.write("UPDATE chats SET title = ? WHERE id = ?", title.strip()[: 2 * MAX_CHARACTERS], chat)
+        self.write("UPDATE chats SET title = ? WHERE id = ?", title.strip()[: 2 * MAX_CHARACTERS], chat)
 
     def set_system(self, chat: int, system: str) -> None:
         """Change the chat's system prompt."""
-        self._file.write("UPDATE chats SET system = ? WHERE id = ?", system, chat)
+        self.write("UPDATE chats SET system = ? WHERE id = ?", system, chat)
 
     def set_settings(self, chat: int, values: Mapping[str, Any]) -> None:
         """Store the chat's reply settings."""
-        self._file.write("INSERT OR REPLACE INTO settings VALUES (?, ?)", chat, json.dumps(dict(values)))
+        self.write("INSERT OR REPLACE INTO settings VALUES (?, ?)", chat, json.dumps(dict(values)))
 
     def settings(self, chat: int) -> dict[str, Any]:
         """Return the chat's reply settings."""
-        rows = self._file.read("SELECT value FROM settings WHERE chat = ?", chat)
+        rows = self.read("SELECT value FROM settings WHERE chat = ?", chat)
         return read_json(rows[0][0]) if rows else {}
 
     def delete(self, chat: int) -> None:
         """Remove a chat and all its branches."""
-        self._file.write("DELETE FROM chats WHERE id = ?", chat)
+        self.write("DELETE FROM chats WHERE id = ?", chat)
 
     def prompts(self, most: int = 500) -> list[str]:
         """Return the user's latest messages, oldest first, each once."""
-        rows = self._file.read(
+        rows = self.read(
             "SELECT content FROM messages WHERE role = 'user' GROUP BY content ORDER BY max(id) DESC LIMIT ?", most
         )
         return [row[0] for row in rows][::-1]
 
     def set_preference(self, name: str, value: str) -> None:
         """Store a small value for the next start, such as the theme."""
-        self._file.write("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, value)
+        self.write("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, value)
 
     def preference(self, name: str) -> str:
         """Return the value stored under that name, or ""."""
-        rows = self._file.read("SELECT value FROM kept WHERE name = ?", name)
+        rows = self.read("SELECT value FROM kept WHERE name = ?", name)
         return str(rows[0][0]) if rows else ""
-
-    def close(self) -> None:
-        """Close the file. Unwritten content is written if that works again. Otherwise `problem` names the place where
-        it is.
-        """
-        self._file.close()
 
 
 def read_json(text: str) -> dict[str, Any]:

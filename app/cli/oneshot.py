@@ -51,22 +51,6 @@ class PrintedReply:
     code: int
 
 
-def run(
-    pair: Pair,
-    options: Options,
-    request: OneshotRequest,
-    shown: PrintOptions,
-    open_engine: Callable[..., Engine],
-    keep: Callable[[OneshotRequest, PrintedReply, Pair], object],
-) -> int:
-    """Load the model, answer, print, and keep the reply. Returns the exit code. Raises BrokenPipeError if nobody reads
-    the reply.
-    """
-    reply = printed(pair, options, request, shown, open_engine)
-    keep(request, reply, pair)
-    return reply.code
-
-
 def printed(
     pair: Pair, options: Options, request: OneshotRequest, shown: PrintOptions, open_engine: Callable[..., Engine]
 ) -> PrintedReply:

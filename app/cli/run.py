@@ -138,5 +138,7 @@ def run(
     code = 0
     with report.trace_to(shown.trace, pair) as file, reader_may_leave():
         open_engine = start.opening(opener(how.draft, file, disturbs=None))  # a search would end with this command
-        code = oneshot.run(pair, options, request, shown, open_engine, before.keep)
+        reply = oneshot.printed(pair, options, request, shown, open_engine)
+        before.keep(request, reply, pair)
+        code = reply.code
     raise typer.Exit(code)

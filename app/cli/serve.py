@@ -25,8 +25,7 @@ def allowed_origins(given: list[str] | None) -> list[str]:
     """Return the origins from the command line and the settings file. Raises BadParameter for an invalid one, and
     SettingsError for the settings file.
     """
-    from app.origins import as_origin
-    from app.settings import read_settings
+    from app.settings import as_origin, read_settings
 
     saved = read_settings().server.allow_origins
     try:

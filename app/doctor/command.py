@@ -26,7 +26,7 @@ from runtime.core.errors import SlipstreamError
 from runtime.loading import prompt_cache
 from runtime.loading.pass_timing import n_cores
 from runtime.memory.system import HOSTS
-from runtime.models.registry import Pair, load_registry, local_pair
+from runtime.models.registry import load_registry, local_pair
 from runtime.tools import machine
 from runtime.tools.worker import look_at
 
@@ -73,7 +73,7 @@ def examine(name: str, rpc: tuple[str, ...] | None = None) -> dict[str, Any]:
         found["cpu_features"] = machine.cpu_features()
         found["workers"] = [asdict(each) for each in workers]
         there = tuple(each.address for each in workers if not each.problem) if RPC in found["backends"] else ()
-        found |= measure(pair, there)
+        found |= machine.diagnose(pair, there)
     except (ImportError, OSError, RuntimeError) as error:
         version = found["versions"].get("llama-cpp-python", "")
         raise LibraryError(
@@ -84,19 +84,6 @@ def examine(name: str, rpc: tuple[str, ...] | None = None) -> dict[str, Any]:
         "pairs_that_fit": pairs_that_fit(memory.available, load_registry().values()),
     }
     return found | fits | {"problems": problems(found)}
-
-
-def measure(pair: Pair, workers: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the cost of a pair's passes on this machine with these workers, and their exactness."""
-    seen = machine.diagnose(pair, workers)
-    return {
-        "pair": pair.name,
-        "pass_seconds": {str(width): seconds for width, seconds in seen.pass_seconds.items()},
-        "draft_seconds": seen.draft_seconds,
-        "exactness": str(seen.exactness),
-        "unquoted_roles": seen.unquoted_roles,
-        "is_exact": seen.exactness.width == seen.exactness.tried or seen.exactness.padded > 0,
-    }
 
 
 def report(found: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,30 +87,20 @@ def prospect(model: Model) -> Prospect:
     except (SlipstreamError, OSError) as error:
         return Prospect(refusal=str(error))
     seconds = measured().get(model.pair.target.absolute(), 0.0)
-    needed = target.needed + drafting
-    return Prospect(needed, target.needed, target.read, target.n_layers, seconds, kind=target.kind)
+    return replace(target, needed=target.needed + drafting, step_seconds=seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Demands:
-    """The memory and bandwidth that one file requires."""
-
-    needed: int
-    read: int
-    n_layers: int
-    kind: str
-
-
-def demands(path: Path) -> Demands:
-    """Return the demands from a file's header. Raises ModelError and OSError."""
+def demands(path: Path) -> Prospect:
+    """Return what one file demands, from its header. Raises ModelError and OSError."""
     return demands_at(path, status_of(path))
 
 
 @cache
-def demands_at(path: Path, status: Status) -> Demands:
+def demands_at(path: Path, status: Status) -> Prospect:
     """Return the demands of a file with this status, which is part of the cache's key."""
     facts = ModelFacts(read_model_header(path))
-    return Demands(memory_of(facts), facts.n_bytes_per_token, facts.n_layers, facts.name)
+    needed = memory_of(facts)
+    return Prospect(needed, needed, facts.n_bytes_per_token, facts.n_layers, kind=facts.name)
 
 
 def memory_of(facts: ModelFacts) -> int:

@@ -15,7 +15,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.origins import pattern
 from app.server.anthropic import messages
 from app.server.endpoint import description
 from app.server.errors import ApiError, as_api_error, client_gone
@@ -31,6 +30,7 @@ from app.server.refusal import PAGE, error_response
 from app.server.request_body import Room
 from app.server.served import ServedEngine
 from app.server.wire import JSONBody
+from app.settings import pattern
 from runtime.core.errors import SlipstreamError
 
 ENDPOINTS = (

@@ -20,11 +20,11 @@ from urllib.parse import quote, urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.origins import LOCAL_ORIGIN
 from app.server.errors import ApiError
 from app.server.refusal import PAGE, error_response
 from app.server.scheduled_task import ScheduledTask
 from app.server.sockets import is_loopback
+from app.settings import LOCAL_ORIGIN
 from app.terminal import InertFormatter
 
 log = logging.getLogger(__name__)

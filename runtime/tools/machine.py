@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 
-from runtime.loading.exactness import Exactness
 from runtime.loading.pass_timing import measure, n_cores, pass_runner, timed
 from runtime.models.registry import Pair
 from runtime.speculative.control.costs import PassCosts
@@ -59,12 +59,14 @@ def memory_bandwidth() -> float:
 
 def processor() -> str:
     """Return the processor's name."""
+    return cpu_info("model name") or platform.processor() or platform.machine()
+
+
+def cpu_info(*names: str) -> str:
+    """Return the first entry of such a name that Linux has about the processor; "" on other systems."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf8", errors="replace").splitlines() if info.exists() else []
-    return next(
-        (line.partition(": ")[2] for line in lines if line.startswith("model name")),
-        platform.processor() or platform.machine(),
-    )
+    return next((line.partition(": ")[2] for line in lines if line.startswith(names)), "")
 
 
 def cpu_features() -> list[str]:
@@ -90,9 +92,7 @@ def devices() -> list[Device]:
 
 def processor_flags() -> set[str]:
     """Return the instruction sets that the processor reports; empty on systems other than Linux."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf8", errors="replace").splitlines() if info.exists() else []
-    return set(next((line.partition(": ")[2] for line in lines if line.startswith(("flags", "Features"))), "").split())
+    return set(cpu_info("flags", "Features").split())
 
 
 def gpu_hardware() -> list[str]:
@@ -127,32 +127,29 @@ def versions() -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Seconds of a target pass by width, and of one token of the draft model (0 without one).
+def diagnose(pair: Pair, workers: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Open the pair with these workers, and return plain data: seconds of a target pass by width, seconds of a token of
+    the draft model (0 without one), exactness, and roles in whose messages names of control tokens become those tokens.
 
-    In messages of `unquoted_roles`, names of control tokens become those tokens.
+    Raises ModelError and other errors of loading.
     """
-
-    pass_seconds: dict[int, float]
-    draft_seconds: float
-    exactness: Exactness
-    unquoted_roles: tuple[str, ...]
-
-
-def diagnose(pair: Pair, workers: tuple[str, ...] = ()) -> Diagnosis:
-    """Open the pair with these workers, and measure. Raises ModelError and other errors of loading."""
     from runtime.drafters.model import ModelDrafter
     from runtime.engine.loaded import LoadedEngine  # the library
     from runtime.loading.options import Options
 
     engine = LoadedEngine(pair, Options(rpc=workers))
     try:
-        costs = PassCosts()
+        costs, exactness = PassCosts(), engine.facts.exactness
         drafting = [drafter for drafter in engine.decoder.active.drafters if isinstance(drafter, ModelDrafter)]
         measure(costs, pass_runner(engine.decoder.target.backend), MAX_WIDTH, time.perf_counter() + PASS_SECONDS)
         seconds = [timed(pass_runner(drafter.backend), 1, 5, float("inf")) for drafter in drafting]
-        pass_seconds = dict(sorted(costs.widths(0).items()))
-        return Diagnosis(pass_seconds, sum(seconds), engine.facts.exactness, tuple(engine.unquoted_roles()))
+        return {
+            "pair": pair.name,
+            "pass_seconds": {str(width): each for width, each in sorted(costs.widths(0).items())},
+            "draft_seconds": sum(seconds),
+            "exactness": str(exactness),
+            "unquoted_roles": tuple(engine.unquoted_roles()),
+            "is_exact": exactness.width == exactness.tried or exactness.padded > 0,
+        }
     finally:
         engine.close()
