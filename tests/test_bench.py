@@ -77,7 +77,7 @@ def test_a_difference_makes_the_exit_code_one(monkeypatch: pytest.MonkeyPatch) -
         (made(is_interrupted=True), 130),
     ):
         monkeypatch.setattr(command, "measure", lambda *_, results=results: results)
-        assert command.run(load_registry()["demo"], Options(), PLAN, command.Files(None, None)) == code
+        assert command.run(load_registry()["demo"], Options(), PLAN, None, None) == code
 
 
 def bench(*args: str) -> Result:
@@ -123,7 +123,7 @@ def test_the_files_are_written_although_nobody_reads_the_table(monkeypatch: pyte
     monkeypatch.setattr(command, "measure", lambda *_: made())
     monkeypatch.setattr(command, "show", show_nobody)
     with pytest.raises(BrokenPipeError):
-        command.run(load_registry()["demo"], Options(), PLAN, command.Files(None, tmp_path / "replies.json"))
+        command.run(load_registry()["demo"], Options(), PLAN, None, tmp_path / "replies.json")
     assert json.loads((tmp_path / "replies.json").read_text())["compared"] == 40
 
 

@@ -6,17 +6,14 @@ Knows the terminal; leaves options to plan.py and app/cli.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import psutil
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -33,29 +30,8 @@ from runtime.tools import machine
 LONG = 600  # seconds from which on a shorter plan is suggested
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The files for results that the terminal does not show."""
-
-    html: Path | None
-    json: Path | None
-
-    def check(self) -> None:
-        """Raises BadParameter for a file that cannot be written, before the long run."""
-        for path, option in ((self.html, "'--html'"), (self.json, "'--json'")):
-            if path is not None and not is_writable(path):
-                text = f"{path} cannot be written. Name a file in a folder that exists and that you may write to."
-                raise typer.BadParameter(text, param_hint=option)
-
-
-def is_writable(path: Path) -> bool:
-    """Return whether the file can be changed or created."""
-    return not path.is_dir() and path.parent.is_dir() and os.access(path if path.exists() else path.parent, os.W_OK)
-
-
-def run(pair: Pair, options: Options, plan: Plan, files: Files) -> int:
-    """Measure and print. Returns the exit code."""
-    files.check()
+def run(pair: Pair, options: Options, plan: Plan, html: Path | None, json_file: Path | None) -> int:
+    """Measure and print, and write the report and the numbers to these files. Returns the exit code."""
     interrupt = Interrupt()
     with interrupt.watching():
         results = measure(pair, options, plan, interrupt)
@@ -68,7 +44,13 @@ def run(pair: Pair, options: Options, plan: Plan, files: Files) -> int:
             print_message("interrupted before anything was measured")
         print_json(summary)
     finally:  # last, so that a full disk does not affect the terminal, and also after a broken pipe
-        write(files, results, facts, summary)
+        if html is not None:
+            html.write_text(page(results, facts), encoding="utf8")
+        if json_file is not None:
+            replies = [asdict(sample) for sample in results.samples]
+            json_file.write_text(
+                json.dumps({**summary, "replies": replies}, ensure_ascii=False) + "\n", encoding="utf8"
+            )
     return interrupt.code if results.is_interrupted else int(results.n_different > 0)
 
 
@@ -108,15 +90,6 @@ def estimate(seconds: float, plan: Plan) -> str:
     shorter = " `--quick` measures less." if seconds > LONG else ""
     n_replies = plan.runs * plan.n_prompts * len(plan.cells) * len(plan.ways)
     return f"About {about} for {n_replies:,} replies; Ctrl+C ends it with the results so far.{shorter}"
-
-
-def write(files: Files, results: Results, facts: dict[str, str], summary: dict[str, Any]) -> None:
-    """Write the report, and the JSON object with the numbers of every reply."""
-    if files.html is not None:
-        files.html.write_text(page(results, facts), encoding="utf8")
-    if files.json is not None:
-        samples = [asdict(sample) for sample in results.samples]
-        files.json.write_text(json.dumps({**summary, "replies": samples}, ensure_ascii=False) + "\n", encoding="utf8")
 
 
 def conditions(pair: Pair, options: Options, plan: Plan) -> dict[str, str]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import groupby, product, takewhile
 
 import psutil
 
@@ -109,15 +109,14 @@ class Runs:
 
     def round(self, number: int) -> Iterator[Task]:
         """Generate the replies of a round, each after its task was yielded. Ends early when cancelled."""
-        tasks, i = self.tasks(), 0
-        while i < len(tasks) and not self.is_cancelled():
-            with self.engines.lent(tasks[i].way) as engine:
+        for way, tasks in groupby(self.tasks(), lambda task: task.way):
+            if self.is_cancelled():
+                return
+            with self.engines.lent(way) as engine:
                 self._prepare(engine)
-                way = tasks[i].way
-                while i < len(tasks) and tasks[i].way == way and not self.is_cancelled():
-                    yield tasks[i]
-                    self._reply(engine, tasks[i], number)
-                    i += 1
+                for task in takewhile(lambda _: not self.is_cancelled(), tasks):
+                    yield task
+                    self._reply(engine, task, number)
 
     def _prepare(self, engine: Engine) -> None:
         """Once, format the prompts for this model and check that the context holds them. Raises ContextError."""

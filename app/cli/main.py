@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 our error (one line on standard error), 2 usage, 128 + n e
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
@@ -60,12 +61,25 @@ class BenchModelOptions(ModelOptions):
     drafters: Annotated[str | None, measuring(help="The drafters: model, ngram, or none.")] = None
 
 
+def writable(path: Path | None) -> Path | None:
+    """Return the file that a long run will write. Raises BadParameter if it cannot be changed or created."""
+    if path is None:
+        return None
+    is_file = not path.is_dir() and path.parent.is_dir()
+    if not is_file or not os.access(path if path.exists() else path.parent, os.W_OK):
+        text = f"{path} cannot be written. Name a file in a folder that exists and that you may write to."
+        raise typer.BadParameter(text)
+    return path
+
+
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
     """The files for results that the terminal does not show."""
 
-    html: Annotated[Path | None, output(help="Write a report with a plot to this file.")] = None
-    json_file: Annotated[Path | None, output("--json", help="Write every reply's numbers to this file.")] = None
+    html: Annotated[Path | None, output(callback=writable, help="Write a report with a plot to this file.")] = None
+    json_file: Annotated[
+        Path | None, output("--json", callback=writable, help="Write every reply's numbers to this file.")
+    ] = None
 
 
 def _show_version(wanted: bool) -> None:
@@ -106,7 +120,7 @@ def bench(
     options = replace(options, max_k=max(options.max_k, *wanted.ks))
     code = 0
     with reader_may_leave():
-        code = command.run(chosen, options, wanted, command.Files(files.html, files.json_file))
+        code = command.run(chosen, options, wanted, files.html, files.json_file)
     raise typer.Exit(code)
 
 
