@@ -28,6 +28,7 @@ INERT = (
 )
 
 
+REORDERING = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 65533)  # for left-to-right and back
 # The same characters where JSON writes them as they are
 ESCAPED = {code: f"\\u{code:04x}" for code in (*range(127, 160), *range(0xD800, 0xE000))}
 
@@ -37,14 +38,19 @@ def inert(text: str) -> str:
     return text.translate(INERT)
 
 
+def in_order(text: str) -> str:
+    """Return the text so that no name in it can change the order in which the rest is shown. Replies may."""
+    return inert(text).translate(REORDERING)
+
+
 def print_text(text: str) -> None:
     """Print a sentence or a table on standard output; names in it may be anybody's."""
-    print(inert(text))
+    print(in_order(text))
 
 
 def print_note(text: str) -> None:
     """Print what is not part of the output on standard error."""
-    print(inert(text), file=sys.stderr, flush=True)
+    print(in_order(text), file=sys.stderr, flush=True)
 
 
 def print_message(text: str) -> None:

@@ -175,6 +175,7 @@ def test_words_that_name_no_files_stay_words(tmp_path: Path, monkeypatch: pytest
     Path("a.py").write_text("print(1)\n")
     assert choices.with_files(["what", "is", "a.py"]) == "what is a.py"
     assert choices.with_files(["Hello there", "friend"]) == "Hello there friend"
+    assert choices.with_files(["explain", "a.py"]).startswith("a.py:\n```py\nprint(1)\n```\n\nexplain")
     assert choices.with_files([]) == ""
 
 

@@ -106,6 +106,12 @@ def test_llama_cpps_notation_has_tokens(text: str, rule: str) -> None:
     assert rule in " ".join(gbnf_as_lark(text, CONTROL).split())
 
 
+def test_a_pair_of_surrogates_is_one_character() -> None:
+    assert gbnf_as_lark(r'root ::= "\uD83D\uDE00"', CONTROL) == gbnf_as_lark('root ::= "\U0001f600"', CONTROL)
+    with pytest.raises(ValueError, match="a surrogate alone is no character"):
+        gbnf_as_lark(r'root ::= "\uD83D"', CONTROL)
+
+
 def test_a_string_stays_one_lexeme() -> None:
     """Else every character of it would be a step of the parser, on every token of the vocabulary."""
     (string,) = re.findall(r'^(T\d+): "\\"" T\d+ "\\"" T\d+$', gbnf_as_lark(JSON, CONTROL), re.MULTILINE)

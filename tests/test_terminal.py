@@ -48,6 +48,8 @@ def test_what_is_printed_passes_one_door(capsys: pytest.CaptureFixture[str]) -> 
     print_json({hostile: [hostile]})
     out, err = capsys.readouterr()
     assert not COMMANDS.search(out + err)
+    print_text("a\u202eb\u2066c")
+    assert capsys.readouterr().out == "a\ufffdb\ufffdc\n"
     assert json.loads(out.splitlines()[1]) == {hostile: [hostile]}
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from textual import events
+from textual._xterm_parser import XTermParser
+
 from app.tui.widgets.message_view import MessageView
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, opened, piloted
@@ -53,6 +56,30 @@ async def test_alt_d_ctrl_c_and_ctrl_d_work_as_in_a_shell(path: Path) -> None:
         await chat.until("System prompt")
         await chat.press("escape", "ctrl+d")
         assert chat.app._exit
+
+
+def alt(letter: str) -> events.Key:
+    """The key that Textual reads from a terminal: it has a character, other than that of its pilot."""
+    parser = XTermParser()
+    (key,) = [each for each in (*parser.feed(f"\x1b{letter}"), *parser.feed("")) if isinstance(each, events.Key)]
+    assert key.character == letter
+    return key
+
+
+@piloted
+async def test_alt_types_no_letter_and_deletes_a_word(path: Path) -> None:
+    async with opened(path, ScriptedEngine("one")) as chat:
+        await chat.type("one two three")
+        await chat.press("home")
+        for letter in "dxc":
+            chat.app.post_message(alt(letter))
+        await chat.press("x")
+        assert chat.screen.prompt.text == "x two three"
+        await chat.ask("Q")
+        chat.screen.set_focus(None)
+        chat.app.post_message(alt("x"))
+        await chat.press("x")
+        assert chat.screen.prompt.text == "x"
 
 
 @piloted

@@ -18,7 +18,7 @@ from app.cli.options import OTHER_BYTES, ModelOptions
 from app.models.starting import BUNDLED, LAST, StartModel, start_model
 from app.settings import read_settings
 from app.terminal import print_message
-from app.tui.attach import attach, may_be_file, path_of, unattached
+from app.tui.attach import EXTENSION, attach, may_be_file, path_of, unattached
 from runtime.core.errors import SettingsError
 from runtime.core.outside import NotTextError, is_text, text_of
 from runtime.drafters.registry import find, known_names
@@ -157,11 +157,13 @@ def named_first(model: str | None, words: Sequence[str], prompt: str) -> tuple[s
 
 def with_files(words: Sequence[str]) -> str:
     """Return the words as one question, followed by the text of the files named in it: words after a quoted question
-    that are files or look like their names, and those after an `@`. Raises BadParameter if one of the former cannot be
-    read; of the others it is only said.
+    that are files or look like their names, or after a single word if all are files, and those after an `@`. Raises
+    BadParameter if one of the former cannot be read; of the others it is only said.
     """
     question, *others = words or [""]
-    is_quoted = bool(question.split()[1:])
+    is_quoted = bool(question.split()[1:]) or all(map(is_there, others))
+    if not is_quoted and (names := [each for each in others if EXTENSION.search(each) and is_there(each)]):
+        print_message(f"{names[0]} is read as a word. Quote the question, or write @{names[0]}, to attach the file.")
     files = {each: f'@"{each}"' for each in others if is_quoted and may_be_file(each, path_of(each))}
     if fault := unattached(" ".join(files.values())):
         raise typer.BadParameter(f"{fault} Name text files that you may read.", param_hint="'PROMPT'")
@@ -182,6 +184,14 @@ def say_which(start: StartModel) -> None:
 def is_model(word: str) -> bool:
     """Return whether the word names a model rather than being part of a question."""
     return word in load_registry() or word.endswith(".gguf") or word.startswith(HUB) or is_path(word)
+
+
+def is_there(name: str) -> bool:
+    """Return whether there is a file or folder of that name."""
+    try:
+        return path_of(name).exists()
+    except OSError:  # too long for a path
+        return False
 
 
 def is_path(word: str) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from app.terminal import ENDING, InertFormatter, inert
+from app.terminal import ENDING, InertFormatter, in_order
 from runtime.core.errors import SlipstreamError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def shown(error: Any) -> int:
 
     if isinstance(error.__cause__, ValidationError):
         error.message = reason(error.__cause__)
-    message = inert(error.format_message())
+    message = in_order(error.format_message())
     error.format_message = lambda: message
     rich_format_error(error)
     return int(error.exit_code)

@@ -117,10 +117,11 @@ class Command(TyperCommand):
         for name in self._foreign(args):
             raise typer.BadParameter(HERE[name], ctx=ctx, param_hint=f"'{name}'")
         left = super().parse_args(ctx, args)
-        for name, value in ctx.params.items():
+        for parameter in self.params:
+            value = ctx.params.get(str(parameter.name))
             texts = value if isinstance(value, (list, tuple)) else [value]
-            if name not in FILES and not all(is_text(text) for text in texts if isinstance(text, str)):
-                raise typer.BadParameter(OTHER_BYTES, ctx=ctx, param_hint=f"'--{name.replace('_', '-')}'")
+            if parameter.name not in FILES and not all(is_text(text) for text in texts if isinstance(text, str)):
+                raise typer.BadParameter(OTHER_BYTES, ctx=ctx, param=parameter)
         return left
 
     def _foreign(self, args: list[str]) -> Iterator[str]:

@@ -162,8 +162,16 @@ def node_of(kind: str, source: str) -> Node:
     if kind == "name":
         return Reference(source)
     if kind == "literal":
-        return Literal("".join(chr(code) for code, _ in characters(source[1:-1])))
+        return Literal(joined("".join(chr(code) for code, _ in characters(source[1:-1]))))
     return class_of(source) if kind == "characters" else ANY
+
+
+def joined(text: str) -> str:
+    """Return a text with a character for each pair of surrogates. Raises ValueError for one alone."""
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError as error:
+        raise ValueError("a surrogate alone is no character") from error
 
 
 def characters(source: str) -> Iterator[tuple[int, str]]:

@@ -190,7 +190,13 @@ def loaded(path: Path, read: Callable[[Path], dict[str, Rows]]) -> dict[str, Row
         AttributeError,
         zipfile.BadZipFile,
     ) as error:
-        raise ModelError(f"{path.name} is damaged ({str(error).strip()[:80]}). Download it again.") from error
+        raise ModelError(f"{path.name} is damaged ({reason_of(error)}). Download it again.") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return an error's message as a clause, without the path that an OSError repeats."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    return (reason or str(error)).strip()[:80]
 
 
 def read_safetensors(path: Path) -> dict[str, Rows]:

@@ -42,7 +42,9 @@ async def compare(screen: Chat, argument: str) -> None:
     if fault := unattached(question):
         screen.notify(fault, severity="warning")
     question = attach(question.strip())
-    if screen.session.engine is None or screen.host.is_busy:
+    if screen.session.engine is None and screen.host.coming is None:
+        raise SettingsError("No model is loaded. /model chooses one.")
+    if screen.host.is_busy:
         raise SettingsError("A reply is being written or a model loaded. Compare after that; Esc stops it.")
     if not question and not screen.branch.messages():
         raise SettingsError("There is no question yet. Ask one first, or name it: /compare model question")

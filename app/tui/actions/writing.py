@@ -14,6 +14,7 @@ from app.tui.completion import parse
 from app.tui.dialogs.basic import PickDialog, narrowing
 from app.tui.templates import TEMPLATE, keep_template, names, read_template
 from app.tui.terminal import write_in_editor
+from app.tui.widgets.prompt import is_letter
 from runtime.core.errors import SettingsError
 
 EXCERPT = 200  # characters of a text in a list
@@ -66,7 +67,7 @@ def take(screen: Chat, event: Key | Paste) -> None:
     """Put a letter or a paste into the prompt that nothing else has taken."""
     if isinstance(event, Paste):
         screen.prompt.post_message(Paste(event.text))
-    elif event.is_printable and event.character and event.key not in screen.active_bindings:
+    elif is_letter(event) and event.character and event.key not in screen.active_bindings:
         screen.prompt.insert(event.character)
     else:
         return

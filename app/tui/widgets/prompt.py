@@ -26,6 +26,11 @@ JOINERS = ("\u200c", "\u200d")  # not printable by Unicode, but required by many
 ONLY_FILES = partial(complete, arguments={})
 
 
+def is_letter(event: events.Key) -> bool:
+    """Return whether a key types its character. With Alt, a terminal sends Esc before one that is not to be typed."""
+    return event.is_printable and not event.key.startswith("alt+")
+
+
 class PromptBox(SuggestingArea):
     """Text input: Enter sends, Shift+Enter or Ctrl+J begins a line, Up and Down on the outer lines move through the
     history.
@@ -71,13 +76,13 @@ class PromptBox(SuggestingArea):
         """Handle a key in order: Textual inserts letters immediately, but runs the actions of bound keys later."""
         self.gap.note_key()
         self.call_after_refresh(self.gap.use)
-        if event.is_printable:
+        if is_letter(event):
             return
         if action := self.ACTIONS.get(event.key):
             getattr(self, action)()
         elif event.character in JOINERS:
             self.insert(event.character)
-        elif not await self._has_done(event.key):
+        elif not await self._has_done(event.key) and not event.is_printable:
             return
         event.prevent_default()
         event.stop()
