@@ -85,7 +85,7 @@ class ShareOptions(ListenOptions):
         return f"http://127.0.0.1:{self.port or PORT}"
 
     def settings(self) -> ServerSettings | None:
-        """Return the settings of a server beside the chat, or None. Raises BadParameter."""
+        """Return the settings of the server that the chat starts, or None. Raises BadParameter."""
         if not (self.serve or self.attach) and (self.port is not None or self.socket is not None):
             raise typer.BadParameter(
                 "Editors are answered only with --serve: add it.", param_hint="'--port' / '--socket'"

@@ -17,11 +17,11 @@ import typer
 from app.cli.chat import chat
 from app.cli.errors import guard, is_lack_of_memory, must_guard, run_app
 from app.cli.options import (
-    Command,
     ModelOptions,
     ModelToo,
     PairName,
     Rpc,
+    StrictCommand,
     grouped,
     listening,
     measuring,
@@ -97,11 +97,11 @@ def slipstream(
     """Local models that answer faster, with the same text."""
 
 
-app.command(cls=Command)(grouped(run))
-app.command(cls=Command)(grouped(chat))
+app.command(cls=StrictCommand)(grouped(run))
+app.command(cls=StrictCommand)(grouped(chat))
 
 
-@app.command(cls=Command)
+@app.command(cls=StrictCommand)
 @grouped
 def bench(
     pair: PairName = "demo", model: ModelToo = "", *, what: BenchOptions, how: BenchModelOptions, files: ReportOptions
@@ -124,7 +124,7 @@ def bench(
     raise typer.Exit(code)
 
 
-app.command(cls=Command)(grouped(serve))
+app.command(cls=StrictCommand)(grouped(serve))
 
 
 @app.command("trace")

@@ -107,7 +107,7 @@ def reading_ahead(options: Options, is_wanted: bool) -> Options:
     return replace(options, reads_ahead=options.reads_ahead and is_wanted)
 
 
-class Command(TyperCommand):
+class StrictCommand(TyperCommand):
     """A command that recognizes other programs' names for its options, and refuses texts in another encoding: other
     bytes would be asked as if they were characters. Typer exports no types for `ctx` and `formatter`.
     """
@@ -121,7 +121,7 @@ class Command(TyperCommand):
             value = ctx.params.get(str(parameter.name))
             texts = value if isinstance(value, (list, tuple)) else [value]
             if parameter.name not in FILES and not all(is_text(text) for text in texts if isinstance(text, str)):
-                raise typer.BadParameter(OTHER_BYTES, ctx=ctx, param=parameter)
+                raise typer.BadParameter(OTHER_BYTES, ctx=ctx, param_hint=f"'{max(parameter.opts, key=len)}'")
         return left
 
     def _foreign(self, args: list[str]) -> Iterator[str]:

@@ -131,23 +131,23 @@ class ScheduledTask:
         The last chunk of each reply has a finish reason. Raises an error of the engine after the chunks before it.
         """
         n_left, clock = len(self._tasks), self._loop.time
-        due = None if interval is None else clock() + interval
+        deadline = None if interval is None else clock() + interval
         while n_left:
-            chunks, failed = await self._next(due)
+            chunks, failed = await self._next(deadline)
             self.counts.add(chunks)
             n_left -= sum(chunk.finish_reason is not None for chunk in chunks)
             if interval and (not chunks or any(chunk.tokens for chunk in chunks)):
-                due = clock() + interval
+                deadline = clock() + interval
             if chunks or not failed:
                 yield chunks
             if failed and n_left:
                 raise failed
 
-    async def _next(self, due: float | None) -> tuple[list[Chunk], Exception | None]:
-        """Wait for a chunk, until it is `due`. Return all available chunks, and the error that follows them, if any."""
+    async def _next(self, deadline: float | None) -> tuple[list[Chunk], Exception | None]:
+        """Wait for a chunk until the deadline. Return all available chunks, and the error that follows them, if any."""
         chunks, first = list[Chunk](), None
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(due):
+            async with asyncio.timeout_at(deadline):
                 first = await self._events.get()
         for event in [first, *self._available()]:
             if isinstance(event, Exception):

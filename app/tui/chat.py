@@ -47,14 +47,14 @@ class Offered:
     is_author: bool = False  # whether it is about the model that wrote the chat
 
 
-class Chat(Screen[None]):
+class OpenChat(Screen[None]):
     """One chat on screen, and the engine that answers in it."""
 
     def __init__(self, session: Session, chat: int | None = None) -> None:
         super().__init__()
         self.session = session
         self.branch = session.branch(chat)
-        self.waiting: Callable[[Chat], object] | None = None  # the action to run once the engine is free
+        self.waiting: Callable[[OpenChat], object] | None = None  # the action to run once the engine is free
         self.numbers_shown = 0.0  # time of the last update of the numbers (time.monotonic)
         self.offered: Offered | None = None
         self.downloads, self.editors = Downloads(), EditorAccess(session)
@@ -110,7 +110,7 @@ class Chat(Screen[None]):
         self.app.push_screen(dialog, answered)
 
 
-def next_prompt(chat: Chat) -> NextPrompt | None:
+def next_prompt(chat: OpenChat) -> NextPrompt | None:
     """Return what is known of the next prompt; None while the engine has something else to do."""
     engine, branch = chat.session.engine, chat.branch
     if engine is None or not engine.facts.reads_ahead or chat.host.is_busy or chat.prompt.is_rewriting:
@@ -122,7 +122,7 @@ def next_prompt(chat: Chat) -> NextPrompt | None:
     return NextPrompt((branch.id, branch.leaf, branch.system), text)
 
 
-def reading_request(chat: Chat, text: str) -> Ask:
+def reading_request(chat: OpenChat, text: str) -> Ask:
     """Return the request for reading the prompt of a question that begins with this text. Raises SettingsError."""
     *before, question = chat.branch.prompt(attach(text + " a"))
     other = replace(question, content=question.content.removesuffix(" a") + "\n1")

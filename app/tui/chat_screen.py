@@ -22,7 +22,7 @@ from app.tui.background.engine_host import MemoryChanged, ReplyEnded, ReplyGrew
 from app.tui.background.opening import ModelFailed, ModelLoading, ModelReady
 from app.tui.background.replies import PromptRead
 from app.tui.background.titles import Titles
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 from app.tui.clipboard import copy_text
 from app.tui.commands import bindings
 from app.tui.completion import parse
@@ -33,7 +33,7 @@ from app.tui.widgets.transcript import OfferList, Transcript
 NUMBERS = 0.25  # seconds between two updates of the numbers during a reply
 
 
-class ChatScreen(Chat):
+class ChatScreen(OpenChat):
     """The chat, with what happens on a key, a message of the engine, or one of another part."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from runtime.core.watched import LimitError, Limits, WatchedProcesses
+from runtime.core.watched import LimitError, WatchedProcesses, WorkLimits
 
 SECONDS = 3.0  # for one rendering, at most
 MEMORY = 2**30  # bytes of the process that renders, at most
@@ -42,7 +42,7 @@ class Rendering(NamedTuple):
 def render(request: RenderRequest) -> Rendering:
     """Return what becomes of a request. Raises RecursionError for variables that nest too deeply."""
     try:
-        rendering: Rendering = PROCESSES.ask(request, Limits(SECONDS, MEMORY))
+        rendering: Rendering = PROCESSES.ask(request, WorkLimits(SECONDS, MEMORY))
     except LimitError as error:
         return Rendering(Outcome.LIMITED, str(error))
     return rendering

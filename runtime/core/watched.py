@@ -32,7 +32,7 @@ class LimitError(Exception):
     """A piece of work took too much; the message says what, as a clause."""
 
 
-class Limits(NamedTuple):
+class WorkLimits(NamedTuple):
     """What a piece of work may take at most."""
 
     seconds: float
@@ -67,7 +67,7 @@ class WatchedProcess:
         self._pipe.close()
         self._child.end()
 
-    def ask(self, request: bytes, limits: Limits, is_unwanted: Callable[[], bool]) -> Any:
+    def ask(self, request: bytes, limits: WorkLimits, is_unwanted: Callable[[], bool]) -> Any:
         """Return the answer to a pickled request. Raises LimitError, after which the process has ended."""
         try:
             self._pipe.send_bytes(request)
@@ -81,7 +81,7 @@ class WatchedProcess:
             self.end()
             raise LimitError("it ends the process that works on it") from error
 
-    def _limit_met(self, limits: Limits, is_unwanted: Callable[[], bool]) -> str:
+    def _limit_met(self, limits: WorkLimits, is_unwanted: Callable[[], bool]) -> str:
         """Wait for the answer; return what was too much as a clause, "" if the answer is there."""
         ends = time.monotonic() + limits.seconds
         while not self._pipe.poll(LOOK_SECONDS):
@@ -100,7 +100,7 @@ class WatchedProcesses:
     def __init__(self, module: str) -> None:
         self.module, self._idle = module, deque[WatchedProcess]()
 
-    def ask(self, request: object, limits: Limits, is_unwanted: Callable[[], bool] = never) -> Any:
+    def ask(self, request: object, limits: WorkLimits, is_unwanted: Callable[[], bool] = never) -> Any:
         """Return the answer to a request. Raises LimitError, also if `is_unwanted` returns True meanwhile, and
         RecursionError for a request that nests too deeply.
         """
@@ -127,7 +127,7 @@ class WatchedProcesses:
 
 
 def serve(pipe: Connection, work: Callable[[Any], object], memory: int) -> None:
-    """Do the work for each request, in at most so many bytes of memory, until the other end of the pipe is closed."""
+    """Do the work for each request, in at most `memory` bytes, until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C in a terminal is for the process that asks
     end_with_parent()
     if sys.platform == "linux":  # elsewhere only the other process looks at the memory

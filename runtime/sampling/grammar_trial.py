@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 
 from runtime.core.children import inherited
-from runtime.core.watched import LimitError, Limits, WatchedProcesses, never, serve
+from runtime.core.watched import LimitError, WatchedProcesses, WorkLimits, never, serve
 
-LIMITS = Limits(seconds=5.0, memory=2**31)
+LIMITS = WorkLimits(seconds=5.0, memory=2**31)
 UNTRIED = 8  # regular expressions that are compiled in milliseconds, however they are combined
 SIGNS = '"pattern"', '"format"'
 PROCESSES = WatchedProcesses("runtime.sampling.grammar_trial")

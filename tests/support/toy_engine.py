@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from bench.instruments.toy import facts
 from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
 from runtime.conversation.prompt import PromptEncoder
 from runtime.core.drafter import Drafter, traits_of
@@ -123,6 +125,7 @@ def opened(setup: Setup, model: ToyModel, vocab: ToyVocab) -> LlamaBackend:
         is_recurrent=False,
         window=0,
     )
+    held.context_params = partial(LlamaModel.context_params, held)
     if setup.kind == "shared":
         return SharedBackend(held, N_CTX, MAX_K + 1, N_BATCH, N_SEATS)
     return LlamaBackend(held, N_CTX, MAX_K + 1, N_BATCH, can_branch=setup.kind == "trees")

@@ -21,11 +21,11 @@ from app.tui.actions import (
     views,
     writing,
 )
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 
 SUBJECTS = (
     asking, chats, choosing, comparing, context, editing, messages, models, settings, views, writing,
 )  # fmt: skip
-HANDLERS: dict[str, Callable[[Chat, str], object]] = {
+HANDLERS: dict[str, Callable[[OpenChat, str], object]] = {
     name: handler for subject in SUBJECTS for name, handler in subject.COMMANDS.items()
 }

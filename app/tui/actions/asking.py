@@ -11,12 +11,12 @@ from app.tui.actions import chats, models, offering
 from app.tui.actions.offering import show_chat
 from app.tui.attach import attach, unnamed
 from app.tui.background.replies import ReplyRequest
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 from app.tui.chat_settings import ASK, LEAVE_OUT, WHEN_FULL
 from app.tui.edits import expected_in
 
 
-async def ask(screen: Chat, text: str, typed: str, replaces: int | None = None) -> None:
+async def ask(screen: OpenChat, text: str, typed: str, replaces: int | None = None) -> None:
     """Send the written text as a question, or in place of the message `replaces`; it waits if a reply is unfinished.
     `typed` is its part that was not pasted.
     """
@@ -42,7 +42,7 @@ async def ask(screen: Chat, text: str, typed: str, replaces: int | None = None) 
         await add(screen, question, typed, replaces)
 
 
-async def add(screen: Chat, question: str, typed: str, replaces: int | None = None) -> None:
+async def add(screen: OpenChat, question: str, typed: str, replaces: int | None = None) -> None:
     """Add a question, or replace one, and start the reply to it."""
     if replaces is None:
         screen.branch.ask(question, typed)
@@ -51,13 +51,13 @@ async def add(screen: Chat, question: str, typed: str, replaces: int | None = No
     await answer(screen)
 
 
-async def ask_next(screen: Chat) -> None:
+async def ask_next(screen: OpenChat) -> None:
     """Ask the oldest waiting question, if there is one."""
     if (text := screen.queue.take_next()) is not None:
         await add(screen, attach(text), text)
 
 
-async def answer(screen: Chat) -> None:
+async def answer(screen: OpenChat) -> None:
     """Start a reply to the last question as soon as the engine is free."""
     await show_chat(screen)
     if screen.host.is_busy:
@@ -68,7 +68,7 @@ async def answer(screen: Chat) -> None:
     start_reply(screen, message)
 
 
-def start_reply(screen: Chat, message: StoredMessage) -> None:
+def start_reply(screen: OpenChat, message: StoredMessage) -> None:
     """Start generating the rest of that message."""
     settings, pair, chosen = screen.session.settings, screen.session.pair, screen.branch.settings
     sampling, max_tokens = settings.sampling(pair, chosen), settings.max_tokens(pair, chosen)
@@ -80,7 +80,7 @@ def start_reply(screen: Chat, message: StoredMessage) -> None:
     screen.status.begin_reading()
 
 
-async def regenerate_message(screen: Chat, message: int) -> None:
+async def regenerate_message(screen: OpenChat, message: int) -> None:
     """Answer that question again, or generate another reply in place of that one."""
     if screen.host.is_busy:
         screen.notify("A reply is being written or a model loaded. Esc stops a reply.")
@@ -91,13 +91,13 @@ async def regenerate_message(screen: Chat, message: int) -> None:
         await answer(screen)
 
 
-async def regenerate(screen: Chat, argument: str) -> None:
+async def regenerate(screen: OpenChat, argument: str) -> None:
     """Answer the last question again."""
     if messages := screen.branch.messages():
         await regenerate_message(screen, messages[-1].id)
 
 
-async def continue_reply(screen: Chat, argument: str) -> None:
+async def continue_reply(screen: OpenChat, argument: str) -> None:
     """Continue the last reply where it stopped; in a new chat, the last chat."""
     last = screen.branch.messages()[-1:]
     if await open_latest_if_new(screen):
@@ -108,7 +108,7 @@ async def continue_reply(screen: Chat, argument: str) -> None:
         start_reply(screen, last[0])
 
 
-async def open_latest_if_new(screen: Chat) -> bool:
+async def open_latest_if_new(screen: OpenChat) -> bool:
     """Open the last chat if this one is new; return whether that was done."""
     latest = screen.session.store.chats(most=1) if screen.branch.id is None else []
     for chat in latest:
@@ -121,7 +121,7 @@ def may_go_on(message: StoredMessage) -> bool:
     return message.role == "assistant" and bool(message.content or "end" in message.facts)
 
 
-def room(screen: Chat, argument: str) -> None:
+def room(screen: OpenChat, argument: str) -> None:
     """Leave the oldest turns out from now on, in this chat or in all; a reply that had no room continues."""
     settings = screen.session.settings
     changed, _ = settings.change(f"{argument} {WHEN_FULL} {LEAVE_OUT}", screen.session.pair, screen.branch.settings)
@@ -132,13 +132,13 @@ def room(screen: Chat, argument: str) -> None:
         start_reply(screen, last[0])
 
 
-def edit(screen: Chat, argument: str) -> None:
+def edit(screen: OpenChat, argument: str) -> None:
     """Put the last question into the prompt for rewriting."""
     if questions := screen.transcript.views("user"):
         screen.prompt.begin_rewriting(questions[-1].message_id, questions[-1].text)
 
 
-async def go_on(screen: Chat) -> None:
+async def go_on(screen: OpenChat) -> None:
     """Run the waiting action if the engine is free, answer editors that wait for it, ask the next waiting question."""
     if screen.waiting is not None and not screen.host.is_busy:
         action, screen.waiting = screen.waiting, None

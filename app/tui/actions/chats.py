@@ -10,7 +10,7 @@ from functools import partial
 from app.chats.export import export as export_chat
 from app.tui.actions import offering
 from app.tui.actions.offering import show_chat
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 from app.tui.dialogs.basic import TextDialog
 from app.tui.dialogs.chat_list import ChatList
 from runtime.core.errors import SettingsError
@@ -18,12 +18,12 @@ from runtime.core.errors import SettingsError
 NUMBERS = "--numbers"  # also export the model and the speed of each reply
 
 
-async def new(screen: Chat, argument: str) -> None:
+async def new(screen: OpenChat, argument: str) -> None:
     """Start an empty chat with the system prompt of new chats."""
     await open_chat(screen, None)
 
 
-async def open_chat(screen: Chat, chat: int | None) -> None:
+async def open_chat(screen: OpenChat, chat: int | None) -> None:
     """Show another chat, after stopping the current reply; waiting messages return to the prompt."""
     if screen.queue.texts:
         screen.composer.take_back()
@@ -39,7 +39,7 @@ async def open_chat(screen: Chat, chat: int | None) -> None:
     screen.prompt.focus()
 
 
-def chats(screen: Chat, argument: str) -> None:
+def chats(screen: OpenChat, argument: str) -> None:
     """List all chats and open the picked one."""
 
     def leave() -> None:
@@ -50,20 +50,20 @@ def chats(screen: Chat, argument: str) -> None:
     screen.ask(dialog, partial(open_or_reload, screen), partial(reload, screen))
 
 
-async def open_or_reload(screen: Chat, chat: int) -> None:
+async def open_or_reload(screen: OpenChat, chat: int) -> None:
     """Show the picked chat; the title of the current one may have changed."""
     if chat != screen.branch.id:
         await open_chat(screen, chat)
     reload(screen)
 
 
-def reload(screen: Chat) -> None:
+def reload(screen: OpenChat) -> None:
     """Show the title of the chat again, which may have changed."""
     screen.branch.reload()
     screen.show_title()
 
 
-def rename(screen: Chat, argument: str) -> None:
+def rename(screen: OpenChat, argument: str) -> None:
     """Change the title of this chat."""
     if screen.branch.id is None:
         screen.notify("Ask something first: an empty chat is not kept.")
@@ -73,14 +73,14 @@ def rename(screen: Chat, argument: str) -> None:
         screen.ask(TextDialog("Rename chat", screen.branch.title), partial(set_title, screen, screen.branch.id))
 
 
-def set_title(screen: Chat, chat: int, title: str) -> None:
+def set_title(screen: OpenChat, chat: int, title: str) -> None:
     """Store and show the title of a chat."""
     screen.session.store.rename(chat, title)
     screen.branch.reload()
     screen.show_title()
 
 
-def take_title(screen: Chat, chat: int, before: str, title: str) -> None:
+def take_title(screen: OpenChat, chat: int, before: str, title: str) -> None:
     """Change the title of a chat if it is still `before`."""
     if screen.session.store.chat(chat).title == before:
         screen.session.store.rename(chat, title)
@@ -89,7 +89,7 @@ def take_title(screen: Chat, chat: int, before: str, title: str) -> None:
             screen.show_title()
 
 
-def export(screen: Chat, argument: str) -> None:
+def export(screen: OpenChat, argument: str) -> None:
     """Write this chat to a file, with the numbers of its replies if requested."""
     if screen.branch.id is None:
         raise SettingsError("There is nothing to export yet. Ask something first.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from app.tui.actions.models import answer_with, find_here, load_by_name, pick
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 from app.tui.dialogs.basic import PickDialog, narrowing
 from app.tui.pieces import clean
 from app.tui.presets import PICKED, REMOVE, SAVE, Preset, Presets
@@ -19,7 +19,7 @@ NONE_YET = f"There is no preset yet. /preset {SAVE} brief saves model, system pr
 HINT = f"\n/preset {SAVE} name saves this chat's · /preset {REMOVE} name"
 
 
-def model(screen: Chat, argument: str) -> None:
+def model(screen: OpenChat, argument: str) -> None:
     """Load another pair, by name or path or from a list."""
     if argument:
         load_by_name(screen, argument)
@@ -27,12 +27,12 @@ def model(screen: Chat, argument: str) -> None:
         pick_any(screen)
 
 
-def pick_any(screen: Chat, fault: str = "") -> None:
+def pick_any(screen: OpenChat, fault: str = "") -> None:
     """List all models and presets, and use the picked one; `fault` says why there is no model."""
     pick(screen, "Load another model", partial(take, screen), Presets(screen.session.store).all(), fault)
 
 
-def take(screen: Chat, picked: str) -> None:
+def take(screen: OpenChat, picked: str) -> None:
     """Use the preset or load the model that was picked in the list."""
     if picked.startswith(PICKED):
         use(screen, picked.removeprefix(PICKED))
@@ -40,7 +40,7 @@ def take(screen: Chat, picked: str) -> None:
         load_by_name(screen, picked)
 
 
-def preset(screen: Chat, argument: str) -> None:
+def preset(screen: OpenChat, argument: str) -> None:
     """Use, save or remove a preset, or list all. Raises SettingsError."""
     word, _, name = argument.partition(" ")
     if word == SAVE:
@@ -54,7 +54,7 @@ def preset(screen: Chat, argument: str) -> None:
         show_presets(screen)
 
 
-def save(screen: Chat, name: str) -> None:
+def save(screen: OpenChat, name: str) -> None:
     """Save what answers now under a name. Raises SettingsError."""
     session, branch = screen.session, screen.branch
     kept = Preset(session.model, branch.system, {**session.settings.for_all, **branch.settings})
@@ -62,7 +62,7 @@ def save(screen: Chat, name: str) -> None:
     screen.notify(f"Saved: {kept.told}. /preset {name} uses it.")
 
 
-def show_presets(screen: Chat) -> None:
+def show_presets(screen: OpenChat) -> None:
     """List the presets and use the picked one. Raises SettingsError if there is none."""
     presets = Presets(screen.session.store).all()
     if not presets:
@@ -72,7 +72,7 @@ def show_presets(screen: Chat) -> None:
     screen.ask(PickDialog("Presets", narrowing(lines), HINT), partial(use, screen))
 
 
-def use(screen: Chat, name: str) -> None:
+def use(screen: OpenChat, name: str) -> None:
     """Answer in this chat with a preset's model, system prompt and settings. Raises SettingsError."""
     chosen = Presets(screen.session.store).find(name)
     pair = pair_of(screen, name, chosen)
@@ -83,7 +83,7 @@ def use(screen: Chat, name: str) -> None:
     answer_with(screen, pair)
 
 
-def pair_of(screen: Chat, name: str, chosen: Preset) -> Pair:
+def pair_of(screen: OpenChat, name: str, chosen: Preset) -> Pair:
     """Return the pair of a preset. Raises SettingsError if it is not on this machine any more."""
     if chosen.model == screen.session.model:
         return screen.session.pair
@@ -99,7 +99,7 @@ def pair_of(screen: Chat, name: str, chosen: Preset) -> Pair:
     return pair
 
 
-def show_none(screen: Chat, reason: str) -> None:
+def show_none(screen: OpenChat, reason: str) -> None:
     """Show why no model answers, and the list of models."""
     screen.waiting = None
     screen.composer.take_back()

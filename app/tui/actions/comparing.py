@@ -20,7 +20,7 @@ from app.tui.actions.offering import show_chat
 from app.tui.attach import attach, unattached, without_attached
 from app.tui.background.comparison import Contestant, Report, blank, opened_whole
 from app.tui.background.replies import ReplyRequest, chat_prompt_of
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 from app.tui.dialogs.compare_screen import CompareScreen, KeptReply
 from app.tui.dialogs.confirm import ConfirmDialog
 from app.tui.numbers import measured
@@ -34,7 +34,7 @@ MOMENT = 5.0  # seconds of reading, below which nobody has to know of it before
 LONG = 500  # tokens of a prompt that may take longer than a moment if no speed is known
 
 
-async def compare(screen: Chat, argument: str) -> None:
+async def compare(screen: OpenChat, argument: str) -> None:
     """Compare with another model on the given question, or on the last one. Raises SettingsError."""
     quoted, bare, question = NAMED.fullmatch(argument).groups("")  # type: ignore[union-attr]  # it matches every text
     name = quoted or bare
@@ -62,7 +62,7 @@ async def compare(screen: Chat, argument: str) -> None:
         pick(screen, "Compare with", take, rival=checked)
 
 
-def rival(screen: Chat, name: str) -> Pair:
+def rival(screen: OpenChat, name: str) -> Pair:
     """Return the model of that name. Raises SettingsError if there is none, it is not here, or it answers in this chat
     anyway.
     """
@@ -78,7 +78,7 @@ def rival(screen: Chat, name: str) -> Pair:
     return pair
 
 
-async def begin(screen: Chat, question: str, pair: Pair) -> None:
+async def begin(screen: OpenChat, question: str, pair: Pair) -> None:
     """Show both replies as they are generated; if that takes more than a moment of reading first, only after a yes.
     Raises SettingsError.
     """
@@ -93,7 +93,7 @@ async def begin(screen: Chat, question: str, pair: Pair) -> None:
         show(screen, question, pair, contestants)
 
 
-def show(screen: Chat, question: str, pair: Pair, contestants: list[Contestant]) -> None:
+def show(screen: OpenChat, question: str, pair: Pair, contestants: list[Contestant]) -> None:
     """Show both replies as they are generated, and keep the chosen one."""
     screen.session.note_compared(pair)
     asked = without_attached(contestants[0].request.prompt[-1].content)
@@ -148,14 +148,14 @@ def told_before(forecasts: Sequence[Forecast]) -> str:
     return f"Before {answers}, {' and then '.join(each.text for each in long)}.{unknown}"
 
 
-def n_cached(screen: Chat) -> int:
+def n_cached(screen: OpenChat) -> int:
     """Return the number of tokens of this chat that its model has read or written already."""
     stats = screen.host.numbers.reply
     is_here = screen.host.answered in [each.id for each in screen.branch.messages()]
     return stats.prompt_n + stats.predicted_n if is_here else 0
 
 
-def asked(screen: Chat, question: str) -> list[Message]:
+def asked(screen: OpenChat, question: str) -> list[Message]:
     """Return the prompt for both models: the conversation up to the new question, or up to the last one."""
     prompt = screen.branch.prompt()
     if question:
@@ -165,7 +165,7 @@ def asked(screen: Chat, question: str) -> list[Message]:
     return prompt
 
 
-def of_chat(screen: Chat, question: str, prompt: list[Message]) -> Contestant:
+def of_chat(screen: OpenChat, question: str, prompt: list[Message]) -> Contestant:
     """Return the chat's open model as a contestant, with its reply to the last question if that is complete."""
     engine, pair = engine_of(screen), screen.session.pair
     last = screen.branch.messages()[-1:]
@@ -174,7 +174,7 @@ def of_chat(screen: Chat, question: str, prompt: list[Message]) -> Contestant:
     return Contestant(pair.name, lambda report: engine, asked, is_borrowed=True, has_answered=has_answered)
 
 
-def engine_of(screen: Chat) -> Engine:
+def engine_of(screen: OpenChat) -> Engine:
     """Return the chat's open model."""
     assert screen.session.engine is not None
     return screen.session.engine
@@ -187,7 +187,7 @@ def is_complete(message: StoredMessage, signature: Facts) -> bool:
     return bool(message.role == "assistant" and is_own and message.content and facts.get("line") and "end" not in facts)
 
 
-def of_other(screen: Chat, pair: Pair, prompt: list[Message]) -> Contestant:
+def of_other(screen: OpenChat, pair: Pair, prompt: list[Message]) -> Contestant:
     """Return another model as a contestant, opened only for this comparison."""
     session = screen.session
 
@@ -197,13 +197,13 @@ def of_other(screen: Chat, pair: Pair, prompt: list[Message]) -> Contestant:
     return Contestant(pair.name, partial(opened_whole, opened), request(screen, pair, prompt, blank(1)))
 
 
-def request(screen: Chat, pair: Pair, prompt: list[Message], reply: StoredMessage) -> ReplyRequest:
+def request(screen: OpenChat, pair: Pair, prompt: list[Message], reply: StoredMessage) -> ReplyRequest:
     """Return the request to a model, with the settings of this chat. Raises SettingsError."""
     settings, chosen = screen.session.settings, screen.branch.settings
     return ReplyRequest(reply, prompt, settings.sampling(pair, chosen), settings.max_tokens(pair, chosen))
 
 
-async def keep(screen: Chat, question: str, other: Pair, reply: KeptReply) -> None:
+async def keep(screen: OpenChat, question: str, other: Pair, reply: KeptReply) -> None:
     """Add the chosen reply, of the chat's model or the other one, to the chat: to the new question, or as another
     version of the last reply.
     """

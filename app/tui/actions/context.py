@@ -10,7 +10,7 @@ from functools import partial
 
 from app.models.context_cost import ContextCost, cost, parse_context
 from app.tui.actions.models import load
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 from app.tui.chat_settings import Source
 from app.tui.dialogs.basic import TextDialog
 from app.tui.dialogs.confirm import ConfirmDialog
@@ -21,7 +21,7 @@ from runtime.models.registry import AS_TRAINED
 ABOUT = "How much of a chat the model can look back on, questions and replies together; more takes more memory."
 
 
-def context(screen: Chat, argument: str) -> None:
+def context(screen: OpenChat, argument: str) -> None:
     """Load the model with that many tokens of context, which are asked for if none are given. Raises SettingsError."""
     loaded(screen)
     if argument:
@@ -30,7 +30,7 @@ def context(screen: Chat, argument: str) -> None:
         ask(screen)
 
 
-def ask(screen: Chat, text: str = "", back: Callable[[], object] = lambda: None) -> None:
+def ask(screen: OpenChat, text: str = "", back: Callable[[], object] = lambda: None) -> None:
     """Ask for the length, beginning with a text or the present one. `back` is called if none is given, or the present
     one. Raises SettingsError.
     """
@@ -47,7 +47,7 @@ def ask(screen: Chat, text: str = "", back: Callable[[], object] = lambda: None)
     screen.ask(TextDialog("context", text or str(n_now), hint, ABOUT, check, is_selected=True), written, back)
 
 
-def ask_first(screen: Chat, text: str, refused: Callable[[], object] = lambda: None) -> None:
+def ask_first(screen: OpenChat, text: str, refused: Callable[[], object] = lambda: None) -> None:
     """Show what the context costs; load the model with it on a yes, else call `refused`. Raises SettingsError."""
     session, n_now, told = screen.session, loaded(screen).facts.n_ctx, cost_here(screen, text)
     if told.n_ctx == n_now:
@@ -59,20 +59,20 @@ def ask_first(screen: Chat, text: str, refused: Callable[[], object] = lambda: N
     screen.ask(dialog, lambda _: load(screen, session.resized(told.n_ctx)), refused)
 
 
-def cost_here(screen: Chat, text: str) -> ContextCost:
+def cost_here(screen: OpenChat, text: str) -> ContextCost:
     """Return the cost of the context that a text names. Raises SettingsError if it is none, or impossible."""
     n_ctx, n_now = parse_context(text), loaded(screen).facts.n_ctx
     return ContextCost(n_ctx, 0) if n_ctx == n_now else cost(screen.session.pair, screen.session.options, n_ctx, n_now)
 
 
-def loaded(screen: Chat) -> Engine:
+def loaded(screen: OpenChat) -> Engine:
     """Return the engine. Raises SettingsError while a model is being loaded, or without any."""
     if screen.session.engine is None or screen.host.coming is not None:
         raise SettingsError("No model is loaded yet. Set the context when one is ready.")
     return screen.session.engine
 
 
-def shown(screen: Chat) -> tuple[str, str]:
+def shown(screen: OpenChat) -> tuple[str, str]:
     """Return the length of the context and where it comes from."""
     session, engine = screen.session, screen.session.engine
     if engine is None:

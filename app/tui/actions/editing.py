@@ -12,7 +12,7 @@ from pathlib import Path
 
 from app.chats.store import Store, StoredMessage
 from app.tui.actions import offering
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 from app.tui.dialogs.confirm import DiffScreen
 from app.tui.edits import ACCEPTED, Edit, last_edits
 from app.tui.written_file import FileChange, take_back
@@ -22,19 +22,19 @@ from runtime.core.errors import SettingsError
 KEPT, MOST = "edits", 8  # preference name of the edits that can be undone, and their maximal number
 
 
-def diff(screen: Chat, argument: str) -> None:
+def diff(screen: OpenChat, argument: str) -> None:
     """Show the edit of a file in the last reply. Raises SettingsError."""
     if screen.host.is_replying:
         raise SettingsError("The reply is being written. Its changes to a file can be seen when it ends.")
     show(screen, screen.branch.messages())
 
 
-def show_of(screen: Chat, message: int) -> None:
+def show_of(screen: OpenChat, message: int) -> None:
     """Show the edit of a file in that reply. Raises SettingsError."""
     show(screen, screen.session.store.branch(message))
 
 
-def show(screen: Chat, messages: Sequence[StoredMessage]) -> None:
+def show(screen: OpenChat, messages: Sequence[StoredMessage]) -> None:
     """Show the first edit of the last message that is not accepted yet. Raises SettingsError."""
     edits = last_edits(messages)
     if not edits:
@@ -52,7 +52,7 @@ def why_none(messages: Sequence[StoredMessage]) -> str:
     return "That reply contains no whole file that was named with @. Ask for the complete file with the change."
 
 
-def accept(screen: Chat, message: int, edit: Edit) -> None:
+def accept(screen: OpenChat, message: int, edit: Edit) -> None:
     """Write the file and record that with the reply. Raises SettingsError."""
     store, done = screen.session.store, change_file(Path(edit.path), edit.before, edit.after)
     keep(store, [*kept(store), (message, edit.path, done)])
@@ -61,7 +61,7 @@ def accept(screen: Chat, message: int, edit: Edit) -> None:
     screen.session.note(f"{done.path} is written with the changes of a reply")
 
 
-def undo(screen: Chat, argument: str) -> None:
+def undo(screen: OpenChat, argument: str) -> None:
     """Undo the edit that was accepted last. Raises SettingsError."""
     store = screen.session.store
     if not (edits := kept(store)):
@@ -74,7 +74,7 @@ def undo(screen: Chat, argument: str) -> None:
     screen.session.note(f"{done.path} is as it was before the changes (/undo)")
 
 
-def set_accepted(screen: Chat, message: int, path: str, *, is_accepted: bool) -> None:
+def set_accepted(screen: OpenChat, message: int, path: str, *, is_accepted: bool) -> None:
     """Record with a reply whether the file is written with its edit."""
     store = screen.session.store
     if branch := store.branch(message):

@@ -10,7 +10,7 @@ from app.tui.actions import editing
 from app.tui.actions.asking import regenerate_message
 from app.tui.actions.offering import show_chat
 from app.tui.actions.writing import excerpt
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 from app.tui.clipboard import copy_text
 from app.tui.dialogs.confirm import ConfirmDialog
 from app.tui.pieces import clean
@@ -18,7 +18,7 @@ from app.tui.widgets.message_view import MessageView
 from runtime.core.errors import SettingsError
 
 
-async def do_requested(screen: Chat, view: MessageView, what: str) -> None:
+async def do_requested(screen: OpenChat, view: MessageView, what: str) -> None:
     """Run the action of a key that was pressed on that message."""
     match what:
         case "copy":
@@ -37,13 +37,13 @@ async def do_requested(screen: Chat, view: MessageView, what: str) -> None:
             await show_version(screen, view.message_id, -1 if what == "older" else 1)
 
 
-async def show_version(screen: Chat, message: int, step: int) -> None:
+async def show_version(screen: OpenChat, message: int, step: int) -> None:
     """Show the previous or next version of that message, if there is one."""
     if (version := screen.branch.switch_version(message, step)) is not None:
         await show_chat(screen, at=version)
 
 
-def copy(screen: Chat, argument: str) -> None:
+def copy(screen: OpenChat, argument: str) -> None:
     """Copy the last reply, or its last code block."""
     replies = screen.transcript.views("assistant")
     if argument == "code":
@@ -52,7 +52,7 @@ def copy(screen: Chat, argument: str) -> None:
         copy_text(screen, replies[-1].text if replies else "", "reply")
 
 
-def delete_last(screen: Chat, argument: str) -> None:
+def delete_last(screen: OpenChat, argument: str) -> None:
     """Delete the last turn after a question back. Raises SettingsError."""
     messages = screen.branch.messages()
     if not messages:
@@ -60,7 +60,7 @@ def delete_last(screen: Chat, argument: str) -> None:
     ask_to_delete(screen, messages[-1].id)
 
 
-def ask_to_delete(screen: Chat, message: int) -> None:
+def ask_to_delete(screen: OpenChat, message: int) -> None:
     """Delete the turn of that message if the person confirms it. Raises SettingsError."""
     if screen.host.is_replying:
         raise SettingsError("A reply is being written. Esc stops it.")
@@ -70,7 +70,7 @@ def ask_to_delete(screen: Chat, message: int) -> None:
     screen.ask(ConfirmDialog("Delete turn", text, "deletes them", "keeps them"), lambda _: delete(screen, question))
 
 
-async def delete(screen: Chat, question: StoredMessage) -> None:
+async def delete(screen: OpenChat, question: StoredMessage) -> None:
     """Delete a turn, and show what follows it."""
     before = [each.id for each in screen.branch.messages()]
     screen.branch.delete_turn(question.id)

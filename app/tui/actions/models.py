@@ -17,7 +17,7 @@ from app.models.ollama import ollama_name
 from app.tui.actions.views import show_numbers
 from app.tui.background.downloads import Downloads
 from app.tui.background.opening import ModelLoading
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 from app.tui.dialogs.model_picker import ModelPicker
 from app.tui.pieces import clean
 from app.tui.presets import Preset
@@ -28,7 +28,7 @@ from runtime.models.registry import Pair, find_pair, load_registry
 
 
 def pick(
-    screen: Chat,
+    screen: OpenChat,
     title: str,
     take: Callable[[str], object],
     presets: Mapping[str, Preset] | None = None,
@@ -48,7 +48,7 @@ def pick(
     screen.ask(picker, take)
 
 
-def estimates(screen: Chat) -> list[Callable[[], prospects.Machine]]:
+def estimates(screen: OpenChat) -> list[Callable[[], prospects.Machine]]:
     """Return what is known of this machine's speed: as remembered, then as measured if that disturbs nothing. Nothing
     is estimated for a GPU.
     """
@@ -58,7 +58,7 @@ def estimates(screen: Chat) -> list[Callable[[], prospects.Machine]]:
     return [prospects.remembered_machine] + [prospects.this_machine] * (not screen.host.is_busy)
 
 
-def load_by_name(screen: Chat, name: str) -> None:
+def load_by_name(screen: OpenChat, name: str) -> None:
     """Load a pair, fetching it first if it is not on this machine. Raises RegistryError, and ModelError as
     `check_file` does.
     """
@@ -73,7 +73,7 @@ def load_by_name(screen: Chat, name: str) -> None:
         answer_with(screen, pair)
 
 
-def answer_with(screen: Chat, pair: Pair) -> None:
+def answer_with(screen: OpenChat, pair: Pair) -> None:
     """Load a pair, or stay with it if it answers already."""
     if not screen.session.is_loaded(pair):
         load(screen, pair)
@@ -81,7 +81,7 @@ def answer_with(screen: Chat, pair: Pair) -> None:
         give_up(screen)
 
 
-def load(screen: Chat, pair: Pair) -> None:
+def load(screen: OpenChat, pair: Pair) -> None:
     """Load a pair, after stopping the current reply."""
     if screen.host.is_replying:
         screen.host.cancel()
@@ -95,7 +95,7 @@ def load(screen: Chat, pair: Pair) -> None:
     )
 
 
-def give_up(screen: Chat) -> None:
+def give_up(screen: OpenChat) -> None:
     """Cancel the model that is being loaded; the current one stays."""
     screen.host.give_up()
     screen.status.end_progress()
@@ -104,20 +104,20 @@ def give_up(screen: Chat) -> None:
     serve_again(screen)
 
 
-def pull(screen: Chat, argument: str) -> None:
+def pull(screen: OpenChat, argument: str) -> None:
     """Fetch a model from the hub."""
     if not argument:
         raise SettingsError("Name what to fetch, such as: /pull owner/repo:Q4_K_M. /model lists models.")
     fetch(screen, argument)
 
 
-def fetch(screen: Chat, name: str, *, is_to_be_loaded: bool = False) -> None:
+def fetch(screen: OpenChat, name: str, *, is_to_be_loaded: bool = False) -> None:
     """Fetch a pair or `owner/repo:file`. Raises SettingsError during another download."""
     screen.downloads.fetch(name, is_to_be_loaded)
     screen.status.show_download(f"Fetching {name}", 0.0)
 
 
-def take_download(screen: Chat, event: Downloads.Ended) -> None:
+def take_download(screen: OpenChat, event: Downloads.Ended) -> None:
     """Load the fetched model, or show how to. Raises RegistryError."""
     screen.session.note(event.reason or "a model was fetched")
     if event.reason:
@@ -128,7 +128,7 @@ def take_download(screen: Chat, event: Downloads.Ended) -> None:
         screen.notify(f"{event.name} is here. /model {event.loads} loads it.")
 
 
-def serve(screen: Chat, argument: str) -> None:
+def serve(screen: OpenChat, argument: str) -> None:
     """Start or stop answering editors."""
     is_wanted = screen.session.serve is not None
     if argument == "off" or (is_wanted and not argument):
@@ -138,7 +138,7 @@ def serve(screen: Chat, argument: str) -> None:
         answer_editors(screen)
 
 
-def answer_editors(screen: Chat) -> None:
+def answer_editors(screen: OpenChat) -> None:
     """Start the server for editors if it is enabled. A model that generates one reply at a time is loaded again first,
     after the current reply, when this is called again.
     """
@@ -153,7 +153,7 @@ def answer_editors(screen: Chat) -> None:
         load(screen, session.pair)
 
 
-def serve_again(screen: Chat) -> None:
+def serve_again(screen: OpenChat) -> None:
     """Start the server for editors again, after another model could not be loaded, or was not. Without room for
     editors it stays off.
     """
@@ -165,7 +165,7 @@ def serve_again(screen: Chat) -> None:
         screen.notify("Editor access is off, because the model was not loaded again for it.", severity="warning")
 
 
-def find_here(screen: Chat, name: str) -> Pair | None:
+def find_here(screen: OpenChat, name: str) -> Pair | None:
     """Return the pair or recently used file of that name, or None if the hub has to be asked. Raises RegistryError."""
     from runtime.models.hub.names import HubError
 
@@ -176,7 +176,7 @@ def find_here(screen: Chat, name: str) -> Pair | None:
     return replace(pair, name=ollama_name(pair.target) or pair.name)
 
 
-def is_here(screen: Chat, name: str) -> bool:
+def is_here(screen: OpenChat, name: str) -> bool:
     """Return whether the model of that name can be loaded without fetching it."""
     with suppress(SlipstreamError):
         pair = find_here(screen, name)
@@ -184,7 +184,7 @@ def is_here(screen: Chat, name: str) -> bool:
     return False
 
 
-def checked_name(screen: Chat, name: str, is_second: bool = False) -> str:
+def checked_name(screen: OpenChat, name: str, is_second: bool = False) -> str:
     """Return the name if it can be loaded or fetched. Raises RegistryError, and ModelError as `check_file` does."""
     pair = find_here(screen, name)
     if pair is not None:
@@ -192,7 +192,7 @@ def checked_name(screen: Chat, name: str, is_second: bool = False) -> str:
     return name
 
 
-def check_file(screen: Chat, pair: Pair, is_second: bool = False) -> None:
+def check_file(screen: OpenChat, pair: Pair, is_second: bool = False) -> None:
     """Raise ModelError for a file that is none or does not fit into memory, where the loaded model stays if this one
     `is_second`.
     """
@@ -205,7 +205,7 @@ def check_file(screen: Chat, pair: Pair, is_second: bool = False) -> None:
     check_memory(screen, pair, is_second)
 
 
-def check_memory(screen: Chat, pair: Pair, is_second: bool) -> None:
+def check_memory(screen: OpenChat, pair: Pair, is_second: bool) -> None:
     """Raise NoMemoryError for a model that does not fit into memory. Unknown for a GPU, or before a model is open."""
     session = screen.session
     if session.engine is not None and not session.engine.facts.has_gpu and not session.is_loaded(pair):
@@ -213,7 +213,7 @@ def check_memory(screen: Chat, pair: Pair, is_second: bool) -> None:
         prospects.check_fits(pair, session.options, held)
 
 
-def show_loading(screen: Chat, event: ModelLoading) -> None:
+def show_loading(screen: OpenChat, event: ModelLoading) -> None:
     """Show how much of the file is read; after that the model is measured."""
     if screen.host.coming is None:
         return

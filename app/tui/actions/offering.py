@@ -25,7 +25,7 @@ from app.models.starting import BUNDLED
 from app.terminal import gigabytes, rate
 from app.tui.actions import models, views
 from app.tui.background.replies import STOPPED
-from app.tui.chat import Chat, Offered
+from app.tui.chat import Offered, OpenChat
 from app.tui.commands import COMMANDS
 from app.tui.dialogs.help_page import shown
 from app.tui.edits import last_edits
@@ -50,26 +50,26 @@ ALL_MODELS = Offer("  All models, and GGUF files by their path ...", "/model")
 MAX_RECENT = 5  # recent models
 
 
-async def show_chat(screen: Chat, at: int | None = None) -> None:
+async def show_chat(screen: OpenChat, at: int | None = None) -> None:
     """Show the end of the branch, or focus one of its messages, and what is offered."""
     await screen.transcript.show(screen.branch, at)
     screen.show_title()
     look(screen)
 
 
-def look(screen: Chat) -> None:
+def look(screen: OpenChat) -> None:
     """Update the offer and show it."""
     screen.offered = None if screen.host.is_replying else offered(screen)
     views.show_numbers(screen)
 
 
-def look_at_author(screen: Chat) -> None:
+def look_at_author(screen: OpenChat) -> None:
     """Offer the model that wrote a chat, which was just opened, if another one is loaded."""
     screen.offered = of_author(screen) or screen.offered
     views.show_numbers(screen)
 
 
-def look_again(screen: Chat) -> None:
+def look_again(screen: OpenChat) -> None:
     """Update the offer after it was taken, or for a model that was just loaded."""
     was_about_author = screen.offered is not None and screen.offered.is_author
     look(screen)
@@ -77,7 +77,7 @@ def look_again(screen: Chat) -> None:
         look_at_author(screen)
 
 
-def of_author(screen: Chat) -> Offered | None:
+def of_author(screen: OpenChat) -> Offered | None:
     """Return the offer of the model that wrote most of the chat; None if it is loaded, or not known."""
     session, coming = screen.session, screen.host.coming
     answers = session.signature(coming) if coming or session.engine else None
@@ -92,7 +92,7 @@ def of_author(screen: Chat) -> Offered | None:
     return Offered(f"{wrote} wrote this chat.{now} {key} loads {wrote}.", "model", name, is_author=True)
 
 
-def offered(screen: Chat) -> Offered | None:
+def offered(screen: OpenChat) -> Offered | None:
     """Return the offer for the last reply on screen."""
     messages = screen.branch.messages()
     last, key = messages[-1:], shown(screen.session.keymap.get(ID, KEY))
@@ -114,7 +114,7 @@ def offered(screen: Chat) -> Offered | None:
     return None
 
 
-def when_full(screen: Chat, facts: Facts, key: str) -> Offered | None:
+def when_full(screen: OpenChat, facts: Facts, key: str) -> Offered | None:
     """Return the offer for a reply that had no more room in the context."""
     engine, full_at = screen.session.engine, facts[FULL_AT]
     if engine is not None and engine.facts.n_ctx > full_at:
@@ -133,7 +133,7 @@ def is_foreign(question: str) -> bool:
     return not any(part in known for word in NAME.findall(question) for part in word.split("."))
 
 
-async def offer(screen: Chat) -> None:
+async def offer(screen: OpenChat) -> None:
     """Show the offers in an empty chat, once they are found: the recent models, or how to begin if there are none."""
     session = screen.session
     offers = await asyncio.to_thread(recent_offers, session.recent, session.model)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from app.tui.actions import context
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 from app.tui.chat_settings import DEFAULT, SETTING_NAMES, UNSET, Source
 from app.tui.dialogs.basic import TextDialog
 from app.tui.dialogs.confirm import ConfirmDialog
@@ -23,7 +23,7 @@ SYSTEM, CONTEXT = "system prompt", "context"  # rows besides the settings of rep
 ABOUT_SYSTEM = "Instructions that the model reads before this chat, such as a role or a language."
 
 
-def set_option(screen: Chat, argument: str, after: Callable[[bool], object] = lambda is_set: None) -> None:
+def set_option(screen: OpenChat, argument: str, after: Callable[[bool], object] = lambda is_set: None) -> None:
     """Change a sampling setting or the length, of this chat or of all; an unusual value only after a yes. `after` is
     called with whether it was changed.
     """
@@ -43,7 +43,7 @@ def set_option(screen: Chat, argument: str, after: Callable[[bool], object] = la
         keep(True)
 
 
-def keep_option(screen: Chat, argument: str) -> None:
+def keep_option(screen: OpenChat, argument: str) -> None:
     """Change a setting, and show that."""
     session, branch = screen.session, screen.branch
     changed, sentence = session.settings.change(argument, session.pair, branch.settings)
@@ -52,18 +52,18 @@ def keep_option(screen: Chat, argument: str) -> None:
     screen.notify(sentence)
 
 
-def show(screen: Chat, argument: str) -> None:
+def show(screen: OpenChat, argument: str) -> None:
     """List every setting with its source, and change the picked one."""
     show_at(screen)
 
 
-def show_at(screen: Chat, at: str = "") -> None:
+def show_at(screen: OpenChat, at: str = "") -> None:
     """List the settings, with one of them highlighted."""
     title = clean(f"Settings: {screen.session.pair.name} in this chat")
     screen.ask(SettingsList(title, rows(screen), at), partial(change, screen))
 
 
-def change(screen: Chat, name: str, text: str = "") -> None:
+def change(screen: OpenChat, name: str, text: str = "") -> None:
     """Ask for another value of a setting, beginning with the present one or a text, and list all again with it."""
     if name == CONTEXT:
         change_context(screen)
@@ -80,7 +80,7 @@ def change(screen: Chat, name: str, text: str = "") -> None:
     screen.ask(dialog, partial(set_value, screen, name), partial(show_at, screen, name))
 
 
-def change_context(screen: Chat) -> None:
+def change_context(screen: OpenChat) -> None:
     """Ask for another length of context; without one, list all again. Raises SettingsError."""
     back = partial(show_at, screen, CONTEXT)
     try:
@@ -90,7 +90,7 @@ def change_context(screen: Chat) -> None:
         raise
 
 
-def hint(screen: Chat, name: str) -> str:
+def hint(screen: OpenChat, name: str) -> str:
     """Return the word that restores a setting, for its dialog."""
     if name == SYSTEM:
         return f"\n{NONE} removes it"
@@ -98,7 +98,7 @@ def hint(screen: Chat, name: str) -> str:
     return f"\n{UNSET} restores {NONE if value is None else value} ({source})"
 
 
-def set_value(screen: Chat, name: str, text: str) -> None:
+def set_value(screen: OpenChat, name: str, text: str) -> None:
     """Change a setting or the system prompt of this chat and list all again; a value that is not meant after all is
     asked for again. Raises SettingsError.
     """
@@ -110,7 +110,7 @@ def set_value(screen: Chat, name: str, text: str) -> None:
         set_option(screen, f"{name} {text}", lambda is_set: show_at(screen, name) if is_set else again())
 
 
-def rows(screen: Chat) -> list[SettingRow]:
+def rows(screen: OpenChat) -> list[SettingRow]:
     """Return the settings of this chat: the system prompt, the context, then sampling and length."""
     settings, pair, branch = screen.session.settings, screen.session.pair, screen.branch
     whose = Source.ALL_CHATS if branch.system == settings.system else Source.THIS_CHAT
@@ -124,7 +124,7 @@ def rows(screen: Chat) -> list[SettingRow]:
     return found
 
 
-def system(screen: Chat, argument: str) -> None:
+def system(screen: OpenChat, argument: str) -> None:
     """Change the system prompt of this chat, or of all new ones."""
     word, _, rest = argument.partition(" ")
     if word == DEFAULT:
@@ -143,14 +143,14 @@ def text_of(argument: str) -> str:
     return "" if argument == NONE else argument
 
 
-def set_here(screen: Chat, text: str) -> None:
+def set_here(screen: OpenChat, text: str) -> None:
     """Store this chat's system prompt."""
     screen.branch.set_system(text)
     screen.show_title()
     screen.notify("The next reply follows this system prompt." if text else "This chat has no system prompt.")
 
 
-def set_for_all(screen: Chat, text: str) -> None:
+def set_for_all(screen: OpenChat, text: str) -> None:
     """Store the system prompt of new chats; an empty chat on screen counts as new."""
     screen.session.settings.keep_system(text)
     if screen.branch.id is None:

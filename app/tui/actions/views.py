@@ -6,7 +6,7 @@ Knows only the display; changes no chat and no model.
 from __future__ import annotations
 
 from app.chats.authors import is_other
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 from app.tui.commands import COMMANDS as TABLE
 from app.tui.dialogs.basic import PageDialog
 from app.tui.dialogs.help_page import help_page
@@ -21,7 +21,7 @@ PLAIN = "This model has no chat template. It gets plain turns (User:, Assistant:
 DARK, LIGHT = "textual-dark", "textual-light"
 
 
-def show_numbers(screen: Chat) -> None:
+def show_numbers(screen: OpenChat) -> None:
     """Show the numbers of the last reply on screen, and warnings."""
     engine, stats = screen.session.engine, shown_numbers(screen)
     screen.panel.show(stats)
@@ -33,7 +33,7 @@ def show_numbers(screen: Chat) -> None:
         show_ready(screen)
 
 
-def numbers_around(screen: Chat, stats: Stats, engine: Engine) -> list[str]:
+def numbers_around(screen: OpenChat, stats: Stats, engine: Engine) -> list[str]:
     """Return the numbers that do not stand below the reply, which has its speed once it is complete."""
     is_below = not (screen.host.is_replying or screen.has_class("-short"))
     is_tight = engine.status.memory_level != "OK" and not engine.status.given_up
@@ -44,7 +44,7 @@ def numbers_around(screen: Chat, stats: Stats, engine: Engine) -> list[str]:
     ]
 
 
-def place_messages(screen: Chat) -> None:
+def place_messages(screen: OpenChat) -> None:
     """Let messages end on the row of the status line, wherever the layout has put it."""
     below = screen.size.height - screen.status.region.y - 1
     for rack in screen.query("ToastRack"):  # there is none without notifications
@@ -52,13 +52,13 @@ def place_messages(screen: Chat) -> None:
             rack.styles.margin = (0, 0, below, 0)
 
 
-def show_ready(screen: Chat) -> None:
+def show_ready(screen: OpenChat) -> None:
     """Show the name of the pair that answers, if one is open."""
     name = screen.session.pair.name
     screen.status.show_numbers([f"{name} is ready"] if screen.session.engine is not None else [])
 
 
-def shown_numbers(screen: Chat) -> Stats:
+def shown_numbers(screen: OpenChat) -> Stats:
     """Return the numbers of the last reply on screen: the current ones, or those stored with it. None are shown of a
     reply by another model than the loaded one.
     """
@@ -69,12 +69,12 @@ def shown_numbers(screen: Chat) -> Stats:
     return stats_of(replies[-1].facts) if is_own else Stats()
 
 
-def tokens(screen: Chat, argument: str) -> None:
+def tokens(screen: OpenChat, argument: str) -> None:
     """Show replies as Markdown, or their tokens in colors."""
     screen.transcript.toggle_tokens()
 
 
-def panel(screen: Chat, argument: str) -> None:
+def panel(screen: OpenChat, argument: str) -> None:
     """Show or hide the live graphs, which are there once a reply has passes to draw."""
     screen.toggle_class("-panel")
     if screen.has_class("-panel") and screen.panel.lack:
@@ -82,7 +82,7 @@ def panel(screen: Chat, argument: str) -> None:
     show_numbers(screen)
 
 
-def why(screen: Chat, argument: str) -> None:
+def why(screen: OpenChat, argument: str) -> None:
     """Show whether replies are faster, and why."""
     explanation = screen.host.numbers.explanation
     if explanation is None:
@@ -94,7 +94,7 @@ def why(screen: Chat, argument: str) -> None:
     screen.app.push_screen(WhyScreen(whose(screen), explanation, shown_numbers(screen), tables, engine))
 
 
-def whose(screen: Chat) -> str:
+def whose(screen: OpenChat) -> str:
     """Return the name of the answering model, and of the one that wrote the last reply on screen if it is another."""
     answers, replies = screen.session.pair.name, screen.transcript.views("assistant")
     wrote = replies[-1].facts.get("model", answers) if replies else answers
@@ -102,27 +102,27 @@ def whose(screen: Chat) -> str:
     return clean(text)
 
 
-def show_help(screen: Chat, argument: str) -> None:
+def show_help(screen: OpenChat, argument: str) -> None:
     """Show keys and commands."""
     screen.app.push_screen(PageDialog("Help", help_page(TABLE, screen.session.keymap)))
 
 
-def show_log(screen: Chat, argument: str) -> None:
+def show_log(screen: OpenChat, argument: str) -> None:
     """Show the log of this session."""
     screen.app.push_screen(PageDialog("Log", "\n".join(screen.session.log or ["Nothing happened yet."])))
 
 
-def theme(screen: Chat, argument: str) -> None:
+def theme(screen: OpenChat, argument: str) -> None:
     """Switch between light and dark."""
     screen.app.theme = LIGHT if screen.app.current_theme.dark else DARK
 
 
-def leave(screen: Chat, argument: str) -> None:
+def leave(screen: OpenChat, argument: str) -> None:
     """End the program."""
     screen.app.exit()
 
 
-def say_what_lacks(screen: Chat) -> None:
+def say_what_lacks(screen: OpenChat) -> None:
     """Show a note for a model without a chat template, unless there is a more important sentence."""
     engine = screen.session.engine
     shown = screen.offered or sentence(shown_numbers(screen), engine)

@@ -9,7 +9,7 @@ from functools import partial
 
 from textual.events import Key, Paste
 
-from app.tui.chat import Chat
+from app.tui.chat import OpenChat
 from app.tui.completion import parse
 from app.tui.dialogs.basic import PickDialog, narrowing
 from app.tui.templates import TEMPLATE, keep_template, names, read_template
@@ -21,7 +21,7 @@ EXCERPT = 200  # characters of a text in a list
 NONE_YET = "There is no template yet. /template review Review this code: saves a text, which /template review inserts."
 
 
-def template(screen: Chat, argument: str) -> None:
+def template(screen: OpenChat, argument: str) -> None:
     """Put a template into the prompt, from a list if none is named; or store one."""
     if not (named := TEMPLATE.fullmatch(argument)):
         pick_template(screen)
@@ -31,7 +31,7 @@ def template(screen: Chat, argument: str) -> None:
         begin_with(screen, named[1])
 
 
-def pick_template(screen: Chat) -> None:
+def pick_template(screen: OpenChat) -> None:
     """List the templates and put the picked one into the prompt."""
     if not names():
         raise SettingsError(NONE_YET)
@@ -40,12 +40,12 @@ def pick_template(screen: Chat) -> None:
     screen.ask(dialog, partial(begin_with, screen))
 
 
-def begin_with(screen: Chat, name: str) -> None:
+def begin_with(screen: OpenChat, name: str) -> None:
     """Put a template into the prompt. Raises SettingsError if there is none of that name."""
     screen.prompt.begin(read_template(name))
 
 
-def history(screen: Chat, argument: str) -> None:
+def history(screen: OpenChat, argument: str) -> None:
     """Search the questions asked before, without commands, and put the picked one into the prompt."""
     asked = [text for text in reversed(screen.prompt.past) if not is_command(text)]
 
@@ -63,7 +63,7 @@ def is_command(text: str) -> bool:
         return True
 
 
-def take(screen: Chat, event: Key | Paste) -> None:
+def take(screen: OpenChat, event: Key | Paste) -> None:
     """Put a letter or a paste into the prompt that nothing else has taken."""
     if isinstance(event, Paste):
         screen.prompt.post_message(Paste(event.text))
@@ -75,7 +75,7 @@ def take(screen: Chat, event: Key | Paste) -> None:
     screen.prompt.focus()
 
 
-def editor(screen: Chat, argument: str) -> None:
+def editor(screen: OpenChat, argument: str) -> None:
     """Continue writing in another program."""
     screen.prompt.begin(write_in_editor(screen.app, screen.prompt.unfolded()))
 
