@@ -15,12 +15,12 @@ from tests.real.conftest import FindPair
 # In processes of their own, with the fast layout of weights, in which most models' kernels round by width
 ASK = """
 import sys
-from runtime.engine import Options, Sampling, prefixes
+from runtime.engine import Options, Sampling, stored_states
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from pathlib import Path
 
-prefixes.THRESHOLDS = prefixes.Worth(seconds=0.0, gain=0.0)
+stored_states.THRESHOLDS = stored_states.Worth(seconds=0.0, gain=0.0)
 engine = LoadedEngine(Pair("real", Path(sys.argv[1])), Options(n_ctx=2048, prompt_bytes=int(sys.argv[2])))
 *chunks, last = engine.reply(sys.argv[3], Sampling(temperature=0, seed=1), 24)
 print(last.stats.cached_n, repr("".join(chunk.text for chunk in (*chunks, last))))
