@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile
 # share, which llama-cpp-python switches on after all options, so that only a file can switch it off again
 LEAN := .venv/llama.cmake
 
-.PHONY: demo test test-slow test-all test-real test-pair test-vulkan check fmt prove clean
+.PHONY: demo test test-slow test-all test-real test-pair test-vulkan test-arm check fmt prove clean
 
 demo: .venv/run
 	$(BIN)/slipstream run -m demo "$(QUESTION)" --stats
@@ -33,6 +33,10 @@ VULKAN ?= $(HOME)/.cache/slipstream/vulkan
 test-vulkan: .venv/dev
 	$(if $(wildcard $(VULKAN)/build/bin),LLAMA_CPP_LIB_PATH=$(VULKAN)/build/bin GGML_VK_VISIBLE_DEVICES=0) \
 	$(BIN)/pytest -m device tests/device
+
+# An emulated machine of its own; skips with a sentence where that cannot be. `ARM_ARCH=armv8-a` is an older processor
+test-arm: .venv/dev
+	tests/arm/run.sh
 
 check: .venv/dev
 	$(BIN)/ruff check .

@@ -12,6 +12,7 @@
 
     [server]
     allow_origins = ["app://obsidian.md"]  # apps and pages that may ask without a key
+    models = ["~/gguf"]  # folders with models that `slipstream serve` offers besides those it finds
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidatorFunctionWrapHa
 
 from runtime.core.errors import SettingsError
 from runtime.memory.pressure import USUAL, Thresholds
-from runtime.models.registry import checked_workers
+from runtime.models.pair_values import checked_workers
 from runtime.models.strict_toml import read_toml, validated
 
 # Origins are how browsers and webviews identify the page or app that sends a request
@@ -78,6 +79,7 @@ class ServerTable:
     """The table [server]."""
 
     allow_origins: Annotated[tuple[str, ...], BeforeValidator(read_origins)] = ()
+    models: tuple[str, ...] = ()  # folders with models that `slipstream serve` offers besides those it finds
 
 
 @with_config(ConfigDict(extra="forbid"))

@@ -16,7 +16,6 @@ import argparse
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,10 +30,11 @@ from bench.instruments.shapes import SHAPES, Shape
 from bench.instruments.timing import ratios, report, rounds, side_by_side
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.learning.place import place_of
-from runtime.learning.trainer import TrainerProcess
-from runtime.learning.versions import Measured, Versions
 from runtime.models.registry import Pair
+from runtime.training import learned_head
+from runtime.training.learned_head import Measured
+from runtime.training.place import place_of
+from runtime.training.training_process import TrainerProcess
 
 KS = (1, 2, 3, 4, 6, 8)
 FINALS = 5  # rounds of the finalists for each round over all configurations
@@ -115,7 +115,6 @@ def cells(args: argparse.Namespace) -> Iterator[tuple[str, str, dict[str, list[f
                 yield f"{case.name}, t = {temperature}", *measure(pair, asked, temperature, args)
 
 
-ENDLESS = "from runtime.training.adapting import *\ngive_way(); end_with_parent()\nwhile True: pass"
 IDLE = 0.3  # seconds of training between two replies
 
 
@@ -130,9 +129,9 @@ def plant_learned(pair: Pair, shape: Shape, acceptance: float | tuple[float, flo
     assert original.draft is not None
     assert found.draft is not None
     place = place_of(original.target, original.draft)
-    place.make(original.target, original.draft)
+    place.make({"target": str(original.target), "head": str(original.draft)})
     new = Path(shutil.move(found.draft, place.work / "new.gguf"))
-    Versions(place).take(new, Measured(0.0, 1.0, 1, 1.0, 0.0), 1, "")
+    learned_head.take(place, new, Measured(0.0, 1.0, 1, 0.0), 1, "")
     return replace(original, learn=True, name=pair.name)
 
 
@@ -144,7 +143,7 @@ def begin_training(engine: LoadedEngine) -> TrainerProcess:
     """
     if engine._learner is None:
         raise SystemExit(f"The head does not learn here: {engine.status.learning}.")
-    training = engine._learner._training = TrainerProcess([sys.executable, "-c", ENDLESS])
+    training = engine._learner._training = TrainerProcess("bench.instruments.endless")
     training.start()
     training.hold()
     return training

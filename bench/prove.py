@@ -12,16 +12,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from rich.progress import track
@@ -29,22 +27,30 @@ from rich.progress import track
 from bench.instruments.architectures.writer import write_drafting
 from bench.instruments.concurrent_replies import Case, Collected, alone, concurrently, n_different
 from bench.instruments.laws import DRAFTERS, count, exact_law, p_value
-from bench.instruments.planted_heads import HEADS, random_head
+from bench.instruments.proving import (
+    KINDS,
+    MAX_TOKENS,
+    OTHER_WORDS,
+    PLAIN,
+    THREADS,
+    Reply,
+    no_past,
+    opened,
+    temporary,
+    texts,
+)
 from bench.instruments.texts import SCHEMA, follows_schema
 from bench.instruments.timing import report
 from demo.conversations import QUESTIONS
 from demo.corpus import load
 from runtime.core.errors import SettingsError
-from runtime.engine import Grammar, Ids, Message, Options, Sampling
+from runtime.engine import Grammar, Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.models.registry import Pair, load_registry
+from runtime.models.registry import Pair
 
 TEMPERATURES, SEEDS = (0.0, 0.7, 1.2), (1, 2, 3, 4)
 KS = (1, 3, 7, None)  # None: adaptive
 NOT_HERE = "cannot be had here"
-ALONE = ("model", *HEADS, "ngram", "layerskip", "lookahead", "suffix", "prediction")
-KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {"all": Options()}
-PLAIN = Options(drafters=())
 # Families of tiny models with a drafting layer; the first two also with concurrent replies
 MTP = "qwen35mtp", "glm4moe", "qwen35moemtp", "deepseek2mtp", "nemotron_h_moe_mtp", "step35", "mimo2", "bailingmoe3"
 N_IDS, FIRST_ID, LAST_ID = 24, 300, 500  # number and range of the ids in their prompts
@@ -52,11 +58,9 @@ CONCURRENT = (  # concurrent replies, their drafters, and K
     (2, "none", None), (2, "all", None), (3, "suffix", None), (3, "eagle", None), (3, "dflash", None), (3, "eagle", 3),
     (3, "dflash", 3), (3, "dspark", 3), (3, "medusa", 3), (3, "hydra", 3), (3, "eagle1", 3), (4, "none", None),
     (4, "model", None), (5, "ngram", None), (6, "lookahead", None), (7, "layerskip", None), (8, "none", None),
-    (8, "all", None), (8, "eagle", 3),
+    (8, "all", None), (8, "eagle", 3), (3, OTHER_WORDS, 3),
 )  # fmt: skip
 MTP_CONCURRENT = (3, None), (3, 3), (8, 3)  # concurrent replies and K for a target's own layers
-MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
-THREADS = 1  # per engine, as there is a process for each core
 GREEDY = Sampling(0.0, seed=SEEDS[0])
 FALSE_ALARM = 1e-3  # probability that a right rule fails in any of the cells
 
@@ -85,51 +89,6 @@ def cases(asked: list[str]) -> Iterator[Case]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """A reply, and the number of its tokens that were drafted."""
-
-    tokens: tuple[int, ...]
-    text: str
-    n_guessed: int
-
-
-def opened(options: Options) -> LoadedEngine:
-    """Return an engine of the bundled pair, with a head instead of the draft model if a head is to draft."""
-    pair = load_registry()["demo"]
-    if named := [name for name in options.drafters or () if name in HEADS]:
-        pair = replace(pair, draft=random_head(Path(temporary().name) / "head.gguf", pair.target, named[0], 1024))
-    return LoadedEngine(pair, replace(options, threads=THREADS))
-
-
-@cache
-def temporary() -> TemporaryDirectory[str]:
-    """Return a temporary folder that exists as long as the process."""
-    return TemporaryDirectory()
-
-
-def texts(options: Options, asked: Iterable[Case], expected: Mapping[str, str]) -> list[Reply]:
-    """Return the reply to every case; `expected` has the predictions by prompt."""
-    engine, found = opened(options), []
-    for prompt, sampling, grammar in asked:
-        most = GRAMMAR_TOKENS if grammar else MAX_TOKENS
-        prediction = expected.get(prompt, "")
-        chunks = list(engine.reply([Message("user", prompt)], sampling, most, grammar=grammar, prediction=prediction))
-        tokens = tuple(token for chunk in chunks for token in chunk.tokens)
-        n_accepted = sum(sum(chunk.drafted) for chunk in chunks)
-        found.append(Reply(tokens, "".join(chunk.text for chunk in chunks), n_accepted))
-    engine.close()
-    return found
-
-
-@contextmanager
-def no_past() -> Iterator[None]:
-    """Isolate the past replies of this configuration."""
-    with TemporaryDirectory() as folder:
-        os.environ["XDG_DATA_HOME"] = folder
-        yield
-
-
-@dataclass(frozen=True, slots=True)
 class Proof:
     """Plain decode's replies to every case, as the reference. Sent to processes."""
 
@@ -151,7 +110,7 @@ class Proof:
         title = f"{name}, K {'adaptive' if k is None else k}"
         try:
             with no_past():
-                found = texts(replace(KINDS[name], fixed_k=k), self.asked, expected)
+                found = texts(replace(KINDS[name], fixed_k=k), self.asked, expected, name)
         except SettingsError:  # such as early exit on a GPU
             return [title, "0", "0", NOT_HERE, "0"]
         wrong = sum((a.tokens, a.text) != (b.tokens, b.text) for a, b in zip(found, self.plain, strict=True))
@@ -162,7 +121,7 @@ class Proof:
         whole, title = [reply.tokens[:MAX_TOKENS] for reply in self.plain], concurrent_title(name, most, k)
         try:
             with no_past():
-                engine = opened(replace(KINDS.get(name, PLAIN), slots=most + 1, fixed_k=k))
+                engine = opened(replace(KINDS.get(name, PLAIN), slots=most + 1, fixed_k=k), name)
                 found = concurrently(engine, self.asked, MAX_TOKENS, most, seed=most)
                 engine.close()
         except SettingsError:

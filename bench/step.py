@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, Pipe
-from types import SimpleNamespace
 
 import numpy as np
 
 from bench.instruments.timing import interleaved, report, spread
 from bench.instruments.toy import facts, one_step
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.core.draft import NO_DRAFT, Adapters, Draft, Logits, Tokens
 from runtime.core.drafter import NO_DRAFTER, Drafter, traits_of
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
@@ -59,6 +58,8 @@ class Instant:
 
     def set_slots(self, n: int) -> None: ...
 
+    def use(self, adapters: Adapters) -> None: ...
+
     def resume(self, context: Tokens, exact: bool = True) -> None: ...
 
     def set_threads(self, one: int, many: int) -> None: ...
@@ -99,8 +100,7 @@ class Reading:
 
     def __init__(self, n_read: int) -> None:
         self.weights = np.ones(n_read, dtype=np.uint8)
-        self.core = SimpleNamespace(is_idle=True, n_running=1)
-        self.prompts = SimpleNamespace(keep=lambda: False)  # none to store
+        self.is_idle, self.n_running = True, 1
         self._n_steps = self._number = 0
         self._between, self._left = 0.0, 0.0
 
@@ -113,19 +113,23 @@ class Reading:
     def close(self, on_progress: Callable[[], object]) -> None:
         """Do nothing: there are no models."""
 
+    def store_prompts(self) -> bool:
+        """Return False: there are none to store."""
+        return False
+
     def tend(self) -> None:
         """Do nothing: no memory is watched."""
 
     def begin(self, n_steps: int, number: int, pool: object) -> None:
         """Start a reply of `n_steps` steps."""
-        self._n_steps, self.core.is_idle = n_steps, False
+        self._n_steps, self.is_idle = n_steps, False
 
     def step(self) -> list[Output]:
         """Run the next step."""
         if self._number:
             self._between += time.perf_counter() - self._left
         if self._number == self._n_steps:
-            self.core.is_idle = True
+            self.is_idle = True
             return [Output(REPLY, Chunk(str(1e6 * self._between / self._n_steps), finish_reason="length"))]
         self._number += 1
         self.weights.max(initial=0)

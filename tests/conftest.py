@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import httpx2
 import pytest
 
 from app.tui.session import EDITORS, SLOTS
@@ -20,7 +21,7 @@ from runtime.models.registry import load_registry
 from runtime.process import spawning
 from runtime.process.client import EngineProcess
 from tests.support.quick import LIST, listed, mark_slow
-from tests.support.serving import close_shared
+from tests.support.serving import Running, close_shared, open_plain, running
 
 OpenEngine = Callable[..., LoadedEngine]
 UNTIL = float(os.environ.get("TESTS_UNTIL", "inf"))  # seconds since the epoch: tests that would begin later are skipped
@@ -125,3 +126,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     stands = Clock()
     monkeypatch.setattr(time, "perf_counter", stands)
     return stands
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Running]:
+    """A server with the bundled model, without a draft."""
+    with running(open_plain) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(here: Running) -> httpx2.Client:
+    """A client of that server."""
+    return here.client()

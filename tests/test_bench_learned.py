@@ -13,8 +13,8 @@ from bench.instruments.shapes import DRAFT_10M
 from bench.never_slower import begin_training, plant_learned, rest
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.learning import conditions
 from runtime.memory.pressure import Thresholds
+from runtime.training import conditions
 
 SHAPE = replace(DRAFT_10M, vocab=8192)
 NEVER = Thresholds(0, 0, 0, 0, 0, 0)

@@ -38,7 +38,7 @@ def allocated(path: Path, is_frugal: bool) -> tuple[float, int]:
     try:
         open_backend(model, N_CTX, N_ROWS, N_BATCH, is_frugal=is_frugal).close()
     finally:
-        lib.llama_log_set(library._on_log, None)
+        lib.llama_log_set(library.on_log, None)
         model.close()
     sizes = [float(size) for line in lines for size in BUFFER.findall(line)]
     return sum(sizes) * MIB, len(sizes)

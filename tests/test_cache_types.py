@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -21,6 +22,7 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.loading import cache_types, open_pair, profile
 from runtime.loading.cache_types import CacheTrial, fastest
 from runtime.loading.exactness import sample, worst
+from runtime.loading.neighbours import Neighbours
 from runtime.loading.planning import pair_spec, plan_of, plan_with_halves
 from runtime.memory.pressure import MIB, MemoryPool, Reading
 from runtime.models.cache_layout import HALVES
@@ -121,6 +123,7 @@ def test_what_counts_is_the_time_of_a_turn_with_a_long_prompt(reading: float, de
 
 def test_the_trial_is_made_once_and_where_it_can_be(monkeypatch: pytest.MonkeyPatch, model: LlamaModel) -> None:
     trials, usual = [CacheTrial(2.0, 1.0)], model.cache_types
+    monkeypatch.setattr(Neighbours, "busy_cores", lambda _: 0.0)
     monkeypatch.setattr(cache_types, "compare", lambda *_: trials.pop())
     assert usual != HALVES
     assert fastest(model, cache_types.LEAST_FAR) == usual  # too short a context
@@ -130,15 +133,30 @@ def test_the_trial_is_made_once_and_where_it_can_be(monkeypatch: pytest.MonkeyPa
         assert fastest(SimpleNamespace(**other), 8192) == usual  # type: ignore[arg-type]
 
 
-def test_a_trial_compares_both(model: LlamaModel) -> None:
+def test_a_trial_compares_both(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_types, "SLOW", math.inf)  # whatever else the machine does
     trial = cache_types.compare(model, 1024)
-    assert 0.2 < trial.reading < 5
-    assert 0.2 < trial.decoding < 5
+    assert (trial.reading, trial.decoding) != (1.0, 1.0)
+    assert min(trial.reading, trial.decoding) > 0  # how much depends on what else the machine does
 
 
 def test_large_models_are_not_timed(monkeypatch: pytest.MonkeyPatch, model: LlamaModel) -> None:
     monkeypatch.setattr(cache_types, "SLOW", 0.0)
     assert cache_types.compare(model, 1024) == CacheTrial(1.0, 1.0)
+
+
+@pytest.mark.parametrize("first", [CacheTrial(1.0, 0.7), CacheTrial(1.0, 1.0)], ids=["timed", "not timed"])
+def test_a_trial_beside_other_programs_is_made_again_when_they_rest(
+    monkeypatch: pytest.MonkeyPatch, model: LlamaModel, first: CacheTrial
+) -> None:
+    trials, busy = [CacheTrial(2.0, 1.0), first], [1.2]
+    monkeypatch.setattr(cache_types, "compare", lambda *_: trials.pop())
+    monkeypatch.setattr(cache_types.library, "version", lambda: f"after {first}")  # so that nothing is known
+    monkeypatch.setattr(Neighbours, "busy_cores", lambda _: busy[0])
+    assert [fastest(model, 8192), fastest(model, 8192)] == [model.cache_types] * 2
+    assert len(trials) == 1
+    busy[0] = 0.1
+    assert [fastest(model, 8192), fastest(model, 8192)] == [HALVES, HALVES]
 
 
 def test_f16_takes_no_memory_that_was_planned_for_something_else() -> None:

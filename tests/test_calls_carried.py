@@ -9,10 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.conversation.calls import Function
+from runtime.conversation.calls import CallForm, CallParser, Function, Part
 from runtime.conversation.calls.past import written_calls
 from runtime.core.errors import SettingsError
-from tests.support.carried import EVERY_FORM, Case, case_of, cases, fate, is_taken, logged, parsed, required_grammar
+from tests.support.calls import CALLS, FUNCTIONS, gathered, turn
+from tests.support.carried import (
+    EVERY_FORM,
+    PIECES,
+    Case,
+    case_of,
+    cases,
+    fate,
+    is_taken,
+    literals_of,
+    logged,
+    parsed,
+    required_grammar,
+)
 
 
 @pytest.fixture
@@ -27,6 +40,32 @@ def told() -> Iterator[list[str]]:
 @pytest.mark.parametrize("name", EVERY_FORM)
 def test_a_call_that_the_grammar_takes_is_read_back_and_any_other_is_told(name: str, data: st.DataObject) -> None:
     assert fate(EVERY_FORM[name], data.draw(cases(EVERY_FORM[name])))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("name", EVERY_FORM)
+def test_a_hostile_reply_is_the_same_however_it_is_cut(name: str, data: st.DataObject) -> None:
+    form = EVERY_FORM[name]
+    reply, is_cut = data.draw(hostile_replies(form)), data.draw(st.booleans())
+    whole = cut_up(form, reply, len(reply) or 1, is_cut)
+    for size in (1, data.draw(st.integers(2, 9))):
+        assert cut_up(form, reply, size, is_cut) == whole, reply
+
+
+def hostile_replies(form: CallForm) -> st.SearchStrategy[str]:
+    """Replies of parts of calls, whole ones among them, in any order."""
+    whole = [written_calls(form, turn(calls).more["tool_calls"]) for calls in CALLS.values()]
+    parts = [*whole, *(text[: len(text) // 2] for text in whole), *literals_of(form, "city"), *PIECES, "get", "city"]
+    return st.lists(st.sampled_from(parts), max_size=6).map("".join)
+
+
+def cut_up(form: CallForm, reply: str, size: int, is_cut: bool) -> tuple[str, list[list[str]]]:
+    """The text, and the calls with their arguments as text, in a reply that comes in pieces of this size."""
+    parser, parts = CallParser(form, FUNCTIONS), list[Part]()
+    for at in range(0, len(reply), size):
+        parts += parser.feed(reply[at : at + size])
+    return gathered([*parts, *parser.finish(is_cut)])
 
 
 BOUND: list[tuple[dict[str, Any], str, str]] = [

@@ -16,6 +16,7 @@ from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading import calibration
 from runtime.loading.calibration import AGAIN, AGREED, Calibration, found_never, known_never, why_never
+from runtime.loading.neighbours import Neighbours
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import Pair, load_registry
 from runtime.speculative.control.costs import PassCosts
@@ -50,6 +51,22 @@ def test_what_was_measured_too_little_is_not_judged() -> None:
     """Of a model whose passes take long, wider ones are only guessed."""
     assert not why_never(costs(300.0), 0.3, 12)
     assert not why_never(costs(300.0, 600.0), 0.3, 12)
+
+
+def test_what_a_draft_model_cannot_write_counts() -> None:
+    assert not why_never(QWEN, 0.001, 5, 0.95)
+    why = why_never(QWEN, 0.001, 5, 0.5)
+    assert "cannot pay here as it can write 50% of the words: a draft token takes 1 ms" in why
+
+
+def test_a_share_of_words_is_remembered_with_the_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache = ProfileCache("test")
+    for _ in range(AGREED):
+        assert found_never(cache, QWEN, 0.001, 5, 0.5)
+    assert "50%" in known_never(cache, QWEN, 5)
+    assert not found_never(cache, QWEN, 0.001, 5)
+    assert not known_never(cache, QWEN, 5)
 
 
 def test_wider_passes_need_not_be_dearer() -> None:
@@ -96,6 +113,8 @@ def taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
     second.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(Neighbours, "wait", lambda _: 0.0)
+    monkeypatch.setattr(Neighbours, "are_calm", lambda _: True)
     widths = list[int]()
 
     def take(backend: Backend, max_width: int, *how: Any) -> Calibration:
@@ -129,6 +148,17 @@ def test_such_a_model_is_left_out_with_the_numbers_and_soon_not_even_opened(hope
     assert sum(width > 1 for width in taken) == AGREED + 1  # who is to agree measures for itself
 
 
+def test_nothing_is_concluded_while_others_compute(hopeless: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The draft model stays, and the controller decides with what it measures in replies; so does the next start."""
+    for busy in ("wait", "are_calm", ""):
+        monkeypatch.setattr(Neighbours, "wait", lambda _, busy=busy: 0.9 if busy == "wait" else 0.0)
+        monkeypatch.setattr(Neighbours, "are_calm", lambda _, busy=busy: busy != "are_calm")
+        engine = LoadedEngine(hopeless, ALONE)
+        is_there = "model" in [each.name for each in engine.decoder.active.drafters]
+        engine.close()
+        assert is_there == bool(busy)
+
+
 def test_a_draft_length_that_a_person_chose_is_drafted_all_the_same(hopeless: Pair) -> None:
     engine = LoadedEngine(hopeless, replace(ALONE, fixed_k=2))
     assert "model" in [each.name for each in engine.decoder.active.drafters]
@@ -136,19 +166,18 @@ def test_a_draft_length_that_a_person_chose_is_drafted_all_the_same(hopeless: Pa
 
 
 def test_the_search_for_a_draft_model_says_it_without_measuring_acceptance(hopeless: Pair) -> None:
-    target = Target(hopeless)
+    target = Target(hopeless, prompts=())
     plain = target.open(None)
     try:
         with pytest.raises(DraftError, match="cannot pay here at any acceptance rate: a draft token takes"):
-            target.try_out(plain, hopeless.target, prompts=())
+            target.try_out(plain, hopeless.target)
     finally:
         plain.close()
 
 
 def test_a_trained_draft_that_cannot_pay_is_not_kept_for_that_reason(
-    hopeless: Pair, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    hopeless: Pair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("runtime.training.judging.N_PROMPTS", 0)
-    job = SimpleNamespace(apart=["Why?"], target=hopeless.target)
-    settle(Target(hopeless), job, hopeless.target, (0.01, [0.01, 0.02], 0.5))  # type: ignore[arg-type]
-    assert "Not kept: the draft model was left out, because it cannot pay here" in capsys.readouterr().out
+    job = SimpleNamespace(apart=[], target=hopeless.target)
+    settle(Target(hopeless), job, hopeless.target)  # type: ignore[arg-type]
+    assert "Not kept. It: no: the draft model was left out, because it cannot pay here" in capsys.readouterr().out

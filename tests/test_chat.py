@@ -109,3 +109,21 @@ def test_a_template_may_go_through_tools_that_are_not_there() -> None:
     source = "{% for tool in tools %}{{ tool.function.name }}{% endfor %}{{ messages[0].content }}{{ tools is none }}"
     assert ChatTemplate(source).render([Message("user", "Hi")]) == "HiFalse"
     assert ChatTemplate("{{ tools is none }}").render([Message("user", "Hi")]) == "True"
+
+
+PARTS = (
+    "{% for m in messages %}{{ m.role | capitalize }}{% for part in m.content %}{% if part.type == 'text' %}: "
+    "{{ part.text }}{% endif %}{% endfor %}<end>\n{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+
+
+def test_a_template_that_reads_parts_gets_texts_as_such() -> None:
+    template = ChatTemplate(PARTS)
+    turns = [Message("user", "Hi"), Message("assistant", "Hello"), Message("user", "Why?")]
+    expected = "User: Hi<end>\nAssistant: Hello<end>\nUser: Why?<end>\nAssistant:"
+    assert template.render(turns) == template.render(turns) == expected
+
+
+def test_a_template_that_drops_questions_is_left_as_it_is() -> None:
+    template = ChatTemplate("{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}")
+    assert template.render([Message("system", "S"), Message("user", "Q")]) == "S"

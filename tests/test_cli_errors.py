@@ -13,6 +13,7 @@ import pytest
 
 from bench.instruments.shapes import TINY, write_random
 from tests.support.cli import failing, spawned
+from tests.support.mute import write_mute
 
 
 @pytest.mark.parametrize(
@@ -23,10 +24,7 @@ from tests.support.cli import failing, spawned
         (("-m", "{headless}"), "damaged or incomplete"),
         (("-m", "{foreign}"), "architecture 'martian', which this version of llama.cpp cannot run"),
         (("-m", "{folder}"), "Name one of them"),
-        (
-            ("--draft", "{tiny}"),
-            "tiny.gguf cannot draft for target.gguf: token 0 is '<|endoftext|>' in the target and '!' in the draft",
-        ),
+        (("--draft", "{mute}"), "mute.gguf cannot draft for target.gguf: only 0% of the words of usual text"),
         (("--draft", "{cut}"), "damaged or incomplete"),
         (("-m", "{tiny}"), "has no chat template"),
         (("--top-p", "0"), "top_p is 0.0"),
@@ -57,7 +55,13 @@ def bad_files(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> dict[str,
         files[name].write_bytes(content)
     write_random(files["foreign"], TINY, architecture="martian")
     (folder / "schema.json").write_text('{"type":')
-    return {**files, "tiny": tiny, "folder": folder, "schema": folder / "schema.json"}
+    return {
+        **files,
+        "tiny": tiny,
+        "mute": write_mute(folder / "mute.gguf"),
+        "folder": folder,
+        "schema": folder / "schema.json",
+    }
 
 
 @pytest.mark.parametrize(
@@ -67,6 +71,7 @@ def bad_files(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> dict[str,
         (("run", "x", "--max-k", "0"), "--max-k"),
         (("run", "x", "--nonsense"), "--nonsense"),
         (("run", "x", "--draft", "off", "--drafters", "model"), "needs a draft model"),
+        (("run", "x", "--draft", "none", "--drafters", "model"), "needs a draft model"),
         (("run", "x", "--lark", "/no/such/grammar"), "cannot be read"),
     ],
 )

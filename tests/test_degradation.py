@@ -16,7 +16,7 @@ from runtime.core.errors import ModelError
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.engine import Sampling
-from runtime.memory.pressure import Level, Thresholds
+from runtime.memory.pressure import MIB, Level, Thresholds
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
@@ -113,6 +113,27 @@ def test_tight_memory_frees_the_draft_model_and_lookup_goes_on() -> None:
         "the draft model was unloaded, because this machine had 1,000 MiB of memory left, where 1,280 MiB should "
         "stay free" in why.text
     )
+    assert bench.is_plain_text()
+
+
+def test_a_draft_model_that_rests_is_opened_by_a_reply_that_finds_room_for_it() -> None:
+    bench = Bench()
+    bench.step(OK)
+    assert bench.loop.active.rest()
+    assert not bench.draft.is_open
+    assert not bench.loop.active.rest()  # there is none to close
+    for _ in range(3):  # between replies
+        bench.machine.now += 1
+        bench.loop.active.degrade()
+    assert not bench.draft.is_open
+    assert bench.loop.active.given_up == "another model needed the memory of its drafts"
+    bench.machine.watch.reserve = (FREE[OK] - 1500) * MIB  # the other model left no room for it
+    for _ in range(3):
+        bench.step(OK)
+    assert not bench.draft.is_open
+    bench.machine.watch.reserve = 0
+    bench.until(["ngram", "model"])
+    assert (bench.draft.is_open, bench.loop.active.given_up) == (True, "")
     assert bench.is_plain_text()
 
 

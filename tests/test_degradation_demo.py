@@ -5,6 +5,7 @@ comes back.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Stats
 from runtime.memory.pressure import Level, Thresholds
 from runtime.models.registry import load_registry
+from runtime.process.client import EngineProcess
 from tests.support.memory import CRITICAL, FREE, OK, TIGHT, Machine
+from tests.support.mute import write_mute
 from tests.support.waiting import wait_for
 
 GREEDY = Sampling(temperature=0)
@@ -119,6 +122,22 @@ def test_memory_is_looked_after_between_replies_too(demo: LoadedEngine) -> None:
     assert sorted(names(demo)) == sorted(demo.pair.drafters)
 
 
+def test_an_idle_engine_in_another_process_closes_its_drafts_until_the_next_reply() -> None:
+    pair = load_registry()["demo"]
+    assert pair.draft
+    with closing(EngineProcess(pair, Options(drafters=("model",), threads=1))) as engine:
+        text = "".join(chunk.text for chunk in engine.reply(PROMPTS[0], GREEDY, 24))
+        engine.facts = replace(engine.facts, n_needed=2**33)
+        taken = engine.kept.current.own_bytes
+        freed = engine.close_drafts()
+        assert freed > 0.8 * pair.draft.stat().st_size
+        wait_for(lambda: engine.kept.current.own_bytes < taken)
+        assert engine.close_drafts() == 0  # there is none any more
+        left = 2**33 - freed - engine.kept.current.own_bytes
+        assert engine.pending_bytes == pytest.approx(left, abs=2**20)
+        assert "".join(chunk.text for chunk in engine.reply(PROMPTS[0], GREEDY, 24)) == text
+
+
 def freed_with_the_draft() -> int:
     """Bytes that a process has less of when its draft model is given up."""
     engine = LoadedEngine(load_registry()["demo"], Options(drafters=("model",)))
@@ -137,7 +156,7 @@ def test_freeing_the_draft_model_gives_its_memory_back() -> None:
 
 
 def test_the_wrong_vocabulary_in_place_of_the_draft_is_refused_when_it_is_opened_again(
-    tmp_path: Path, tiny: Path, plain: LoadedEngine
+    tmp_path: Path, plain: LoadedEngine
 ) -> None:
     pair = load_registry()["demo"]
     assert pair.draft is not None
@@ -147,7 +166,7 @@ def test_the_wrong_vocabulary_in_place_of_the_draft_is_refused_when_it_is_opened
     machine = told(engine)
     answer(engine, PROMPTS[0], GREEDY, machine, {0: TIGHT})
     draft.unlink()
-    draft.write_bytes(tiny.read_bytes())
+    draft.write_bytes(write_mute(tmp_path / "mute.gguf").read_bytes())
     machine.free = FREE[OK]
     wait_for(lambda: not engine.status.given_up, meanwhile=lambda: tend(engine, machine))
     tokens, stats = answer(engine, PROMPTS[1], GREEDY, machine)

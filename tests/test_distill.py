@@ -99,6 +99,19 @@ def test_a_damaged_record_begins_anew_with_nothing_of_the_one_before(distilling:
     assert len([*folder.glob("work-*")]) == 1
 
 
+def test_files_of_an_earlier_version_of_slipstream_are_made_anew(distilling: Distilling) -> None:
+    distilling.run(looks=40)
+    (folder,) = folders()
+    (work,) = folder.glob("work-*")
+    for path in work.glob(f"{REPLIES}/*.npz"):
+        path.rename(path.with_suffix(".text"))
+    (work / "samples" / "000000.sample").write_bytes(b"old")
+    (work / "checkpoint").write_bytes(b"old")
+    assert distilling.run() == 0
+    assert "Continuing" in distilling.err
+    assert len(distilling.trained) == 1
+
+
 def test_two_processes_do_not_train_one_draft(distilling: Distilling) -> None:
     distilling.run(kind="head", looks=1)
     what = begun_with()
@@ -119,9 +132,10 @@ def test_a_draft_that_gains_takes_its_place_and_a_worse_one_leaves_it_there(dist
     assert first is not None
     assert f"Kept: {first} drafts for target.gguf, 1.20 times as fast" in distilling.out
     written = first.stat().st_mtime_ns
-    distilling.gains = [1.1, 0.95]
+    distilling.gains = [1.1, 1.2]
     assert distilling.run(kind="model") == 0
-    assert "Not kept. It is 1.10 times as fast as without it, but 0.95 times as fast as with" in distilling.out
+    assert "Not kept. It: 1.10 times the speed without it" in distilling.out
+    assert f"{first.name}, which was kept before: 1.20 times the speed without it" in distilling.out
     assert remembered(DEMO.target) == first
     assert first.stat().st_mtime_ns == written
     distilling.gains = [1.4, 1.2]
@@ -135,8 +149,8 @@ def test_a_draft_that_gains_takes_its_place_and_a_worse_one_leaves_it_there(dist
 def test_a_draft_that_does_not_gain_leaves_nothing(distilling: Distilling) -> None:
     distilling.gains = [1.0]
     assert distilling.run(kind="head") == 0
-    assert "Not kept. It is 1.00 times as fast" in distilling.out
-    assert "of its draft tokens must be accepted; 0% of the 99 verified ones were" in distilling.out
+    assert "Not kept. It: 1.00 times the speed without it, 50% of its draft tokens accepted." in distilling.out
+    assert "1.03 times the speed is required." in distilling.out
     assert made_drafts.made_here() == folders() == []
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from app.models import distill as command
 from bench.instruments.architectures.writer import write_family
 from runtime.core.errors import ModelError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
-from runtime.training import collecting, extra, job
+from runtime.training import extra, job
 from runtime.training.collecting import REPLIES, SAMPLES
 from runtime.training.extra import TrainingError
 from tests.support.cli import failing
@@ -92,7 +93,7 @@ def times_as_wide(facts: ModelFacts, times: int) -> ModelFacts:
 def test_a_target_that_says_too_little_is_refused_and_the_next_training_begins_anew(
     distilling: Distilling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collecting, "MAX_TOKENS", 4)
+    monkeypatch.setattr(command, "MAX_TOKENS", 4)
     with pytest.raises(TrainingError, match="too short to learn from"):
         distilling.run()
     assert folders() == []

@@ -116,6 +116,13 @@ def test_other_faults_are_named_with_what_mends_them() -> None:
     assert "use a small model" in found(memory_free_bytes=2**28)
 
 
+def test_a_library_for_an_older_arm_is_named_also_if_pip_did_not_install_it() -> None:
+    arm = {"processor_flags": ["asimd", "asimddp", "i8mm"], "cpu_features": ["NEON"], "versions": {}}
+    assert "compiled without DOTPROD, MATMUL_INT8" in found(**arm)
+    assert found(**arm).endswith('"llama-cpp-python"')
+    assert found(**arm | {"cpu_features": ["NEON", "DOTPROD", "MATMUL_INT8"]}) == ""
+
+
 def test_the_command_is_one_that_a_shell_takes_apart_rightly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     words = shlex.split(reinstall("0.3.36", "CUDA"))

@@ -82,15 +82,13 @@ def test_what_is_not_registered_goes_by_its_name() -> None:
 
 
 def test_people_are_told_of_the_usual_ones_first_and_the_loop_of_the_cheapest() -> None:
-    named = (
-        "model ngram grammar prediction eagle mtp dflash dspark eagle1 hydra medusa layerskip suffix lookahead".split()
-    )
+    heads = "eagle mtp assistant dflash dspark eagle1 hydra medusa".split()
+    usual = "model ngram grammar prediction".split()
     by_cost = sorted(registry.registered(), key=lambda each: each.cost)
-    assert registry.known_names() == named
-    assert registry.usual() == tuple(named[:4])
-    assert [each.name for each in by_cost] == (
-        "grammar prediction ngram suffix model eagle mtp dflash dspark eagle1 hydra medusa layerskip lookahead".split()
-    )
+    assert registry.known_names() == [*usual, *heads, "layerskip", "suffix", "lookahead"]
+    assert registry.usual() == tuple(usual)
+    lookups = "grammar prediction ngram suffix".split()
+    assert [each.name for each in by_cost] == [*lookups, "model", *heads, "layerskip", "lookahead"]
 
 
 def test_the_page_on_drafters_has_a_row_for_each() -> None:

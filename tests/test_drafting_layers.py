@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bench.instruments.architectures.families import FAMILIES
-from bench.instruments.architectures.writer import write_drafting
+from bench.instruments.architectures.writer import write_drafting, write_family
 from bench.instruments.heads import PROMPT
 from bench.instruments.planted_heads import plant_mtp
 from runtime.backends.contexts import open_backend
@@ -28,7 +28,7 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models import mtp
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo, read_model_header
-from runtime.models.heads import wanted_by
+from runtime.models.heads import drafter_of, unfit, wanted_by
 from runtime.models.registry import Pair
 from tests.support.quick import others_slow
 
@@ -40,6 +40,7 @@ RUN = [
 PLANTED = "deepseek2mtp deepseek32 glmdsa hy_v3 cohere2moe step35 qwen35moemtp qwen35mtp glm4moe".split()
 # Which tokens a row looks at is chosen by an index there, so that rounding, which `fast` allows, becomes another text
 INDEXED = "deepseek32", "glmdsa"
+LISTED = "nemotron_h_moe_mtp", "bailingmoe3"  # headers with a number for each layer, of which the last is missing then
 ROOM = 8
 QUICK = "deepseek2mtp", "qwen35mtp", "glm4moe"
 
@@ -124,6 +125,29 @@ def test_a_file_made_without_the_drafting_layer_that_it_promises_answers_without
     assert wanted_by(facts(target)) == f"1 of its own layers, not used: {clause}"
 
 
+@pytest.mark.parametrize("name", others_slow([name for name in RUN if name not in INDEXED], QUICK))
+def test_a_layer_in_a_file_of_its_own_drafts_the_same(name: str, tmp_path: Path) -> None:
+    n_layers = int(str(FAMILIES[name].metadata["block_count"]))
+    layer, whole = write_drafting(name, tmp_path, is_apart=True), write_drafting(name, tmp_path)
+    expected = said(Pair("whole", whole), Sampling(temperature=0.8, seed=5), "mtp")
+    target = whole if name in LISTED else write_drafting(name, tmp_path, without=f"blk.{n_layers - 1}.")
+    assert drafter_of(facts(layer)) == "mtp"
+    found = said(Pair("two files", target, layer), Sampling(temperature=0.8, seed=5), "mtp")
+    assert found == expected
+    assert found[1] > 0
+
+
+def test_a_layer_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
+    layer, target = write_drafting("glm4moe", tmp_path, is_apart=True), write_family("qwen3", tmp_path)
+    assert "it is the drafting layer of a glm4moe model, and the target is a qwen3 model" in unfit(
+        facts(layer), facts(target), layer
+    )
+    *_, left_out = said(Pair("x", target, layer), Sampling(seed=1), "mtp")
+    assert "the drafting layer of a glm4moe model" in left_out
+    with pytest.raises(ModelError, match=r"mtp-glm4moe\.gguf is the drafting part of another model"):
+        LoadedEngine(Pair("x", layer), Options(512, threads=1))
+
+
 @pytest.mark.parametrize(
     ("name", "clause"),
     [
@@ -169,7 +193,8 @@ def test_a_drafting_layer_without_what_llama_cpp_asserts_is_known_before(
 def test_drafting_layers_that_are_not_used_are_told_with_the_reason(architecture: str, n: int, clause: str) -> None:
     numbers: dict[str, Any] = {f"{architecture}.block_count": 8, f"{architecture}.nextn_predict_layers": n}
     first = TensorInfo(f"blk.{8 - n}.nextn.eh_proj.weight", (64, 64), "F32", 0, 2**14)
-    found = ModelFacts(Header({"general.architecture": architecture, **numbers}, (first,), 0))
+    trunk = TensorInfo("blk.0.attn_norm.weight", (64,), "F32", 0, 2**8)
+    found = ModelFacts(Header({"general.architecture": architecture, **numbers}, (trunk, first), 0))
     assert mtp.why_no_mtp(found) == clause
     told = f"not used: {clause}" if clause else "drafts by itself (mtp)"
     assert wanted_by(found) == f"{n} of its own layers, {told}"

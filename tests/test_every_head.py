@@ -9,9 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
-from gguf import GGUFWriter
 
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.concurrent_replies import Case, alone, concurrently, n_different
@@ -24,7 +22,6 @@ from bench.instruments.heads import (
     write_head,
     write_state_head,
 )
-from bench.instruments.shapes import finish
 from runtime.drafters.registry import networks
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -141,16 +138,6 @@ def test_a_head_that_cannot_draft_is_refused_and_the_target_answers(
 
 def test_a_head_of_another_kind_than_was_asked_for_is_told(target_file: Path, tmp_path: Path) -> None:
     assert left_out(pair_with("eagle", target_file, tmp_path), "dflash") == "head.gguf is not a DFlash head"
-
-
-def test_a_gemma_assistant_is_refused_by_name(target_file: Path, tmp_path: Path) -> None:
-    writer = GGUFWriter(str(tmp_path / "assistant.gguf"), "gemma4-assistant")
-    writer.add_block_count(1)
-    writer.add_embedding_length(64)
-    writer.add_tensor("output_norm.weight", np.ones(64, dtype=np.float32))
-    pair = Pair("any", target_file, finish(writer, tmp_path / "assistant.gguf"))
-    assert heads.wanted_by(facts(pair.draft)) == f"not used: {heads.UNUSED}"
-    assert left_out(pair).endswith(f"not a head for target.gguf: {heads.UNUSED}")
 
 
 @KINDS

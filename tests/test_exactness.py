@@ -12,11 +12,17 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 
-from bench.instruments.shapes import K_QUANTS, requantize, write_random
+from bench.instruments.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
 from bench.instruments.toy import ToyBackend
+from runtime.backends import library
+from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import LlamaModel
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix
+from runtime.loading import profile
 from runtime.loading.exactness import self_test
 from runtime.loading.profile_cache import ProfileCache, fingerprint
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
 from tests.conftest import OpenEngine
 
 
@@ -79,6 +85,8 @@ def test_rows_of_a_tile_are_compared_wherever_the_context_ends(width: int, n_con
 
 
 def test_the_bundled_target_is_exact_here(open_demo: OpenEngine) -> None:
+    if "DOTPROD" in library.cpu_features() and not library.takes_pairs():
+        pytest.skip("Arm's kernels for Q8_0 with dotprod alone round otherwise from four rows on")
     assert open_demo().facts.exactness.is_exact
 
 
@@ -87,6 +95,7 @@ import sys
 from pathlib import Path
 from runtime.backends.model import LlamaModel
 from runtime.backends.llama import LlamaBackend
+from runtime.loading import profile
 from runtime.loading.exactness import self_test
 backend = LlamaBackend(LlamaModel(Path(sys.argv[1]), exact=sys.argv[2] == "exact"), 512, n_rows=9)
 backend.set_threads(1, 1)
@@ -94,6 +103,7 @@ print(self_test(backend, 9, n_context=400).width)
 """
 
 
+@pytest.mark.skipif(library.takes_pairs(), reason="two rows at once round otherwise than one")
 @pytest.mark.parametrize(
     "file_type", [lib.LLAMA_FTYPE_MOSTLY_Q4_K_M, lib.LLAMA_FTYPE_MOSTLY_Q6_K, lib.LLAMA_FTYPE_MOSTLY_Q4_0]
 )
@@ -101,9 +111,34 @@ def test_exact_mode_makes_k_quants_exact(tmp_path: Path, file_type: int) -> None
     """In processes of their own, because the kernels are chosen once per process; at a context longer than one block of
     the cache.
     """
+    if "DOTPROD" in library.cpu_features() and file_type == lib.LLAMA_FTYPE_MOSTLY_Q4_0:
+        pytest.skip("llamafile's kernels on Arm round otherwise for several rows")
     source = write_random(tmp_path / "source.gguf", K_QUANTS)
     model = requantize(source, file_type, tmp_path / "model.gguf")
     assert subprocess.check_output([sys.executable, "-c", WIDTHS, str(model), "exact"], text=True).strip() == "9"
+
+
+@pytest.mark.parametrize(
+    ("file_type", "is_tiled", "takes_pairs", "has_pairs"),
+    [
+        ("Q8_0", True, True, False),
+        ("Q8_0", False, True, True),
+        ("Q4_1", True, True, True),
+        ("Q4_1", False, False, False),
+    ],
+)
+def test_matrices_that_are_taken_in_pairs_promise_nothing(
+    file_type: str, is_tiled: bool, takes_pairs: bool, has_pairs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the self-test finds: on Arm with i8mm, where it depends on the number of threads too."""
+    monkeypatch.setattr(library, "are_tiled", lambda: is_tiled)
+    monkeypatch.setattr(library, "takes_pairs", lambda: takes_pairs)
+    path = write_random(tmp_path / "source.gguf", K_QUANTS)
+    if file_type != "Q8_0":
+        path = requantize(path, FILE_TYPES[file_type], tmp_path / "model.gguf")
+    assert profile.has_pairs(ModelFacts(read_model_header(path))) == has_pairs
+    backend = LlamaBackend(LlamaModel(path), 512, n_rows=5)
+    assert (profile.tested(backend, 5).width == 1) == has_pairs
 
 
 def test_the_memo_is_kept_per_file_and_mended_by_measuring_again(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from runtime.backends.stored.prefix_store import PrefixStore
 from runtime.backends.stored.saved_states import SavedState
-from runtime.core.draft import Tokens
+from runtime.core.draft import Adapters, Tokens
 from runtime.core.errors import SettingsError
 from runtime.core.limits import Limits
 from runtime.engine.core import EngineCore
@@ -40,7 +40,7 @@ class SlowDisk:
         self.state: SavedState | None = None
         self.error: Exception | None = None
 
-    def find(self, context: Tokens, is_pure: bool = False) -> Any:
+    def find(self, context: Tokens, is_pure: bool = False, adapters: Adapters = ()) -> Any:
         if tuple(context[: len(STORED)]) != STORED:
             return None
         return SimpleNamespace(saved=self.state, n_bytes=1, token_seconds=1.0)

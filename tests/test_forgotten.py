@@ -18,11 +18,11 @@ from app.models import distill
 from bench.instruments.heads import head_for, write_head
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
-from runtime.learning import conditions
-from runtime.learning.place import place_of
-from runtime.learning.windows import Windows
 from runtime.memory.pressure import Thresholds
 from runtime.models.registry import Pair
+from runtime.training import conditions
+from runtime.training.place import place_of
+from runtime.training.windows import Windows
 from tests.support.cli import slipstream
 from tests.support.distilling import DEMO, Distilling, distilling, folders
 from tests.support.tui import opened, piloted

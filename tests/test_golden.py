@@ -80,6 +80,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "unknown_pair": ("run", "hi", "-m", "dema"),
     "unknown_option": ("run", "hi", "--jsn"),
     "unknown_command": ("rnu",),
+    "model_as_command": ("demo",),
     "bad_number": ("run", "hi", "--max-tokens", "many"),
     "bad_temperature": ("run", "hi", "--temperature", "-1"),
     "two_forms": ("run", "hi", "--json-object", "--regex", "a"),

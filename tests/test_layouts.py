@@ -242,6 +242,6 @@ def test_float_matrices_make_wide_passes_inexact_whatever_the_self_test_saw(tmp_
     moe = write_family("qwen3moe", tmp_path)
     engine = LoadedEngine(Pair("x", moe), Options(threads=1, n_ctx=256))
     assert engine.facts.exactness.width == 1
-    assert "not quantized" in str(engine.facts.exactness) or engine.facts.exactness.difference > 0
+    assert "sometimes round differently" in str(engine.facts.exactness) or engine.facts.exactness.difference > 0
     engine.close()
     assert read_header(moe).tensors

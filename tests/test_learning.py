@@ -17,21 +17,22 @@ import pytest
 from bench.instruments.heads import head_for, write_head
 from runtime.core.draft import Tokens
 from runtime.core.errors import SlipstreamError
-from runtime.learning import conditions, trainer
-from runtime.learning.learner import MIN_WINDOWS, PAUSE, QUIET, BackgroundLearner, GeneratedReply
-from runtime.learning.place import Place, forget, place_of, places, root
-from runtime.learning.trainer import TrainerProcess
-from runtime.learning.versions import KEPT, Measured, Versions
-from runtime.learning.windows import LEAD, LENGTH, Window, Windows, missed, window_of
 from runtime.models.registry import load_registry
 from runtime.speculative.control.explain import Pass
-from runtime.training.adapting import AdaptationJob, adapt, is_better
+from runtime.training import conditions, learned_head, training_process
+from runtime.training.adapting import adapt
+from runtime.training.background import MIN_WINDOWS, PAUSE, QUIET, BackgroundLearner, GeneratedReply
+from runtime.training.learned_head import LearnedHead, Measured
+from runtime.training.place import Place, forget, place_of, places, root
+from runtime.training.samples import Sample
+from runtime.training.training_process import TrainerProcess
+from runtime.training.windows import LEAD, LENGTH, Windows, missed, window_of
 from tests.support.waiting import wait_for
 
 DEMO = load_registry()["demo"]
 N_VOCAB = 4096
-BETTER = Measured(0.20, 0.30, 900, 0.1, 0.01)
-WORSE = Measured(0.20, 0.15, 900, -0.05, 0.01)
+BETTER = Measured(0.20, 0.30, 900, 0.01)
+WORSE = Measured(0.20, 0.15, 900, 0.01)
 needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 
 
@@ -48,8 +49,8 @@ def reply(n_prompt: int, passes: Sequence[Pass], seed: int = 0) -> GeneratedRepl
     return GeneratedReply(np.random.default_rng(seed).integers(0, N_VOCAB, n).astype(np.int32), n_prompt, list(passes))
 
 
-def window(seed: int, n: int = 40) -> Window:
-    return Window(np.random.default_rng(seed).integers(0, N_VOCAB, n).astype(np.int32), 10)
+def window(seed: int, n: int = 40) -> Sample:
+    return Sample(np.random.default_rng(seed).integers(0, N_VOCAB, n).astype(np.int32), 10)
 
 
 def test_a_rejected_draft_and_a_pass_without_one_are_missed_and_an_accepted_one_is_not() -> None:
@@ -65,7 +66,7 @@ def test_a_long_reply_is_kept_where_most_was_rejected() -> None:
     made = reply(50, [drafted(3, 3)] * 200 + [drafted(3, 0)] * 100 + [drafted(3, 3)] * 200)
     kept = window_of(*made, "eagle")
     assert kept is not None
-    assert kept.begin == LEAD
+    assert kept.start == LEAD
     assert len(kept.tokens) == LENGTH
     assert np.array_equal(kept.tokens[LEAD:], made.tokens[850 : 850 + LENGTH - LEAD])
 
@@ -74,7 +75,7 @@ def test_a_short_reply_is_kept_with_the_end_of_its_prompt() -> None:
     made = reply(300, [drafted(3, 1)] * 20)
     kept = window_of(*made, "eagle")
     assert kept is not None
-    assert kept.begin == LEAD
+    assert kept.start == LEAD
     assert np.array_equal(kept.tokens, made.tokens[300 - LEAD :])
 
 
@@ -84,7 +85,7 @@ def test_windows_come_back_as_they_were_and_the_same_one_once(tmp_path: Path) ->
         windows.add(window(seed))
     found = windows.read()
     assert [each.key for each in found] == [window(2).key, window(1).key]
-    assert [each.begin for each in found] == [10, 10]
+    assert [each.start for each in found] == [10, 10]
 
 
 def test_windows_take_no_more_bytes_than_they_may_and_the_oldest_go(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_windows_take_no_more_bytes_than_they_may_and_the_oldest_go(tmp_path: Pa
 
 
 def test_tokens_that_the_model_does_not_have_are_not_read(tmp_path: Path) -> None:
-    Windows(tmp_path / "w" / "windows", N_VOCAB).add(Window(np.full(20, 4000, dtype=np.int32), 5))
+    Windows(tmp_path / "w" / "windows", N_VOCAB).add(Sample(np.full(20, 4000, dtype=np.int32), 5))
     assert Windows(tmp_path / "w" / "windows", 3000).read() == []
 
 
@@ -132,12 +133,12 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 def place(files: tuple[Path, Path]) -> Iterator[Place]:
     forget()
     place = place_of(*files)
-    place.make(*files)
+    place.make({})
     yield place
     forget()
 
 
-def learned_head(place: Place, text: bytes = b"new") -> Path:
+def new_head(place: Place, text: bytes = b"new") -> Path:
     path = place.work / "new.gguf"
     path.write_bytes(text)
     return path
@@ -146,7 +147,7 @@ def learned_head(place: Place, text: bytes = b"new") -> Path:
 @pytest.mark.skipif(sys.platform == "win32", reason="has other rights")
 def test_only_the_user_can_read_what_is_kept(place: Place) -> None:
     Windows(place.windows, N_VOCAB).add(window(1))
-    Versions(place).take(learned_head(place), BETTER, 3, "key")
+    learned_head.take(place, new_head(place), BETTER, 3, "key")
     found = [place.path, *place.path.rglob("*")]
     assert len(found) > 4
     assert all(stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 for path in found)
@@ -160,7 +161,7 @@ def test_another_target_or_head_has_another_folder(files: tuple[Path, Path]) -> 
 
 def test_nothing_stays_after_forget(place: Place) -> None:
     Windows(place.windows, N_VOCAB).add(window(1))
-    Versions(place).take(learned_head(place), BETTER, 3, "key")
+    learned_head.take(place, new_head(place), BETTER, 3, "key")
     (place.work / "checkpoint").write_bytes(b"weights")
     assert forget() > 0
     assert not root().exists()
@@ -174,72 +175,75 @@ def test_what_another_forget_left_half_done_goes_with_the_next(place: Place) -> 
     assert not left.exists()
 
 
-# Versions
+# The learned head
 
 
 def test_a_new_head_is_used_and_the_original_stays_as_it_was(place: Place, files: tuple[Path, Path]) -> None:
-    version = Versions(place).take(learned_head(place), BETTER, 3, "key")
-    current = Versions(place).current()
+    state = learned_head.take(place, new_head(place), BETTER, 3, "key")
+    current = learned_head.current(place)
     assert current is not None
     assert current.read_bytes() == b"new"
-    assert (version.number, version.parent) == (1, 0)
+    assert (state.current, state.measured) == (1, BETTER)
     assert files[1].read_bytes() == b"head"
 
 
 def test_a_worse_head_is_thrown_away_and_its_windows_are_not_tried_again(place: Place) -> None:
-    path = learned_head(place)
-    Versions(place).discard(path, WORSE, "key")
-    state = Versions(place).read()
+    learned_head.take(place, new_head(place), BETTER, 3, "key")
+    path = new_head(place)
+    learned_head.discard(place, path, WORSE, "later")
+    state = learned_head.read(place)
     assert not path.exists()
-    assert (Versions(place).current(), state.n_discarded, state.seen) == (None, 1, "key")
+    assert (state.current, state.measured, state.n_discarded, state.seen, state.last) == (1, BETTER, 1, "later", WORSE)
 
 
-def test_any_version_can_be_gone_back_to_and_the_next_one_follows_it(place: Place) -> None:
-    versions = Versions(place)
+def test_one_learned_head_is_kept_until_it_is_gone_back_from(place: Place) -> None:
     for text in (b"1", b"2"):
-        versions.take(learned_head(place, text), BETTER, 3, "key")
-    versions.revert(1)
-    current = versions.current()
-    assert current is not None
-    assert current.read_bytes() == b"1"
-    assert versions.take(learned_head(place, b"3"), BETTER, 3, "key").parent == 1
-    versions.revert(0)
-    assert versions.current() is None
+        learned_head.take(place, new_head(place, text), BETTER, 3, "key")
+    (path,) = place.path.glob("head-*.gguf")
+    assert path == learned_head.current(place)
+    assert path.read_bytes() == b"2"
+    learned_head.revert(place)
+    assert learned_head.current(place) is None
+    assert not [*place.path.glob("head-*.gguf")]
+    assert learned_head.take(place, new_head(place), BETTER, 3, "key").current == 3  # open engines see another file
 
 
-def test_going_back_to_what_is_not_there_names_what_is(place: Place) -> None:
-    Versions(place).take(learned_head(place), BETTER, 3, "key")
-    with pytest.raises(SlipstreamError, match=r"no version 7.*There are: 0, 1"):
-        Versions(place).revert(7)
+def test_a_head_of_an_earlier_version_of_slipstream_is_used(place: Place) -> None:
+    measured = {"before": 0.2, "after": 0.3, "n_positions": 900, "rise": 0.1, "error": 0.01}
+    versions = [{"number": n, "parent": n - 1, "time": 1.7e9, "n_windows": 9, "measured": measured} for n in (1, 2, 3)]
+    counts = {"current": 2, "n_trained": 3, "n_discarded": 4, "seen": "key"}
+    place.write("versions.json", {"versions": versions, "last": measured, **counts})
+    for n in (1, 2, 3):
+        (place.path / f"head-000{n}.gguf").write_bytes(b"head %d" % n)
+    assert learned_head.current(place) == place.path / "head-0002.gguf"
+    assert learned_head.read(place) == LearnedHead(2, 3, 4, "key", last=Measured(0.2, 0.3, 900, 0.01))
+    learned_head.take(place, new_head(place), BETTER, 3, "key")
+    assert [path.name for path in place.path.glob("head-*.gguf")] == ["head-0004.gguf"]
 
 
-def test_only_a_few_versions_are_kept(place: Place) -> None:
-    for i in range(KEPT + 5):
-        Versions(place).take(learned_head(place, str(i).encode()), BETTER, 3, "key")
-    assert len([*place.path.glob("head-*.gguf")]) == len(Versions(place).read().versions) == KEPT + 1
-
-
-@pytest.mark.parametrize("text", ["", "{", '{"current": "x"}', '{"versions": [1]}', "[]"])
-def test_a_damaged_list_of_versions_is_the_original_head(place: Place, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "{", '{"current": "x"}', '{"current": [1]}', "[]"])
+def test_a_damaged_record_is_the_original_head(place: Place, text: str) -> None:
     (place.path / "versions.json").write_text(text)
-    assert Versions(place).current() is None
+    assert learned_head.current(place) is None
 
 
-def test_a_version_whose_file_is_gone_is_the_original_head(place: Place) -> None:
-    Versions(place).take(learned_head(place), BETTER, 3, "key")
+def test_a_learned_head_whose_file_is_gone_is_the_original_head(place: Place) -> None:
+    learned_head.take(place, new_head(place), BETTER, 3, "key")
     (place.path / "head-0001.gguf").unlink()
-    assert Versions(place).current() is None
+    assert learned_head.current(place) is None
 
 
 # When it is trained
 
 
-class Still:
+class Still(TrainerProcess):
     """A training that only notes what it is told."""
 
+    is_running = False  # type: ignore[assignment]
+
     def __init__(self) -> None:
+        super().__init__("")
         self.told: list[str] = []
-        self.is_running = self.is_held = False
         self.end: tuple[int, str] | None = None
 
     def start(self) -> None:
@@ -401,7 +405,7 @@ def test_a_pair_says_why_its_head_does_not_learn(monkeypatch: pytest.MonkeyPatch
 
 
 def running(text: str) -> TrainerProcess:
-    process = TrainerProcess([sys.executable, "-c", text])
+    process = TrainerProcess("tests.support.running", text)
     process.start()
     return process
 
@@ -412,7 +416,7 @@ def test_a_process_that_is_held_stands_still_and_goes_on(tmp_path: Path) -> None
     process = running(f"import time\nwhile True: open({str(path)!r}, 'a').write('x'); time.sleep(0.01)")
     wait_for(path.exists)
     process.hold()
-    if trainer.CAN_HOLD:
+    if training_process.CAN_HOLD:
         wait_for(lambda: psutil.Process(process._process.pid).status() == psutil.STATUS_STOPPED)  # type: ignore[union-attr]
         n = path.stat().st_size
         assert process.is_running
@@ -445,8 +449,8 @@ def test_a_held_training_ends_with_the_process_that_began_it(tmp_path: Path) -> 
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(100)"
     )
     parent = (
-        f"import os, sys, time\nfrom pathlib import Path\nfrom runtime.learning.trainer import TrainerProcess\n"
-        f"t = TrainerProcess([sys.executable, '-c', {child!r}]); t.start(); path = Path({str(tmp_path / 'pid')!r})\n"
+        "import os, sys, time\nfrom pathlib import Path\nfrom runtime.training.training_process import TrainerProcess\n"
+        f"t = TrainerProcess('tests.support.running', {child!r}); t.start(); path = Path({str(tmp_path / 'pid')!r})\n"
         "while not (path.exists() and path.read_text()): time.sleep(0.01)\n"
         "t.hold(); os.kill(os.getpid(), 9)"
     )
@@ -464,7 +468,7 @@ def demo_place(tmp_path: Path) -> Iterator[tuple[Place, Path]]:
     forget()
     head = write_head(tmp_path / "head.gguf", head_for(DEMO.target))
     place = place_of(DEMO.target, head)
-    place.make(DEMO.target, head)
+    place.make({})
     windows = Windows(place.windows, N_VOCAB)
     for seed in range(40):
         windows.add(window(seed))
@@ -472,83 +476,83 @@ def demo_place(tmp_path: Path) -> Iterator[tuple[Place, Path]]:
     forget()
 
 
-def copied(job: AdaptationJob) -> None:
-    job.new.write_bytes(job.head.read_bytes())
+Train = Callable[[Path, Path, Sequence[Sample], Sequence[Sample], Path, int], Measured]
 
 
-def saying(measured: Measured) -> Callable[..., Measured]:
-    return lambda *what: measured
+def copying(measured: Measured, at_end: Callable[[], object] = lambda: None) -> Train:
+    """A training that makes the same head again, and finds that."""
+
+    def train(target: Path, head: Path, learned: object, apart: object, new: Path, seed: int) -> Measured:
+        new.write_bytes(head.read_bytes())
+        at_end()
+        return measured
+
+    return train
 
 
 def test_a_better_head_is_taken_and_a_worse_one_leaves_nothing(demo_place: tuple[Place, Path]) -> None:
     place, head = demo_place
-    assert "replaced version 0" in adapt(place, DEMO.target, head, copied, saying(BETTER))
-    assert "discarded" in adapt(place, DEMO.target, head, copied, saying(WORSE))
-    assert Versions(place).read().current == 1
+    assert "head 1 replaced the one before" in adapt(place, DEMO.target, head, copying(BETTER))
+    assert "discarded" in adapt(place, DEMO.target, head, copying(WORSE))
+    assert learned_head.read(place).current == 1
     assert [*place.work.iterdir()] == []
 
 
 def test_no_head_is_trained_on_what_it_is_measured_on(demo_place: tuple[Place, Path]) -> None:
     place, head = demo_place
-    seen: dict[str, set[str]] = {}
+    seen: list[set[bytes]] = []
 
-    def train(job: AdaptationJob) -> None:
-        seen["trained"] = {each.key for each in job.windows}
-        copied(job)
-
-    def measure(target: Path, before: Path, after: Path, windows: Sequence[Window]) -> Measured:
-        seen["measured"] = {each.key for each in windows}
+    def train(target: Path, head: Path, learned: Sequence[Sample], apart: Sequence[Sample], *more: object) -> Measured:
+        seen.extend({text.tokens.tobytes() for text in texts} for texts in (learned, apart))
         return WORSE
 
-    adapt(place, DEMO.target, head, train, measure)
-    assert seen["trained"]
-    assert seen["measured"]
-    assert not seen["trained"] & seen["measured"]
+    adapt(place, DEMO.target, head, train)
+    assert all(seen)
+    assert not seen[0] & seen[1]
 
 
 def test_a_rise_within_the_error_is_none() -> None:
-    assert is_better(BETTER)
-    assert not is_better(Measured(0.2, 0.3, 20, 0.1, 0.06))
-    assert not is_better(Measured(0.200, 0.205, 10**6, 0.005, 0.0001))
+    assert BETTER.is_better
+    assert not Measured(0.2, 0.3, 20, 0.06).is_better
+    assert not Measured(0.200, 0.205, 10**6, 0.0001).is_better
 
 
 def test_a_training_whose_texts_were_forgotten_leaves_nothing(demo_place: tuple[Place, Path]) -> None:
     place, head = demo_place
 
-    def train(job: AdaptationJob) -> None:
-        copied(job)
+    def forget_all() -> None:
         forget()
-        place.make(DEMO.target, head)
+        place.make({})
 
     with pytest.raises(SlipstreamError, match="removed meanwhile"):
-        adapt(place, DEMO.target, head, train, saying(BETTER))
-    assert Versions(place).current() is None
+        adapt(place, DEMO.target, head, copying(BETTER, forget_all))
+    assert learned_head.current(place) is None
     assert not [*root().rglob("*.gguf")]
 
 
 def test_a_training_that_writes_after_a_forget_finds_no_folder(demo_place: tuple[Place, Path]) -> None:
     place, head = demo_place
 
-    def train(job: AdaptationJob) -> None:
+    def train(*what: object) -> Measured:
         forget()
-        place.make(DEMO.target, head)
-        copied(job)
+        place.make({})
+        return copying(BETTER)(*what)  # type: ignore[arg-type]
 
     with pytest.raises(FileNotFoundError):
-        adapt(place, DEMO.target, head, train, saying(BETTER))
+        adapt(place, DEMO.target, head, train)
     assert not [*root().rglob("*.gguf")]
 
 
 def test_a_disk_that_is_full_loses_nothing(demo_place: tuple[Place, Path]) -> None:
     place, head = demo_place
-    adapt(place, DEMO.target, head, copied, saying(BETTER))
+    adapt(place, DEMO.target, head, copying(BETTER))
 
-    def train(job: AdaptationJob) -> None:
-        raise OSError(28, os.strerror(28), str(job.new))
+    def train(*what: object) -> Measured:
+        raise OSError(28, os.strerror(28), "new.gguf")
 
     with pytest.raises(OSError, match="No space"):
-        adapt(place, DEMO.target, head, train, saying(BETTER))
-    assert Versions(place).read().current == 1
+        adapt(place, DEMO.target, head, train)
+    assert learned_head.read(place).current == 1
     assert len(Windows(place.windows, N_VOCAB).read()) == 40
 
 
@@ -556,20 +560,16 @@ def test_two_processes_do_not_train_one_head(demo_place: tuple[Place, Path]) -> 
     place, head = demo_place
     with place.locked() as is_ours:
         assert is_ours
-        assert "another process" in adapt(place, DEMO.target, head, copied, saying(BETTER))
-    assert Versions(place).current() is None
+        assert "another process" in adapt(place, DEMO.target, head, copying(BETTER))
+    assert learned_head.current(place) is None
 
 
 def test_a_head_that_was_gone_back_from_meanwhile_is_not_replaced(demo_place: tuple[Place, Path]) -> None:
     place, head = demo_place
-    adapt(place, DEMO.target, head, copied, saying(BETTER))
-
-    def train(job: AdaptationJob) -> None:
-        copied(job)
-        Versions(place).revert(0)
-
-    assert "discarded" in adapt(place, DEMO.target, head, train, saying(BETTER))
-    assert Versions(place).read().current == 0
+    adapt(place, DEMO.target, head, copying(BETTER))
+    train = copying(BETTER, lambda: learned_head.revert(place))
+    assert "discarded" in adapt(place, DEMO.target, head, train)
+    assert learned_head.read(place).current == 0
 
 
 def test_all_folders_are_listed(demo_place: tuple[Place, Path]) -> None:

@@ -13,21 +13,18 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bench.instruments.heads import head_for, write_head
 from runtime.engine import Message, Options, Sampling, forget_replies
 from runtime.engine.loaded import LoadedEngine
-from runtime.learning import conditions
-from runtime.learning.learner import BackgroundLearner
-from runtime.learning.place import Place, forget, place_of, root
-from runtime.learning.versions import Measured, Versions
-from runtime.learning.windows import Window, Windows
 from runtime.memory.pressure import Thresholds
 from runtime.models.registry import Pair, load_registry
-from runtime.training.measuring import DEPTH, accepted, measure, share
-from tests.support.cli import slipstream
+from runtime.training import conditions, learned_head
+from runtime.training.background import BackgroundLearner
+from runtime.training.place import Place, forget, place_of, root
+from runtime.training.windows import Windows
+from tests.support.cli import failing, slipstream
 from tests.support.waiting import wait_for
 from tests.test_learning import BETTER, Still
 
@@ -79,8 +76,8 @@ def learned(pair: Pair, seed: int) -> Path:
     """Another random head becomes the one that is to be used."""
     place = place_of(pair.target, pair.draft or Path())
     new = write_head(place.work / "new.gguf", head_for(pair.target), seed)
-    Versions(place).take(new, BETTER, 3, "key")
-    current = Versions(place).current()
+    learned_head.take(place, new, BETTER, 3, "key")
+    current = learned_head.current(place)
     assert current is not None
     return current
 
@@ -138,7 +135,7 @@ def test_a_head_that_was_gone_back_to_or_forgotten_is_used_from_the_next_reply_o
 ) -> None:
     learned(pair, 1)
     use(engine)
-    Versions(place_of(pair.target, pair.draft or Path())).revert(0)
+    learned_head.revert(place_of(pair.target, pair.draft or Path()))
     use(engine)
     assert engine._loaded.learned is None
     learned(pair, 2)
@@ -161,7 +158,7 @@ def test_replies_in_which_drafts_were_rejected_are_kept_and_forgotten(pair: Pair
     engine.tend()
     place = place_of(pair.target, pair.draft or Path())
     (kept,) = Windows(place.windows, engine.facts.n_vocab).read()
-    assert kept.tokens[kept.begin :].tolist() == tokens
+    assert kept.tokens[kept.start :].tolist() == tokens
     text = "".join(engine.token_text(token) for token in tokens).encode()[:12]
     assert all(text not in path.read_bytes() for path in place.path.rglob("*") if path.is_file())
     forget()
@@ -201,31 +198,7 @@ def test_a_target_that_changed_meanwhile_has_a_head_of_its_own_and_loses_nothing
     later = LoadedEngine(other, Options(512, threads=1))
     assert later._loaded.learned is None
     later.close()
-    assert Versions(place_of(pair.target, pair.draft or Path())).current() is not None
-
-
-def windows_of(engine: LoadedEngine) -> list[Window]:
-    found = list[Window]()
-    for question in QUESTIONS:
-        ids = engine.encode([Message("user", question)])
-        found.append(Window(np.array(ids + said(engine, question, WAYS[0])[0], dtype=np.int32), len(ids)))
-    return found
-
-
-def test_measuring_tells_the_same_acceptance_as_decoding(pair: Pair, engine: LoadedEngine, head: Path) -> None:
-    windows, n_drafted, n_accepted = windows_of(engine), 0, 0
-    for question in QUESTIONS:
-        stats = list(engine.reply([Message("user", question)], WAYS[0], 40))[-1].stats
-        assert stats is not None
-        n_drafted, n_accepted = n_drafted + stats.draft_n, n_accepted + stats.draft_n_accepted
-    assert share(accepted(DEMO.target, head, windows)) == pytest.approx(n_accepted / n_drafted, abs=2 / n_drafted * 3)
-
-
-def test_a_head_is_no_better_than_itself(pair: Pair, engine: LoadedEngine, head: Path) -> None:
-    found = measure(DEMO.target, head, head, windows_of(engine))
-    assert found.before == found.after
-    assert (found.rise, found.error) == (0.0, 0.0)
-    assert found.n_positions > DEPTH
+    assert learned_head.current(place_of(pair.target, pair.draft or Path())) is not None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="reads the registry elsewhere")
@@ -237,13 +210,15 @@ def test_learned_heads_are_listed_gone_back_from_and_wiped_on_the_command_line(
     registry.write_text(f"[pairs.mine]\ntarget = {str(DEMO.target)!r}\ndraft = {str(head)!r}\nlearn = true\n")
     try:
         pair = load_registry()["mine"]
-        place_of(pair.target, head).make(pair.target, head)
+        place_of(pair.target, head).make({"target": str(pair.target), "head": str(head)})
         learned(pair, 1)
         listed = json.loads(slipstream("models", "learned", "mine", "--json").stdout)["learned"]
-        assert [(each["used"], each["versions"][0]["after"]) for each in listed] == [(1, BETTER.after)]
-        assert "20.0% before, 30.0% after" in slipstream("models", "learned").stdout
-        assert "at their next reply" in slipstream("models", "learned", "mine", "--revert", "0").stdout
-        assert Versions(place_of(pair.target, head)).current() is None
+        assert [(each["current"], each["measured"]["after"]) for each in listed] == [(1, BETTER.after)]
+        assert "20.0% of draft tokens right before, 30.0% after" in slipstream("models", "learned").stdout
+        assert "at their next reply" in slipstream("models", "learned", "mine", "--revert").stdout
+        assert learned_head.current(place_of(pair.target, head)) is None
+        assert "The original head is used." in slipstream("models", "learned", "mine").stdout
+        assert "Name the pair" in failing("models", "learned", "--revert")
         answer = "yes" if find_spec("torch") else "no: PyTorch is not installed"
         assert f"learns  {answer}" in slipstream("models", "info", "mine").stdout
         assert "trained on your replies" in slipstream("forget").stdout
@@ -259,11 +234,3 @@ def test_nothing_is_kept_of_a_reply_where_the_folder_went_with_past_replies(pair
     engine.tend()
     place = Place(place_of(pair.target, pair.draft or Path()).path)
     assert Windows(place.windows, engine.facts.n_vocab).read() == []
-
-
-def test_what_was_measured_is_kept_with_the_version(pair: Pair, engine: LoadedEngine) -> None:
-    learned(pair, 1)
-    assert Versions(place_of(pair.target, pair.draft or Path())).read().last == Measured(*BETTER_VALUES)
-
-
-BETTER_VALUES = 0.20, 0.30, 900, 0.1, 0.01

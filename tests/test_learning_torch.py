@@ -4,7 +4,6 @@ measured, used, and forgotten.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,22 +14,18 @@ import pytest
 from demo.conversations import QUESTIONS
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.learning import conditions, learner, trainer
-from runtime.learning.place import forget, place_of, root
-from runtime.learning.trainer import TrainerProcess
-from runtime.learning.versions import Versions
 from runtime.memory.pressure import Thresholds
 from runtime.models.registry import Pair, load_registry
+from runtime.training import background, conditions, learned_head
+from runtime.training.place import forget, place_of, root
+from runtime.training.training_process import TrainerProcess
 from tests.support.waiting import wait_for
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("gguf")
 
-from runtime.training import further  # noqa: E402 (needs what may be lacking)
+from runtime.training import run  # noqa: E402 (needs what may be lacking)
 from runtime.training.adapting import adapt  # noqa: E402
-from runtime.training.further import train_further  # noqa: E402
-from runtime.training.measuring import measure  # noqa: E402
-from runtime.training.trainer import Schedule  # noqa: E402
 
 pytestmark = pytest.mark.slow
 DEMO = load_registry()["demo"]
@@ -40,9 +35,9 @@ N_TOKENS = 40
 # A short training, which does not give way: beside a test suite it would wait for long
 SHORT = """
 import sys
-from runtime.training import adapting, further
+from runtime.training import adapting, run
 
-adapting.give_way, further.STEPS = lambda: None, 4
+adapting.give_way, run.STEPS = lambda: None, 4
 sys.exit(adapting.main(sys.argv[1:]))
 """
 NEVER = Thresholds(0, 0, 0, 0, 0, 0)
@@ -74,7 +69,8 @@ def engine(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedEngine
     """One that has answered, and whose head was wrong."""
     monkeypatch.setattr(conditions, "free_bytes", lambda: None)
     monkeypatch.setattr(conditions, "is_on_battery", lambda: False)
-    monkeypatch.setattr(learner, "command", lambda *args: [sys.executable, "-c", SHORT, *map(str, args)])
+    short = lambda module, *args: TrainerProcess("tests.support.running", SHORT, *args)  # noqa: E731
+    monkeypatch.setattr(background, "TrainerProcess", short)
     options = Options(512, fixed_k=3, drafters=("model",), threads=1, memory=NEVER)
     with closing(LoadedEngine(pair, options, learns=True)) as engine:
         for text in ASKED:
@@ -86,11 +82,11 @@ def engine(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedEngine
 def test_a_training_in_a_process_of_its_own_ends_with_a_measured_head(
     pair: Pair, engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learner, "QUIET", 0.0)
+    monkeypatch.setattr(background, "QUIET", 0.0)
     place = place_of(pair.target, pair.draft or Path())
     expected = ask(engine, ASKED[0])[0]
-    wait_for(lambda: Versions(place).read().last, engine.tend)
-    last = Versions(place).read().last
+    wait_for(lambda: learned_head.read(place).last, engine.tend)
+    last = learned_head.read(place).last
     assert last is not None
     assert last.n_positions > 50
     assert ask(engine, ASKED[0])[0] == expected
@@ -102,11 +98,12 @@ def test_a_training_in_a_process_of_its_own_ends_with_a_measured_head(
 def test_a_head_learns_what_is_asked_and_the_text_stays_as_it_was(
     pair: Pair, engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(further, "schedule", lambda texts: Schedule(15, 2e-3))  # it knows nothing that could be lost
+    monkeypatch.setattr(run, "RATE", 2e-3)  # it knows nothing that could be lost
+    monkeypatch.setattr(run, "MAX_EPOCHS", 15)
     before = [ask(engine, text) for text in ASKED[:8]]
     place = place_of(pair.target, pair.draft or Path())
-    told = adapt(place, pair.target, pair.draft or Path(), train_further, measure)
-    assert "replaced version" in told, told
+    told = adapt(place, pair.target, pair.draft or Path(), run.train_further)
+    assert "replaced the one before" in told, told
     wait_for(lambda: engine._loaded.learned and engine.decoder.active.drafters, engine.tend)
     after = [ask(engine, text) for text in ASKED[:8]]
     assert [tokens for tokens, _ in after] == [tokens for tokens, _ in before]
@@ -121,8 +118,8 @@ def test_a_training_without_its_modules_says_what_to_install(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     head = pair.draft or Path()
     place = place_of(pair.target, head)
-    place.make(pair.target, head)
-    training = TrainerProcess(trainer.command(place.path, pair.target, head, 10**10))
+    place.make({})
+    training = TrainerProcess(background.MODULE, place.path, pair.target, head)
     training.start()
     wait_for(lambda: not training.is_running)
     ended = training.ended()

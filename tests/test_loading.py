@@ -13,8 +13,9 @@ import pytest
 
 from bench.instruments.toy import ToyBackend
 from runtime.backends.contexts import open_backend
+from runtime.backends.library import load_error
 from runtime.backends.llama import LlamaBackend
-from runtime.backends.model import LlamaModel, load_error
+from runtime.backends.model import LlamaModel
 from runtime.core.errors import ModelError, NoMemoryError, VocabError
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine

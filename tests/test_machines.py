@@ -24,7 +24,7 @@ from app.doctor.command import in_words, rpc_in_words
 from app.settings import read_settings
 from bench.instruments.servers import delayed, free_port
 from runtime.backends import rpc, workers
-from runtime.backends.model import load_error
+from runtime.backends.library import load_error
 from runtime.backends.workers import WorkerError, ask
 from runtime.core.errors import ModelError, NoMemoryError, RegistryError, SettingsError
 from runtime.engine import Message, Options, Sampling
@@ -59,7 +59,7 @@ def rpc_of(text: str) -> tuple[str, ...]:
 def test_workers_are_named_by_address() -> None:
     assert rpc_of('["10.0.0.1:7", " box ", "box:50052"]') == ("10.0.0.1:7", "box:50052")
     assert choices.parse_workers("a:1, b:2", ()) == ("a:1", "b:2")
-    assert choices.parse_workers("off", ("a:1",)) == ()
+    assert choices.parse_workers("off", ("a:1",)) == choices.parse_workers("none", ("a:1",)) == ()
     assert choices.parse_workers(None, ("a:1",)) == ("a:1",)
     with pytest.raises(typer.BadParameter, match="'a:b:c' is not the address of a worker"):
         choices.parse_workers("a:b:c", ())

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from runtime.memory import system
 from runtime.memory.pressure import MIB, Level, Reading, Thresholds, judge
-from runtime.memory.system import MemoryReader, stalls
+from runtime.memory.system import MemoryReader, own_bytes, stalls
 
 
 def place(root: Path, **files: str) -> MemoryReader:
@@ -105,3 +109,22 @@ def test_devices_without_memory_or_that_fail_are_left_out() -> None:
 def test_this_machine_can_be_read() -> None:
     found = MemoryReader()()
     assert 0 < found.pools[0].free <= found.pools[0].total
+
+
+@pytest.mark.parametrize(
+    ("info", "own"),
+    [({"rss": 9, "shared": 4}, 5), ({"rss": 9, "private": 3}, 3), ({"rss": 9}, sys.maxsize)],
+    ids=["Linux", "Windows", "macOS"],
+)
+def test_what_a_process_holds_itself_is_told_as_far_as_the_system_does(
+    info: dict[str, int], own: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil.Process, "memory_info", lambda process: SimpleNamespace(**info))
+    assert own_bytes(os.getpid()) == own
+
+
+def test_macos_tells_its_level_of_pressure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "sysctl_number", {"kern.memorystatus_vm_pressure_level": 4}.get)
+    assert system.macos_level() == Level.CRITICAL
+    monkeypatch.setattr(system, "sysctl_number", lambda name: 0)
+    assert system.macos_level() == Level.OK

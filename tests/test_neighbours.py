@@ -22,7 +22,7 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
         return [SimpleNamespace(**half), SimpleNamespace(**half)]
 
     monkeypatch.setattr(neighbours.psutil, "cpu_times", cores)
-    monkeypatch.setattr(neighbours.os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    monkeypatch.setattr(neighbours, "usable", lambda: [0, 1])
     monkeypatch.setattr(neighbours.time, "perf_counter", lambda: now["time"])
     monkeypatch.setattr(neighbours.time, "process_time", lambda: now["own"])
     return now

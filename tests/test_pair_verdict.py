@@ -15,9 +15,10 @@ from app.models import pair as command
 from app.tui.dialogs.why_summary import other_guesses, three_sentences
 from bench.instruments.architectures.writer import write_family
 from bench.instruments.toy import facts
-from runtime.core.errors import DraftError, SettingsError
+from runtime.core.errors import DraftError, ModelError, SettingsError
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.pooled import PooledEngine
 from runtime.engine.stats import Stats
 from runtime.models.registry import Pair
 from runtime.speculative.control.explain import Explanation, Pass
@@ -40,6 +41,7 @@ def test_a_draft_that_cannot_pay_is_told_with_its_numbers_and_one_that_was_hardl
     def cannot_pay(self: Target, plain: object, path: Path) -> Trial:
         raise DraftError("the draft model was left out, because a draft token takes 20 ms, a plain token 31 ms")
 
+    (folder / "foreign.gguf").unlink()
     monkeypatch.setattr(Target, "try_out", cannot_pay)
     command.pair_up(str(folder / "big.gguf"), [])
     told = capsys.readouterr().out
@@ -143,9 +145,12 @@ def test_a_target_for_which_nothing_can_draft_is_told_so_before_anything_is_trie
 
 
 def test_an_embedding_model_that_is_asked_to_write_says_what_it_is(tmp_path: Path) -> None:
-    engine = LoadedEngine(Pair("x", write_family("qwen3embedding", tmp_path)), Options(threads=1, n_ctx=256))
+    pair, options = Pair("x", write_family("qwen3embedding", tmp_path)), Options(threads=1, n_ctx=256)
+    with pytest.raises(ModelError, match=r"qwen3embedding\.gguf is an embedding model"):
+        LoadedEngine(pair, options)
+    engine = PooledEngine(pair, options)
     with pytest.raises(SettingsError, match=r"This is an embedding model \(qwen3embedding\.gguf\)"):
         list(engine.reply("hello", Sampling(temperature=0), 4))
-    assert len(engine.embed(engine.tokenize("hello"))) == engine.facts.n_embd
+    assert engine.embed(engine.texts_to_ids(["hello"])).shape == (1, engine.facts.n_embd)
     assert not engine.facts.can_draft
     engine.close()

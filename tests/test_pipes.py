@@ -34,7 +34,7 @@ def test_a_reply_that_waits_for_an_embedding_is_not_given_up(
     monkeypatch.setattr(client, "BEGIN", PIECE / 3)
     together = Concurrent(unlucky)
     told = together.add(("What is a list?", GREEDY, None), 5)
-    unlucky.embed([5] * SLOW)
+    unlucky.embed([[5] * SLOW])
     together.until(lambda: told.is_over)
     assert (told.error, said) == (None, [])
     assert told.tokens

@@ -21,7 +21,7 @@ import pytest
 
 from bench.instruments.concurrent_replies import Concurrent
 from runtime.core.errors import ContextError, SettingsError, TemplateError
-from runtime.engine import Chunk, Grammar, Message, Options, Sampling
+from runtime.engine import Chunk, Grammar, Message, Options, Sampling, sampling_of
 from runtime.models.registry import load_registry
 from runtime.process import answers, client
 from runtime.process.client import EngineProcess
@@ -33,6 +33,7 @@ DEMO = load_registry()["demo"]
 QUESTION = [Message("user", "What does os.path.join do?")]
 LONG = [Message("user", "Explain this:\n" + "def f(x): return x + 1\n" * 25)]
 GREEDY, SEEDED = Sampling(temperature=0), Sampling(temperature=0.9, seed=7)
+MIROSTAT = sampling_of({"mirostat": 2, "mirostat_eta": 0.9, "temperature": 2.5}, seed=7)
 SIGNALS = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV)
 
 
@@ -53,7 +54,7 @@ def text_of(chunks: list[Chunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
-@pytest.mark.parametrize("sampling", others_slow([GREEDY, SEEDED], [SEEDED]))
+@pytest.mark.parametrize("sampling", others_slow([GREEDY, SEEDED, MIROSTAT], [SEEDED]))
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_reply_goes_on_with_the_same_text(
     engine: EngineProcess, said: list[str], open_demo: OpenEngine, sampling: Sampling, number: signal.Signals

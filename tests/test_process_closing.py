@@ -14,7 +14,7 @@ from runtime.process import model_process, spawning
 from runtime.process.client import EngineProcess
 from tests.support.mishaps import PART, PART_SECONDS, SLOW_DISK
 
-N_PARTS = 20  # that it would write until it is killed, if nothing was heard of it
+N_PARTS = 50  # that it would write until it is killed, if nothing was heard of it
 SLOW = replace(load_registry()["demo"], name=SLOW_DISK)
 
 
@@ -24,7 +24,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> EngineProcess:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(spawning, "HOST", "tests.support.mishaps")
     found = EngineProcess(SLOW, Options(threads=1, prompt_bytes=10**9, drafters=()))
-    list(found.reply([Message("user", "x = 1\n" * 50)], Sampling(temperature=0), 1))
+    list(found.reply([Message("user", "x = 1\n" * 120)], Sampling(temperature=0), 1))
     return found
 
 

@@ -103,7 +103,7 @@ def test_a_server_on_this_machine_is_asked_without_a_proxy(
     assert heard == []
 
 
-def test_the_command_asks_without_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_asks_without_one_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     heard: list[bytes] = []
     answers = {"/v1/models": models("m"), CHAT: lambda: as_events(delta(content="Paris."), delta("stop"))}
     with proxy(saying(b"no"), heard) as place, elsewhere(answers) as here:
@@ -113,6 +113,7 @@ def test_the_command_asks_without_one_too(monkeypatch: pytest.MonkeyPatch) -> No
         assert (done.returncode, done.stdout) == (0, "Paris.\n"), done.stderr
         with serving(Behaviour({"owner/small/small-Q8_0.gguf": b"x" * 99})) as hub:
             monkeypatch.setenv("HF_ENDPOINT", hub)
+            monkeypatch.setenv("HF_HOME", str(tmp_path))
             done = spawned("models", "pull", "owner/small")
             assert "small-Q8_0.gguf" in done.stdout + done.stderr
     assert heard == []

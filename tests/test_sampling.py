@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from runtime.core.draft import Logits, Path
 from runtime.core.errors import SettingsError
 from runtime.sampling.logits import Row, distribution, logprobs, nucleus, softmax
-from runtime.sampling.sampler import Sampler, gumbel
+from runtime.sampling.noise import gumbel
+from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
 
 
@@ -108,12 +109,9 @@ def test_penalties_look_back_no_further_than_they_should() -> None:
     assert begun(Sampling(0, presence_penalty=1.0, penalty_last_n=2), context).adjusted(
         row(5, 5, 5, 5), (2,)
     ).tolist() == [5, 4, 4, 5]
-    assert begun(Sampling(0, presence_penalty=1.0, penalty_last_n=0), context).adjusted(row(5, 5, 5, 5)).tolist() == [
-        4,
-        4,
-        5,
-        4,
-    ]
+    for n, expected in ((-1, [4, 4, 5, 4]), (0, [5, 5, 5, 5])):
+        whole_or_off = begun(Sampling(0, presence_penalty=1.0, penalty_last_n=n), context)
+        assert whole_or_off.adjusted(row(5, 5, 5, 5)).tolist() == expected
 
 
 class OnlyEven:
@@ -126,6 +124,8 @@ class OnlyEven:
 
     def forced(self) -> Path:
         return ()
+
+    def choice(self, path: Path) -> None: ...
 
 
 def test_bias_then_mask_then_penalties() -> None:
@@ -179,7 +179,7 @@ def test_logprobs_are_the_models_own() -> None:
     ("field", "value"),
     [("repetition_penalty", 0.0), ("repetition_penalty", float("nan")), ("frequency_penalty", 1e9), ("presence_penalty",
     float("nan")),
-     ("penalty_last_n", -1), ("logit_bias", ((3, float("nan")),)), ("logit_bias", ((3, float("inf")),)),
+     ("penalty_last_n", -2), ("logit_bias", ((3, float("nan")),)), ("logit_bias", ((3, float("inf")),)),
      ("logit_bias", ((-1, 1.0),)),
      ("temperature", -0.1), ("temperature", float("nan")), ("top_k", -2), ("top_p", 0.0), ("top_p", 1.5),
      ("min_p", 1.0), ("seed", -1), ("seed", 2**64)],

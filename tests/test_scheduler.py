@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from runtime.engine import Sampling
-from runtime.engine.order import MAX_READ, PIECE
+from runtime.engine.order import FEW, MAX_READ, PIECE
 from tests.support.planning import FREE, GREEDY, Setting
 
 UNSEEDED = Sampling(temperature=0.0)
@@ -56,12 +56,12 @@ def test_a_prompt_alone_is_read_in_pieces_and_the_last_one_says_a_token() -> Non
 @pytest.mark.parametrize(
     ("exact_rows", "row_seconds", "sampling", "ends"),
     [
-        (sys.maxsize, 0.005, GREEDY, [384, 576, 768]),
-        (sys.maxsize, 0.5, GREEDY, [384, 416, 448]),  # whole tiles of kernels
+        (sys.maxsize, 0.005, GREEDY, [384, 768, 1152]),
+        (sys.maxsize, 0.5, GREEDY, [384, 448, 512]),  # whole tiles of kernels
         (4, 0.005, UNSEEDED, [128, 256, 384]),  # the same whenever it is read
         (4, 0.5, UNSEEDED, [128, 256, 384]),
-        (4, 0.005, FREE, [384, 576, 768]),
-        (4, 0.5, FREE, [384, 416, 448]),
+        (4, 0.005, FREE, [384, 768, 1152]),
+        (4, 0.5, FREE, [384, 448, 512]),
     ],
 )
 def test_pieces_take_a_second_where_it_does_not_matter_how_a_prompt_is_divided(
@@ -69,8 +69,15 @@ def test_pieces_take_a_second_where_it_does_not_matter_how_a_prompt_is_divided(
 ) -> None:
     setting = Setting(exact_rows=exact_rows)
     setting.row_seconds = row_seconds  # which is not known before
-    setting.add(1, 800, 10, sampling)
+    setting.add(1, 1300, 10, sampling)
     assert [setting.passed()[2] for _ in range(3)] == [[(1, end)] for end in ends]
+
+
+@pytest.mark.parametrize(("n", "is_whole"), [(MAX_READ + FEW, True), (MAX_READ + FEW + 2, False)])
+def test_the_last_few_tokens_are_read_with_the_piece_before_them(n: int, is_whole: bool) -> None:
+    setting = Setting()
+    setting.add(1, n, 10)
+    assert setting.passed() == (([1], [n - 11], []) if is_whole else ([], [], [(1, MAX_READ)]))
 
 
 def test_a_prompt_that_is_only_read_says_nothing() -> None:

@@ -89,6 +89,7 @@ class Scheduler(RuleBasedStateMachine):
         max_tokens=limits,
         stops=stops,
         is_short=st.booleans(),
+        lora=st.sampled_from([None, None, ((0, 0.1),), ((0, 0.2),)]),
     )
     def add(
         self,
@@ -99,10 +100,11 @@ class Scheduler(RuleBasedStateMachine):
         max_tokens: int | None,
         stops: tuple[str, ...],
         is_short: bool = False,
+        lora: tuple[tuple[int, float], ...] | None = None,
     ) -> None:
         prompt = [*self.texts[text % len(self.texts)][:n_shared], *more]
         prompt = prompt[: N_CTX - 1]
-        request = Request(tuple(prompt), sampling, max_tokens, stops, is_short)
+        request = Request(tuple(prompt), sampling, max_tokens, stops, is_short, lora)
         self.has_short |= is_short
         reply = self.scheduling.add(request)
         if request.is_predictable and (sampling.seed is not None or self.setup.exact_rows == sys.maxsize):

@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from runtime.engine import closed, unsupported
-from runtime.sampling.schema import supported
+from runtime.engine import closed
+from runtime.sampling.checking import supported, unsupported
 from tests.support.serving import open_plain, running
 
 NAMED: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}

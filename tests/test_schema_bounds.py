@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from llguidance import LLTokenizer
 
+from runtime.conversation.calls.schemas import bound_schema
+from runtime.conversation.calls.texts import MOST_COMBINED, TextExpressions
 from runtime.core.errors import SettingsError
-from runtime.sampling import grammar_trial
-from runtime.sampling.bounds import MAX_TEXT, excess, n_remainders
+from runtime.sampling import checking
+from runtime.sampling.bounds import MAX_KEYS, MAX_TEXT, excess, n_remainders, n_repeats
 from runtime.sampling.grammar import Grammar, compile_grammar
 
 BYTES = LLTokenizer("byte")
@@ -108,7 +110,7 @@ COMBINED = {"allOf": [{"type": "string", "pattern": f".*a.{{{40 + i}}}"} for i i
 
 
 def test_patterns_that_take_too_long_to_combine_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar_trial, "LIMITS", grammar_trial.LIMITS._replace(seconds=1.0))
+    monkeypatch.setattr(checking, "LIMITS", checking.LIMITS._replace(seconds=1.0))
     with pytest.raises(SettingsError, match=r"cannot be compiled: it takes more than 1 s\. Simplify it"):
         compile_grammar(Grammar("json_schema", json.dumps(COMBINED)), BYTES)
 
@@ -117,9 +119,51 @@ def test_what_nobody_waits_for_is_compiled_no_further() -> None:
     began = time.monotonic()
     with pytest.raises(SettingsError, match="nobody waits for it"):
         compile_grammar(Grammar("json_schema", json.dumps(COMBINED)), BYTES, is_unwanted=lambda: True)
-    assert time.monotonic() - began < grammar_trial.LIMITS.seconds
+    assert time.monotonic() - began < checking.LIMITS.seconds
 
 
 def test_many_patterns_that_are_apart_are_fine() -> None:
     words = {f"k{i}": {"type": "string", "pattern": f"^[a-z]{{1,{i + 1}}}$"} for i in range(40)}
     compile_grammar(Grammar("json_schema", json.dumps({"type": "object", "properties": words})), BYTES)
+
+
+@pytest.mark.parametrize("inside", ["text", "key", "item"])
+def test_a_tool_whose_patterns_take_too_long_to_combine_takes_any_arguments(
+    inside: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checking, "LIMITS", checking.LIMITS._replace(seconds=1.0))
+    words = [{"type": "string", "pattern": f".*a.{{{40 + i}}}"} for i in range(16)]
+    parts: dict[str, Any] = {
+        "text": {"allOf": words},
+        "key": {"allOf": [{"type": "object", "properties": {"u": each}} for each in words]},
+        "item": {"allOf": [{"type": "array", "items": each} for each in words]},
+    }
+    schema = json.dumps({"type": "object", "properties": {"t": parts[inside]}})
+    assert json.loads(bound_schema(inside, schema)) == {"type": "object"}
+    assert f"Tool '{inside}': its schema cannot be compiled: it takes more than 1 s" in caplog.text
+
+
+def test_a_text_of_many_patterns_follows_the_first_of_them(caplog: pytest.LogCaptureFixture) -> None:
+    """Where texts have no quotation marks, Lark intersects the patterns: sixteen take minutes."""
+    expressions = TextExpressions({})
+    found = expressions.of({"allOf": [{"type": "string", "pattern": f"w{i}"} for i in range(100)]})
+    assert found.count(" & ") == MOST_COMBINED - 1
+    assert [*expressions.lost] == ["allOf"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "most"),
+    [
+        ("^[a-z]{1,100}$", 100), ("(a{2}){3}", 6), ("(a{2}b){3}c{4}", 6), ("((a{10}){10}|b{200}){10}", 2000),
+        ("a{3,}", 3), (r"\{9\}[{9}]\(a{2}", 2), ("(?:(x{5})y){5}", 25), ("a)b{2}(", 2), ("", 1),
+        ("a{" + "9" * 5000 + "}", 1),
+    ],
+)  # fmt: skip
+def test_repetitions_within_each_other_are_multiplied(pattern: str, most: int) -> None:
+    assert n_repeats({"pattern": pattern}) == most
+
+
+def test_many_circles_are_left_out_at_once() -> None:
+    names = {f"k{i}": {"$ref": f"#/properties/k{i}"} for i in range(MAX_KEYS)}
+    schema = json.loads(bound_schema("circles", json.dumps({"type": "object", "properties": names})))
+    assert not any("$ref" in each for each in schema["properties"].values())

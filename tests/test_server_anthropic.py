@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -50,12 +49,6 @@ TURNS: list[dict[str, Any]] = [
 ]
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 KEY = "sk-secret"
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[Running]:
-    with running(open_plain) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -9,16 +9,10 @@ import httpx2
 import openai
 import pytest
 
-from tests.support.serving import Running, open_plain, running
+from tests.support.serving import Running
 from tests.support.waiting import PATIENCE
 
 TEXTS = ["os.path.join joins paths", "os.path.join joins path names", "Rain falls in Spain"]
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[Running]:
-    with running(open_plain) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -23,17 +23,6 @@ KEY = "sk-secret-ü"
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Running]:
-    with running(open_plain) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def client(here: Running) -> httpx2.Client:
-    return here.client()
-
-
-@pytest.fixture(scope="module")
 def keyed() -> Iterator[Running]:
     with running(open_plain, api_key=KEY) as found:
         yield found

@@ -15,15 +15,9 @@ from app.server.fields import MAX_OBJECT, MAX_PARTS, Few, RequestModel, checked,
 from app.server.ollama.reply import called
 from app.server.openai.chat import ChatRequest
 from runtime.engine import Prompt
-from tests.support.serving import Running, open_plain, running
+from tests.support.serving import Running
 
 ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[Running]:
-    with running(open_plain) as found:
-        yield found
 
 
 @pytest.mark.parametrize(

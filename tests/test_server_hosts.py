@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
-import pytest
 
 from app.server.middleware import Guard
 from app.server.sockets import is_loopback
-from tests.support.serving import Running, open_plain, running
+from tests.support.serving import Running
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[Running]:
-    with running(open_plain) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def client(here: Running) -> httpx2.Client:
-    return here.client()
 
 
 def refused(reply: httpx2.Response) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -22,11 +20,11 @@ from app.server.sockets import Addresses
 from runtime.engine import Engine
 from runtime.models.registry import Pair
 from tests.conftest import OpenEngine
+from tests.support.cli import beside
 from tests.support.serving import endless_request, open_plain, running
 from tests.support.waiting import PATIENCE
 
 SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
-SERVE = [sys.executable, "-m", "app.cli", "serve"]
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +94,7 @@ def test_requests_that_name_no_temperature_have_the_servers(
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
     args = ["--threads", "1", "--drafters", "none", "--quiet", "--socket", str(tmp_path / "s")]
-    with subprocess.Popen([*SERVE, *args], stderr=subprocess.PIPE, text=True) as server:
+    with beside("serve", "demo", *args) as server:
         assert server.stderr is not None
         assert server.stderr.readline() == f"slipstream: answering at {tmp_path / 's'}\n"
         assert "MiB of memory, where" in server.stderr.readline()

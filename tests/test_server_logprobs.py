@@ -11,17 +11,11 @@ import pytest
 from runtime.engine import Message, Sampling
 from runtime.engine.loaded import LoadedEngine
 from tests.conftest import OpenEngine
-from tests.support.serving import Running, open_plain, running
+from tests.support.serving import Running
 from tests.support.waiting import PATIENCE
 
 QUESTION, GREEDY = "What does os.path.join do?", Sampling(temperature=0.0)
 MESSAGES: Any = [{"role": "user", "content": QUESTION}]
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[Running]:
-    with running(open_plain) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

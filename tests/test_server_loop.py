@@ -80,6 +80,7 @@ def test_the_engine_is_never_asked_on_the_loop(here: Running, path: str, body: d
 def test_others_are_answered_while_a_body_is_checked(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     checked, has_begun, may_end = fields.checked, threading.Event(), threading.Event()
     statuses: list[int] = []
+    long = CHAT | {"messages": [{"role": "user", "content": "What is a deque? " * 200}]}  # short ones are not handed on
 
     def slowly(*arguments: Any) -> Any:
         has_begun.set()
@@ -88,7 +89,7 @@ def test_others_are_answered_while_a_body_is_checked(here: Running, monkeypatch:
 
     monkeypatch.setattr(fields, "checked", slowly)
     asking = threading.Thread(
-        target=lambda: statuses.append(here.client().post("/v1/chat/completions", json=CHAT).status_code)
+        target=lambda: statuses.append(here.client().post("/v1/chat/completions", json=long).status_code)
     )
     asking.start()
     assert has_begun.wait(PATIENCE)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import ollama
 import pytest
 
-from tests.support.serving import Running, open_plain, running
+from tests.support.serving import Running
 from tests.support.waiting import PATIENCE
 
 FIRST, SECOND = "What does os.path.join do?", "And os.path.split?"
 GREEDY: dict[str, Any] = {"temperature": 0, "num_predict": 12}
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[Running]:
-    with running(open_plain) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

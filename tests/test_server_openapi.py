@@ -29,9 +29,10 @@ from tests.support.serving import Running, open_plain, running
 from tests.support.waiting import PATIENCE
 
 POSTS = {
-    "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/responses", "/tokenize",
-    "/detokenize", "/apply-template", "/messages", "/messages/count_tokens", "/responses/input_tokens",
+    "/chat/completions", "/completions", "/completion", "/infill", "/embeddings", "/embedding", "/responses",
+    "/tokenize", "/detokenize", "/apply-template", "/messages", "/messages/count_tokens", "/responses/input_tokens",
     "/rerank", "/reranking", "/slots/{id}", "/api/chat", "/api/generate", "/api/embed", "/api/embeddings", "/api/show",
+    "/models/load", "/models/unload", "/lora-adapters",
 }  # fmt: skip
 LIMITS = {
     "/chat/completions": "max_completion_tokens", "/completions": "max_tokens", "/responses": "max_output_tokens",

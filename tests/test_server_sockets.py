@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,7 @@ import pytest
 from app.server.sockets import AddressError, Addresses, listening
 from tests.support.serving import (
     Running,
-    open_plain,
-    running,
 )
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[Running]:
-    with running(open_plain) as found:
-        yield found
 
 
 def test_a_socket_is_for_its_owner_and_goes_in_the_end(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -14,19 +13,13 @@ from runtime.engine.engine import Ask
 from runtime.engine.output import Sink
 from runtime.engine.stats import Stats
 from runtime.sampling.logits import TokenLogprobs
-from tests.support.serving import Running, open_plain, running
+from tests.support.serving import Running
 from tests.support.waiting import PATIENCE, wait_for
 
 N_THREADS, MANY = 40, 50  # AnyIO's; prompts
 ASKED: dict[str, Any] = {
     "messages": [{"role": "user", "content": "What is a list?"}], "stream": True, "logprobs": True, "top_logprobs": 2,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[Running]:
-    with running(open_plain) as found:
-        yield found
 
 
 TOKEN = TokenLogprobs(5, -0.5, ((5, -0.5), (6, -1.0)))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,18 +15,12 @@ import pytest
 
 from app.server import task_response
 from tests.conftest import OpenEngine
+from tests.support.cli import beside
 from tests.support.serving import Running, endless_request, events, is_idle, open_plain, running
 from tests.support.waiting import PATIENCE, wait_for
 
 LOG = "app.server.middleware"
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "xyzzy"}], "max_tokens": 5}
-SERVE = [sys.executable, "-m", "app.cli", "serve", "--threads", "1", "--drafters", "none"]
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[Running]:
-    with running(open_plain) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +109,8 @@ def test_what_fails_unexpectedly_has_an_id(here: Running, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_the_command_prints_lines_unless_it_is_to_be_quiet(tmp_path: Path, quiet: bool) -> None:
-    with subprocess.Popen(
-        [*SERVE, "--socket", str(tmp_path / "s"), *["--quiet"] * quiet], stderr=subprocess.PIPE, text=True
-    ) as server:
+    args = ["--threads", "1", "--drafters", "none", "--socket", str(tmp_path / "s"), *["--quiet"] * quiet]
+    with beside("serve", "demo", *args) as server:
         assert server.stderr is not None
         assert "answering" in server.stderr.readline()
         assert "MiB" in server.stderr.readline()

@@ -20,6 +20,13 @@ def test_each_test_that_is_listed_is_there() -> None:
     assert not gone, f"take these off {LIST.name}, or name what became of them: {gone}"
 
 
+def test_each_test_that_an_emulated_machine_runs_is_there() -> None:
+    found = (ROOT / "tests" / "arm" / "tests.txt").read_text(encoding="utf8").splitlines()
+    gone = [name for name in found if not ((ROOT / name).is_file() or is_there(name.partition("[")[0]))]
+    assert len(found) > 10
+    assert not gone
+
+
 def is_there(name: str) -> bool:
     file, _, function = name.partition("::")
     path = ROOT / file

@@ -15,25 +15,25 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.training.job import OWN_KINDS
 from runtime.training.own_head_file import OwnHeadFile, write_own_head
-from runtime.training.samples import Sample, Text
+from runtime.training.samples import Sample
 
 torch = pytest.importorskip("torch", reason="the extra `train` is not installed")
 
 from runtime.training.learners import N_STEPS  # noqa: E402
-from runtime.training.state_learner import StateHeadLearner, begin_heads  # noqa: E402
+from runtime.training.state_heads import StateHeadLearner, begin_heads  # noqa: E402
 from runtime.training.target_words import TargetWords, floats  # noqa: E402
-from runtime.training.teacher import Teacher  # noqa: E402
+from runtime.training.teacher import teacher_of  # noqa: E402
 from tests.support import tiny_target  # noqa: E402
 
 target_file = tiny_target.target_file
 
 KINDS = pytest.mark.parametrize("kind", OWN_KINDS)
-TEXT = Text(np.random.default_rng(3).integers(0, TINY.vocab, 60).astype(np.int32), 20)
+TEXT = Sample(np.random.default_rng(3).integers(0, TINY.vocab, 60).astype(np.int32), 20)
 
 
 @pytest.fixture(scope="module")
 def sample(target_file: Path) -> Sample:
-    with Teacher(target_file, (), shows_outputs=True) as teacher:
+    with teacher_of(target_file, (), shows_outputs=True) as teacher:
         return teacher.read(TEXT)
 
 
@@ -62,7 +62,7 @@ def test_what_is_trained_is_what_drafts(kind: str, target_file: Path, sample: Sa
     ids = torch.from_numpy(TEXT.tokens[None, 31:40].astype(np.int64))
     for i in range(N_STEPS):
         feature = heads(i, torch.from_numpy(state)[None, None], words.vectors(ids)[:, : 1 + i])
-        want = (feature @ heads.output.T)[0, 0].detach().numpy()
+        want = (feature @ heads.outputs.T)[0, 0].detach().numpy()
         found = head.forward(TEXT.tokens[: 32 + i])[0]
         np.testing.assert_allclose(found[kept], want, atol=0.1 * np.abs(want).max())  # the file's are quantized
     for each in (head, backend, model):
@@ -83,5 +83,5 @@ def test_a_head_learns_a_text_by_heart(kind: str, target_file: Path, sample: Sam
         optimizer.zero_grad()
         sum(lesson.loss for lesson in learner.lessons([sample])).backward()
         optimizer.step()
-    right = [lesson.right.item() for lesson in learner.lessons([sample])]
+    right = [lesson.right.float().mean().item() for lesson in learner.lessons([sample])]
     assert min(right) > 0.85  # 0.89 on a processor with AMX

@@ -16,7 +16,7 @@ from runtime.engine import Grammar, Ids, Options, Sampling, ThoughtBudget
 from runtime.engine.binding import closing, shown_pieces
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import load_registry
-from runtime.sampling.sampler import together
+from runtime.sampling.masks import together
 from runtime.sampling.thoughts import ThoughtMask, is_whole
 from tests.support.marks import write_marked
 from tests.support.vocabulary import opened_vocabulary

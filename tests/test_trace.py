@@ -154,7 +154,7 @@ def test_a_full_disk_ends_no_reply() -> None:
     assert done.stdout.startswith("Join two or more pathname components")
 
 
-@pytest.mark.parametrize("command", [("run", "hi"), ("serve",)])
+@pytest.mark.parametrize("command", [("run", "hi"), ("serve", "demo")])
 def test_a_trace_that_cannot_be_written_is_said_before_anything_is_loaded(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

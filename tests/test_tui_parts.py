@@ -1,6 +1,4 @@
-"""The parts of the chat that need no screen: keymap file, commands, attachments, thinking, the text of Why, the command
-line.
-"""
+"""The parts of the chat that need no screen: keymap, commands, attachments, thinking, the text of Why, command line."""
 
 from __future__ import annotations
 
@@ -168,6 +166,7 @@ def test_three_sentences_say_whether_it_is_faster_why_and_what_would_help() -> N
     assert "brought 2.0 tokens instead of 1" in said(long_reply())
     seldom = replace(long_reply(), steps=[*plain_passes(99), *long_reply().steps[:1]])
     assert "Only 2 of the reply's 101 tokens were guessed: of a reason" in said(seldom)
+    assert "of the reply's 2 tokens were guessed: too few" in said(replace(seldom, steps=seldom.steps[-1:]))
     wrong = replace(long_reply(), steps=[Pass(10e-3, "model", 2, 0, 1)] * 40)
     assert "brought hardly more than 1 token" in said(wrong)
     mixed = replace(long_reply(), steps=[*plain_passes(30), *long_reply().steps], reason=Reason("cost", "it costs"))

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from app.tui.widgets.status import ReadingEstimate, about
+from tests.support.scripted import ScriptedEngine
+from tests.support.tui import chats_path, engine_of, opened, piloted
+
+path = chats_path
 
 
 def test_of_a_first_prompt_the_time_left_is_known_after_its_first_piece() -> None:
@@ -54,3 +60,13 @@ def test_the_next_prompt_is_estimated_from_its_beginning_without_the_cached_toke
 @pytest.mark.parametrize(("seconds", "said"), [(4.4, "about 4 s"), (89, "about 89 s"), (125, "about 2 minutes")])
 def test_a_time_is_said_as_people_say_it(seconds: float, said: str) -> None:
     assert about(seconds) == said
+
+
+@piloted
+async def test_after_enter_it_says_at_once_that_the_prompt_is_read(path: Path) -> None:
+    async with opened(path, ScriptedEngine("[wait]Hello.")) as chat:
+        await chat.until("scripted is ready")
+        await chat.say("Q")
+        await chat.until("Reading ", gone="is ready")
+        engine_of(chat).go.set()
+        await chat.until("Hello.", gone="Reading ")

@@ -162,7 +162,7 @@ async def test_continue_goes_on_in_the_same_message(path: Path) -> None:
 
 @piloted
 async def test_a_reply_that_goes_on_and_gets_nothing_more_is_what_it_was(path: Path) -> None:
-    async with opened(path, ScriptedEngine("one two", "[wait]more", "[fail]")) as chat:
+    async with opened(path, ScriptedEngine("one two", "[wait]more", "[fail]", "")) as chat:
         await chat.ask("Count")
         before = chat.session.store.branch(2)[-1]
         await chat.say("/continue")
@@ -172,6 +172,8 @@ async def test_a_reply_that_goes_on_and_gets_nothing_more_is_what_it_was(path: P
         assert chat.session.store.branch(2)[-1] == before
         await chat.ask("/continue")
         await chat.until("x.gguf does not answer.", "one two", gone="broken off")
+        await chat.ask("/continue")
+        await chat.until("The reply had come to its end, so nothing was added.", "one two")
         assert chat.session.store.branch(2)[-1] == before
 
 
@@ -201,16 +203,6 @@ async def test_thinking_is_folded_and_not_sent_again(path: Path) -> None:
         await chat.press("escape")
         await chat.ask("More")
         assert engine_of(chat).asked[1][0][1].content == "Forty-two."
-
-
-@piloted
-async def test_after_enter_it_says_at_once_that_the_prompt_is_read(path: Path) -> None:
-    async with opened(path, ScriptedEngine("[wait]Hello.")) as chat:
-        await chat.until("scripted is ready")
-        await chat.say("Q")
-        await chat.until("Reading ", gone="is ready")
-        engine_of(chat).go.set()
-        await chat.until("Hello.", gone="Reading ")
 
 
 @piloted

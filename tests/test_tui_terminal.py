@@ -16,9 +16,8 @@ import pytest
 
 from app.tui.background.typed import SAVE
 from bench.instruments.servers import free_port
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
-PATIENCE = 90.0  # seconds until something must be seen on a busy machine
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 

@@ -91,7 +91,7 @@ def test_what_cannot_be_had_is_said(engine: UpstreamEngine) -> None:
     with pytest.raises(SettingsError, match="fill in"):
         engine.reply(Infill("a", "b"), GREEDY)
     with pytest.raises(SettingsError, match="Embeddings are made by Slipstream at"):
-        engine.embed([1])
+        engine.embed([[1]])
 
 
 def test_text_goes_on_and_a_conversation_that_was_begun(engine: UpstreamEngine) -> None:

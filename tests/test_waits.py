@@ -63,8 +63,9 @@ class Waits:
         self.waited, self.left = dict[Sequence, float](), dict[Sequence, int]()
         has_fixed_pieces = not self.setting.exactness.is_exact
         piece = ONE_PASS + row_seconds * (PIECE if has_fixed_pieces else TILE)
-        # In turns, short sequences may lead for a second, and then all others have their turns within another one
-        self.most = max(SECOND, piece) + 2 * SECOND * ("in turns" in kind)
+        # In turns, short sequences may lead for the two seconds of a piece that is read alone, and then all others have
+        # their turns within another one
+        self.most = max(SECOND, piece) + 3 * SECOND * ("in turns" in kind)
 
     def add(self, number: int, new: Arrival) -> None:
         sampling = GREEDY if new.is_predictable else FREE

@@ -74,7 +74,7 @@ def least(spec: PairSpec) -> int:
 
 def test_a_reply_past_the_window_ends_its_drafts_and_says_why(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = LoadPlan(N_CTX, True, 0, "memory is short", is_less=True, is_frugal=True)
-    monkeypatch.setattr("runtime.loading.open_pair.plan_of", lambda *args: plan)
+    monkeypatch.setattr("runtime.loading.open_pair.plan_within", lambda *args: plan)
     monkeypatch.setattr(planning, "TARGET_BATCH", N_BATCH)
     monkeypatch.setattr("runtime.loading.opening.TARGET_BATCH", N_BATCH)
     said = []
@@ -89,3 +89,11 @@ def test_a_reply_past_the_window_ends_its_drafts_and_says_why(file: Path, monkey
     assert stats.draft_n > 0
     assert stats.reason is not None
     assert (stats.reason.code, "256 tokens" in stats.reason.text) == ("memory", True)
+
+
+def test_a_draft_models_context_for_several_replies_can_be_opened(file: Path) -> None:
+    model = LlamaModel(file)
+    backend = open_backend(model, N_CTX, 1, N_BATCH, n_seats=3)
+    assert backend.forward(np.arange(4, 20, dtype=np.int32)).shape == (1, backend.n_vocab)
+    backend.close()
+    model.close()

@@ -22,8 +22,8 @@ from app.bench.report import page, show
 from app.bench.results import Results, as_json
 from app.bench.runs import WARM_UP, Engines, Runs
 from app.terminal import Interrupt, print_json, print_message
+from runtime.core.cores import n_cores
 from runtime.engine import Options
-from runtime.loading.pass_timing import n_cores
 from runtime.models.registry import Pair
 from runtime.tools import machine
 

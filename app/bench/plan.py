@@ -13,9 +13,9 @@ from typing import Any
 
 import typer
 
+from runtime.core.errors import nearest
 from runtime.drafters.registry import Needs, needing, registered
 from runtime.models.registry import Pair
-from runtime.models.strict_toml import nearest
 
 PLAIN, ADAPTIVE = "plain", "adaptive"
 TEMPERATURES = (0.0, 0.8)

@@ -18,7 +18,7 @@ import psutil
 from app.bench.plan import ADAPTIVE, KINDS, Cell, Plan, Turns, Way
 from app.bench.results import Results, TimedReply
 from runtime.core.errors import ContextError, TemplateError
-from runtime.engine import Chunk, Engine, Message, Options, Sampling
+from runtime.engine import Chunk, Engine, Message, Options, sampling_of
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 
@@ -134,7 +134,7 @@ class Runs:
 
     def _reply(self, engine: Engine, task: Task, number: int) -> None:
         """Generate one reply, measure it and compare it with plain decode's."""
-        chosen = Sampling(**engine.pair.sampling_defaults | {"temperature": task.cell.temperature, "seed": SEED})
+        chosen = sampling_of(engine.pair.sampling_defaults | {"temperature": task.cell.temperature, "seed": SEED})
         prompt = self._prompts[task.cell.kind, task.prompt]
         chunks = list(engine.reply(prompt, chosen, self.plan.max_tokens, cancel=self.is_cancelled))
         if chunks[-1].finish_reason == "cancelled":

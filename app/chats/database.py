@@ -44,10 +44,19 @@ class StoreError(SlipstreamError):
 def connect(path: Path | None) -> sqlite3.Connection:
     """Open or create the database; None: in memory. Raises StoreError and SQLite's errors."""
     db = sqlite3.connect(path or ":memory:", timeout=LOCK_TIMEOUT)
+    try:
+        prepare(db, path)
+    except BaseException:
+        db.close()  # Windows renames no file that is open
+        raise
+    return db
+
+
+def prepare(db: sqlite3.Connection, path: Path | None) -> None:
+    """Set the database up, with tables where it is new. Raises StoreError and SQLite's errors."""
     db.text_factory = lambda text: text.decode(errors="replace")  # invalid UTF-8 is replaced
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
-        db.close()
         raise StoreError(
             f"The chats in {path} were written by a newer Slipstream (format {version}; this one knows {VERSION}). "
             "Update Slipstream, or name another file with `--chats`."
@@ -58,7 +67,6 @@ def connect(path: Path | None) -> sqlite3.Connection:
     db.execute("PRAGMA synchronous = NORMAL")
     if version < VERSION:
         db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-    return db
 
 
 def default_path() -> Path:

@@ -7,7 +7,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from app.cli.streams import fill_gaps, is_terminal
+from app.cli.streams import fill_gaps, is_terminal, take_any_text
 from app.terminal import ENDING, show_cursor
 
 LOADING = ("chat", "run", "serve")  # commands that load models right away
@@ -18,6 +18,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent disabled interrupts
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback for Ctrl+C during the imports
     fill_gaps()
+    take_any_text()
     ended_by = list[int]()
     atexit.register(lambda: [*map(end_by, ended_by)])  # first, so that it is called last
     args = sys.argv[1:] or ["chat"] * is_terminal()

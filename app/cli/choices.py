@@ -5,6 +5,7 @@ Knows how options combine; must not know their help texts (see options.py) or th
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,20 +15,20 @@ from typing import Any
 import typer
 
 from app.chats.recent import recent_models
+from app.cli.added_files import with_adapters, with_encoder
 from app.cli.options import OTHER_BYTES, ModelOptions
 from app.models.starting import BUNDLED, LAST, StartModel, start_model
 from app.settings import read_settings
 from app.terminal import print_message
 from app.tui.attach import EXTENSION, attach, may_be_file, path_of, unattached
-from runtime.core.errors import SettingsError
-from runtime.core.outside import NotTextError, is_text, text_of
+from runtime.core.errors import SettingsError, nearest
+from runtime.core.outside import NotTextError, is_off, is_text, text_of
 from runtime.drafters.registry import find, known_names
-from runtime.engine import Grammar, Options, Sampling
+from runtime.engine import Grammar, Options, Sampling, sampling_of
 from runtime.models.addresses import as_workers
 from runtime.models.model_files import HUB, find_file
 from runtime.models.plain_file import expanded, read_plain
 from runtime.models.registry import Pair, find_pair, load_registry
-from runtime.models.strict_toml import nearest
 from runtime.tools.paired import remembered
 
 
@@ -56,12 +57,14 @@ def configured(pair: Pair, how: ModelOptions, fixed_k: int | None = None) -> tup
         raise typer.BadParameter(
             f"{pair.upstream} has the model, so no draft model can be used here. Leave it out.", param_hint="'--draft'"
         )
+    pair = with_encoder(pair, how.mmproj)
     if draft not in ("auto", "off"):
         pair = replace(pair, draft=find_file(draft))
     elif draft == "off":
         pair = replace(pair, draft=None)
     elif pair.draft is None and not pair.upstream:
         pair = replace(pair, draft=remembered(pair.target))
+    pair = with_adapters(pair, how.lora)
     lacks_file = pair.draft is None and not pair.upstream
     asked = map(find, names or ())
     if lacks_file and (lacking := next((each for each in asked if each and each.file), None)):
@@ -73,7 +76,7 @@ def configured(pair: Pair, how: ModelOptions, fixed_k: int | None = None) -> tup
     options = Options(
         how.context, names, fixed_k=fixed_k, threads=how.threads, exact=how.exact, fast=how.fast,
         memory=settings.memory, prompt_bytes=settings.prompt_cache_bytes, reads_ahead=settings.read_ahead,
-        rpc=parse_workers(how.rpc, pair.rpc or settings.rpc),
+        rpc=parse_workers(how.rpc, pair.rpc or settings.rpc), sees_images=how.mmproj != "off",
     )  # fmt: skip
     return pair, replace(options, max_k=max(how.max_k or options.max_k, fixed_k or 0))
 
@@ -86,20 +89,20 @@ def with_prediction(pair: Pair, options: Options, expected: str) -> Options:
 
 
 def parse_workers(addresses: str | None, usual: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `host:port,host` as a tuple, and `off` as (). Raises BadParameter."""
+    """Return `host:port,host` as a tuple, and `off` or `none` as (). Raises BadParameter."""
     if addresses is None:
         return usual
     named = [each for each in map(str.strip, addresses.split(",")) if each]
     try:
-        return () if named == ["off"] else as_workers(named)
+        return () if is_off(named) else as_workers(named)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--rpc'") from error
 
 
 def parse_drafters(names: str) -> tuple[str, ...]:
-    """Return `model,ngram` as a tuple, and `none` as (). Raises BadParameter."""
+    """Return `model,ngram` as a tuple, and `none` or `off` as (). Raises BadParameter."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if wanted == ["none"]:
+    if is_off(wanted):
         return ()
     known = known_names()
     for name in wanted:
@@ -112,7 +115,7 @@ def parse_drafters(names: str) -> tuple[str, ...]:
 
 def sampling(pair: Pair, **given: Any) -> Sampling:
     """Return the sampling settings, with the pair's defaults where none were given."""
-    return Sampling(**pair.sampling_defaults | {name: value for name, value in given.items() if value is not None})
+    return sampling_of(pair.sampling_defaults | {name: value for name, value in given.items() if value is not None})
 
 
 def tempered(pair: Pair, temperature: float | None) -> Pair:
@@ -195,9 +198,9 @@ def is_there(name: str) -> bool:
 
 
 def is_path(word: str) -> bool:
-    """Return whether the word is a path with a slash to an existing file or folder."""
+    """Return whether the word is a path with a slash, or this system's other one, to an existing file or folder."""
     try:
-        return "/" in word and Path(word).expanduser().exists()
+        return not {"/", os.sep}.isdisjoint(word) and Path(word).expanduser().exists()
     except (OSError, RuntimeError):  # too long for a path, or no such user's home
         return False
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ REASONS = {
     "greater_than_equal": "{input} is too small: it must be at least {ge:g}.",
     "less_than_equal": "{input} is too large: it may be at most {le:g}.",
 }
+NO_COMMAND = "No such command '"
 ClickError = typer.BadParameter.__mro__[2]  # of all errors of usage; Typer exports no name for it
 
 
@@ -61,10 +63,23 @@ def shown(error: Any) -> int:
 
     if isinstance(error.__cause__, ValidationError):
         error.message = reason(error.__cause__)
-    message = in_order(error.format_message())
+    message = in_order(error.format_message() + of_a_model(error.format_message()))
     error.format_message = lambda: message
     rich_format_error(error)
     return int(error.exit_code)
+
+
+def of_a_model(message: str) -> str:
+    """Return the commands for a model whose name was given instead of a command; "" for another message."""
+    from runtime.models.registry import load_registry
+
+    if not message.startswith(NO_COMMAND) or (name := message.removeprefix(NO_COMMAND).partition("'")[0]) == "":
+        return ""
+    with suppress(SlipstreamError):  # the registry cannot be read
+        if name in load_registry():
+            chat, run = f"`slipstream chat {name}`", f"`slipstream run -m {name} ...`"
+            return f" {name} is a model: {chat} opens a chat with it, {run} asks it once."
+    return ""
 
 
 def is_lack_of_memory(error: BaseException) -> bool:

@@ -147,9 +147,9 @@ def forget() -> None:
     """
     from app.cli.conversation import forget_last_run
     from runtime.engine import forget_replies
-    from runtime.learning.place import forget as forget_learned
     from runtime.loading.prompt_cache import forget as forget_prompts
     from runtime.tools.made_drafts import forget as forget_words
+    from runtime.training.place import forget as forget_learned
 
     forget_last_run()
     n_bytes, n_trimmed, n_learned, n_prompts = forget_replies(), forget_words(), forget_learned(), forget_prompts()

@@ -13,8 +13,21 @@ from app.cli.report import describe
 from app.cli.run import PrintOptions
 from app.shown_tokens import ShownTokens
 from app.terminal import Interrupt, WaitProgress, inert, marked, print_json, print_message, print_note
-from runtime.engine import Chunk, Engine, Grammar, Message, Options, Sampling, TokenLogprobs
+from runtime.engine import (
+    Chunk,
+    Engine,
+    Grammar,
+    Message,
+    Options,
+    Prompt,
+    Sampling,
+    TokenLogprobs,
+    mark_of,
+    with_images,
+)
 from runtime.models.registry import Pair
+
+IMAGE = "[an image]"  # in a conversation that is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +44,22 @@ class OneshotRequest:
     n_logprobs: int | None
     prediction: str = ""
     before: tuple[Message, ...] = ()  # the conversation that it continues
+    images: tuple[bytes, ...] = ()  # files of the pictures that the question is about
 
-    def text(self) -> str | list[Message]:
-        """Return the raw prompt, or the conversation."""
-        return self.prompt if self.raw else self.conversation
+    def text(self) -> Prompt:
+        """Return the raw prompt, or the conversation, with the images before the question."""
+        question = "\n".join([*map(mark_of, self.images), self.prompt])
+        return with_images(question if self.raw else self._turns(question), self.images)
 
     @property
     def conversation(self) -> list[Message]:
-        """The messages up to the question. Its system prompt replaces that of the conversation before."""
+        """The messages up to the question, with notes for its images."""
+        return self._turns("\n".join([*[IMAGE] * len(self.images), self.prompt]))
+
+    def _turns(self, question: str) -> list[Message]:
+        """Return the messages up to a question. Its system prompt replaces that of the conversation before."""
         before = [each for each in self.before if not self.system or each.role != "system"]
-        return [Message("system", self.system)] * bool(self.system) + before + [Message("user", self.prompt)]
+        return [Message("system", self.system)] * bool(self.system) + before + [Message("user", question)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from runtime.core.outside import is_text
+from runtime.core.outside import is_off, is_text
 from runtime.drafters.registry import known_names
 
 if TYPE_CHECKING:  # importing it is slow, and help is shown without
@@ -33,12 +33,13 @@ NAMES = {
     ("-sys", "--sys", "--system-prompt"): "Here it is --system TEXT.",
     ("--repeat-penalty",): "Here it is --repetition-penalty P.",
     ("-np",): "Here it is --parallel N.",
+    ("--lora-scaled", "--lora-init-without-apply"): "Here it is --lora FILE=SCALE, with a scale of 0 to begin without.",
     ("-hf", "--hf-repo"): "Here a file of the hub is a model's name: -m hf:owner/repo:file.",
     ("-i", "-cnv", "--interactive", "--conversation"): "For a conversation, use: slipstream chat",
     ("-ngl", "--n-gpu-layers", "--gpu-layers", "-fa", "--flash-attn", "-b", "-ub", "--mlock", "--no-mmap"): ITSELF,
 }  # fmt: skip
 HERE = {name: sentence for names, sentence in NAMES.items() for name in names}
-FILES = ("words", "model", "pair", "draft")  # parameters that may name a file, whose name may be any bytes
+FILES = ("words", "model", "pair", "draft", "mmproj", "lora")  # that may name a file, whose name may be any bytes
 OTHER_BYTES = (
     "The text has bytes that are not UTF-8. Set the terminal to UTF-8, or convert the text, such as with `iconv -f "
     "latin1 -t utf8`, and send it on standard input."
@@ -80,11 +81,23 @@ NoReadAhead = Annotated[
 ]
 
 
+def off_too(draft: str) -> str:
+    """Return `off` for every word that means it."""
+    return "off" if is_off([draft]) else draft
+
+
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
     """Options for running a model, shared by all commands that load one."""
 
-    draft: Annotated[str, models(help="The draft model: a GGUF file, 'auto' or 'off'.")] = "auto"
+    draft: Annotated[str, models(callback=off_too, help="The draft model: a GGUF file, 'auto' or 'off'.")] = "auto"
+    mmproj: Annotated[
+        str,
+        models(
+            callback=off_too,
+            help="The vision encoder: an mmproj GGUF file, 'auto' for the one beside the model, or 'off'.",
+        ),
+    ] = "auto"
     drafters: Annotated[
         str | None,
         models(help=f"The drafters: {DRAFTERS}; or none."),
@@ -100,6 +113,15 @@ class ModelOptions:
         models("--fast", help="Draft for seeded replies also where wider passes round differently: text may differ."),
     ] = False
     rpc: Rpc = None
+    lora: Annotated[
+        list[str] | None,
+        models(
+            "--lora",
+            metavar="FILE[=SCALE]",
+            show_default=False,
+            help="A LoRA adapter of the model, in GGUF (may be repeated); 'off' for none.",
+        ),
+    ] = None
 
 
 def reading_ahead(options: Options, is_wanted: bool) -> Options:

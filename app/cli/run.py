@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import ModelOptions, Seed, Temperature, Trace, generation, models, output, sampling
+from app.cli.options import ModelOptions, Trace, generation, models, output
+from app.cli.sampling_options import SamplingOptions
 from app.cli.streams import reader_may_leave
 
 form = partial(typer.Option, rich_help_panel="Form of the reply")
@@ -38,6 +39,10 @@ class PromptOptions:
     """The prompt, the conversation that it continues, and the length of the reply."""
 
     prompt: Annotated[str, typer.Option("--prompt", "-p", help="The same as an option.", show_default=False)] = ""
+    image: Annotated[
+        list[Path] | None,
+        generation(help="A picture that the question is about (may be repeated).", show_default=False),
+    ] = None
     continues: Annotated[
         bool, generation("--continue", "-c", help="The next question in the conversation of the last `run`.")
     ] = False
@@ -49,22 +54,6 @@ class PromptOptions:
     max_tokens: Annotated[int | None, generation(min=1, help="Stop after this many tokens.")] = None
     prediction: Annotated[Path | None, generation(help="A file whose text the reply will mostly repeat.")] = None
     stop: Annotated[list[str] | None, generation(help="Stop before this text (may be repeated).")] = None
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingOptions:
-    """The sampling settings, with the names of Sampling's fields; None: the pair's default."""
-
-    temperature: Temperature = None
-    top_k: Annotated[int | None, sampling(help="Keep the k most likely; 0 = off.")] = None
-    top_p: Annotated[float | None, sampling(help="Keep the most likely up to this total probability; 1 = off.")] = None
-    min_p: Annotated[
-        float | None, sampling(help="Keep tokens with this share of the highest probability; 0 = off.")
-    ] = None
-    seed: Seed = None
-    repetition_penalty: Annotated[float, sampling(help="Make recent tokens less likely; 1 = off.")] = 1.0
-    presence_penalty: Annotated[float, sampling(help="Make them less likely by a fixed amount; 0 = off.")] = 0.0
-    frequency_penalty: Annotated[float, sampling(help="The same for each time they occurred; 0 = off.")] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +105,7 @@ def run(
 
     For example: slipstream run "What is wrong here?" main.py
     """
-    from app.cli import choices, conversation, oneshot, report
+    from app.cli import added_files, choices, conversation, oneshot, report
     from app.models.seeking import opener
 
     if shown.logprobs is not None and not shown.as_json:
@@ -131,8 +120,8 @@ def run(
     options = replace(options, draft_window=how.draft_window or options.draft_window)
     request = oneshot.OneshotRequest(
         question, what.system, what.raw, what.max_tokens, tuple(what.stop or ()),
-        choices.sampling(pair, **asdict(chosen)), choices.grammar(**asdict(form)), shown.logprobs, expected,
-        before.messages,
+        choices.sampling(pair, **chosen.values), choices.grammar(**asdict(form)), shown.logprobs,
+        expected, before.messages, tuple(map(added_files.read_picture, what.image or ())),
     )  # fmt: skip
     choices.say_which(start)
     code = 0

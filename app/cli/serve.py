@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.options import ModelOptions, ModelToo, NoReadAhead, PairName, Trace, listening, reading_ahead, sampling
+from app.cli.options import ModelOptions, ModelToo, NoReadAhead, Trace, listening, models, reading_ahead, sampling
 from app.server.policy import ServerPolicy
 from runtime.core.errors import SettingsError
 from runtime.core.limits import Limits
@@ -17,6 +18,7 @@ from runtime.core.limits import Limits
 if TYPE_CHECKING:  # importing them is slow, and help is shown without
     from app.server.sockets import Addresses
     from runtime.loading.options import Options
+    from runtime.models.registry import Pair
 
 KEY = "'--api-key' / '--api-key-file'"
 
@@ -118,6 +120,28 @@ class ServeOptions(ListenOptions):
 
 
 @dataclass(frozen=True, slots=True)
+class SeveralOptions:
+    """What is asked of a server with several models."""
+
+    models: Annotated[
+        list[Path] | None,
+        models("--models", metavar="FOLDER", show_default=False, help="Also serve the models in it (may be repeated)."),
+    ] = None
+    keep_alive: Annotated[
+        str,
+        models(
+            "--keep-alive",
+            metavar="TIME",
+            show_default=False,
+            help="How long a model stays loaded after a request, such as 10m; else until its memory is needed.",
+        ),
+    ] = ""
+    keep: Annotated[
+        str, models("--keep", metavar="NAME,...", show_default=False, help="Models that stay once they are loaded.")
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkOptions:
     """How much a server does concurrently, and what it keeps."""
 
@@ -144,7 +168,19 @@ class WorkOptions:
             "--temperature", help="For requests that name none; 0 takes the most likely token.", show_default=False
         ),
     ] = None
+    reasoning: Annotated[
+        Thoughts,
+        sampling("--reasoning", help="Off: models do not think before they answer, unless a request asks for it."),
+    ] = Thoughts.AUTO
     no_read_ahead: NoReadAhead = False
+
+    def configured(self, pair: Pair, how: ModelOptions) -> tuple[Pair, Options]:
+        """Return the pair and the options to serve it with. Raises BadParameter for wrong names."""
+        from app.cli import choices
+
+        pair, options = choices.configured(pair, how)
+        pair = choices.tempered(pair, self.temperature)
+        return replace(pair, thinking=pair.thinking and self.reasoning is Thoughts.AUTO), self.adapted(options)
 
     def adapted(self, options: Options) -> Options:
         """Return the options for the server: with a slot for each request, and one for a short completion."""
@@ -166,16 +202,21 @@ class WorkOptions:
 
 
 def serve(
-    pair: PairName = "demo",
+    pairs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PAIR",
+            show_default=False,
+            help="Pairs of models.toml or paths of GGUF files. Of several, each is loaded when a request names it; "
+            "without any, that is so for all models that are here.",
+        ),
+    ] = None,
     model: ModelToo = "",
     *,
     at: ServeOptions,
     work: WorkOptions,
+    several: SeveralOptions,
     how: ModelOptions,
-    reasoning: Annotated[
-        Thoughts,
-        sampling("--reasoning", help="Off: models do not think before they answer, unless a request asks for it."),
-    ] = Thoughts.AUTO,
     trace: Trace = None,
 ) -> None:
     """Answer editors and other programs.
@@ -183,20 +224,17 @@ def serve(
     OpenAI's, Anthropic's, llama.cpp's and Ollama's interfaces, on this machine only: docs/editors.md.
     For example: slipstream serve demo --socket ~/slipstream.sock
     """
-    from app.cli import choices
     from app.cli.report import trace_to
+    from app.cli.several import ServedChoice
     from app.models.seeking import opener
     from app.server import command
-    from app.server.policy import served_names
 
-    chosen, options = choices.choose(model or pair, how)
-    names = served_names(chosen.name, tuple(filter(None, map(str.strip, at.alias.split(",")))))
+    offered = ServedChoice.of([*(pairs or ()), *filter(None, [model])], several)
+    names = offered.only_names(tuple(filter(None, map(str.strip, at.alias.split(",")))), how, bool(trace))
     settings = command.ServerSettings(
         at.addresses(at.host, work.ollama), at.key(), at.origins, at.quiet, work.policy(names), work.drain,
         work.folder(), at.verbose,
     )  # fmt: skip
-    chosen = choices.tempered(chosen, work.temperature)
-    chosen = replace(chosen, name=names[0], thinking=chosen.thinking and reasoning is Thoughts.AUTO)
-    with trace_to(trace, chosen) as file:
-        open_engine = opener(how.draft, file)
-        command.serve(lambda on_progress: open_engine(chosen, work.adapted(options), on_progress), settings)
+    with trace_to(trace, offered.first) as file:
+        source = offered.source(opener(how.draft, file), partial(work.configured, how=how), settings.policy)
+        command.serve(source, settings)

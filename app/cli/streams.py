@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import NoReturn
 
 from app.terminal import is_dumb, print_message
@@ -26,6 +27,17 @@ def fill_gaps() -> None:
             os.set_inheritable(place(os.open(os.devnull, os.O_RDWR), number), True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf8"))  # noqa: PTH123, SIM115 (as long as we run)
+
+
+def take_any_text() -> None:
+    """Let standard output and error take every character, whatever their encoding: one that it lacks becomes "?".
+
+    What Windows writes to a file or a pipe is UTF-8, as everywhere else, unless PYTHONIOENCODING says otherwise.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            chosen = "PYTHONIOENCODING" in os.environ or stream.isatty() or sys.platform != "win32"
+            stream.reconfigure(encoding=stream.encoding if chosen else "utf8", errors="replace")
 
 
 def place(descriptor: int, number: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import socket
 
-from app.server.sockets import is_loopback
+from app.server.sockets import claim, is_loopback
 from app.terminal import ENDING, print_note
 from runtime.core.errors import SettingsError
 from runtime.tools import worker
@@ -38,7 +38,7 @@ def address_of(host: str, port: int) -> str:
     try:
         address = socket.gethostbyname(host)
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            claim(trial)
             trial.bind((address, port))
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error

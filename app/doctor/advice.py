@@ -34,6 +34,10 @@ INSTRUCTIONS = {
     "avx512f": "AVX512",
     "fma": "FMA",
     "f16c": "F16C",
+    "asimddp": "DOTPROD",
+    "i8mm": "MATMUL_INT8",
+    "asimdhp": "FP16_VA",
+    "sve": "SVE",
 }  # name in the processor's flags to llama.cpp's name
 
 
@@ -73,13 +77,15 @@ def pairs_that_fit(free_bytes: int, pairs: Iterable[Pair]) -> list[str]:
     return [pair.name for pair in sorted(fit, key=lambda pair: -pair.size)]
 
 
-def reinstall(version: str, *backends: str) -> str:
-    """Return the command that recompiles llama-cpp-python for this Python and this system."""
+def reinstall(version: str, *backends: str, others: Sequence[str] = ()) -> str:
+    """Return the command that recompiles llama-cpp-python for this Python and this system, with `others` of CMake's
+    options.
+    """
     flags = "--force-reinstall --no-cache-dir --no-deps --no-binary llama-cpp-python"
-    pip = f'"{sys.executable}" -m pip install {flags} "llama-cpp-python=={version}"'
-    if not backends:
+    pip = f'"{sys.executable}" -m pip install {flags} "{pinned(version)}"'
+    option = " ".join([*(f"-DGGML_{backend}=on" for backend in backends), *others])
+    if not option:
         return pip
-    option = " ".join(f"-DGGML_{backend}=on" for backend in backends)
     return f'$env:CMAKE_ARGS = "{option}"; & {pip}' if sys.platform == "win32" else f'CMAKE_ARGS="{option}" {pip}'
 
 
@@ -92,7 +98,12 @@ def prebuilt(version: str, backend: str = "", cuda: str = "") -> str:
         return ""
     flags = f"--force-reinstall --no-deps --only-binary llama-cpp-python --extra-index-url {WHEELS}{index}"
     call = "& " if sys.platform == "win32" else ""
-    return f'{call}"{sys.executable}" -m pip install {flags} "llama-cpp-python=={version}"'
+    return f'{call}"{sys.executable}" -m pip install {flags} "{pinned(version)}"'
+
+
+def pinned(version: str) -> str:
+    """Return llama.cpp's package in that version; in any, where the library was put there by hand."""
+    return f"llama-cpp-python=={version}" if version else "llama-cpp-python"
 
 
 def cuda_index(version: str) -> str:
@@ -107,7 +118,7 @@ def for_backend(found: Mapping[str, Any], backend: str) -> str:
     """Return the commands that install llama.cpp with this backend. The prebuilt wheel, which needs no compiler, comes
     first.
     """
-    version = found["versions"]["llama-cpp-python"]
+    version = found["versions"].get("llama-cpp-python", "")
     quick = prebuilt(version, backend, found.get("cuda_version", ""))
     compiled = reinstall(version, backend)
     return f"{quick}\n    or, where there is no such wheel: {compiled}" if quick else compiled
@@ -115,8 +126,18 @@ def for_backend(found: Mapping[str, Any], backend: str) -> str:
 
 def with_rpc(found: Mapping[str, Any]) -> str:
     """Return the command that adds RPC to the current backends."""
-    kept = [name for name, (theirs, _) in BACKENDS.items() if theirs in found["backends"]]
-    return reinstall(found["versions"]["llama-cpp-python"], RPC, *kept)
+    return reinstall(found["versions"].get("llama-cpp-python", ""), RPC, *current(found))
+
+
+def with_mtmd(found: Mapping[str, Any]) -> str:
+    """Return the command that compiles the current backends, and the part that encodes images."""
+    kept = [*current(found), *[RPC] * (RPC in found["backends"])]
+    return reinstall(found["versions"].get("llama-cpp-python", ""), *kept, others=("-DLLAVA_BUILD=on",))
+
+
+def current(found: Mapping[str, Any]) -> list[str]:
+    """Return the backends that llama.cpp was compiled with, by their names there."""
+    return [name for name, (theirs, _) in BACKENDS.items() if theirs in found["backends"]]
 
 
 def problems(found: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -166,7 +187,7 @@ def lacking_instructions(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     return [
         (
             f"llama.cpp is compiled without {', '.join(lacking)}, which this processor has.",
-            reinstall(found["versions"]["llama-cpp-python"]),
+            reinstall(found["versions"].get("llama-cpp-python", "")),
         )
     ]
 

@@ -18,13 +18,14 @@ from app.doctor.advice import (
     pairs_that_fit,
     problems,
     reinstall,
+    with_mtmd,
     with_rpc,
 )
 from app.settings import read_settings
 from app.terminal import print_json, print_text
+from runtime.core.cores import n_cores
 from runtime.core.errors import SlipstreamError
 from runtime.loading import prompt_cache
-from runtime.loading.pass_timing import n_cores
 from runtime.memory.system import HOSTS
 from runtime.models.registry import load_registry, local_pair
 from runtime.tools import machine
@@ -70,7 +71,7 @@ def examine(name: str, rpc: tuple[str, ...] | None = None) -> dict[str, Any]:
     }
     try:
         found |= {"devices": [asdict(device) for device in machine.devices()], "backends": machine.backends()}
-        found["cpu_features"] = machine.cpu_features()
+        found |= {"cpu_features": machine.cpu_features(), "encodes_images": machine.encodes_images()}
         found["workers"] = [asdict(each) for each in workers]
         there = tuple(each.address for each in workers if not each.problem) if RPC in found["backends"] else ()
         found |= machine.diagnose(pair, there)
@@ -102,6 +103,7 @@ def report(found: dict[str, Any]) -> list[str]:
         ("GPU", gpus(found)),
         *(("workers" if i == 0 else "", in_words(worker)) for i, worker in enumerate(found["workers"])),
         ("RPC", rpc_in_words(found)),
+        ("images", images_in_words(found)),
         ("versions", ", ".join(f"{name} {version}" for name, version in found["versions"].items())),
         ("models that fit", f"about {fits}"),
         ("", "of `slipstream models list`: " + (", ".join(found["pairs_that_fit"][:8]) or "none")),
@@ -144,6 +146,13 @@ def rpc_in_words(found: dict[str, Any]) -> str:
     if RPC in found["backends"]:
         return "llama.cpp is compiled with it: workers can take layers (--rpc), and this machine can be one"
     return f"llama.cpp is compiled without it; for workers on other machines: {with_rpc(found)}"
+
+
+def images_in_words(found: dict[str, Any]) -> str:
+    """Return whether this build can encode images."""
+    if found["encodes_images"]:
+        return "llama.cpp is compiled with mtmd: models with an mmproj file see them (--image)"
+    return f"llama.cpp is compiled without mtmd; for questions about images: {with_mtmd(found)}"
 
 
 def chart(found: dict[str, Any]) -> list[str]:

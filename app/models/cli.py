@@ -83,18 +83,18 @@ def check() -> None:
 def learned(
     pair: Annotated[str, typer.Argument(help="A pair of models.toml with `learn = true`; without it, all.")] = "",
     revert: Annotated[
-        int | None, typer.Option("--revert", min=0, help="Use this version again; 0 is the original head.")
-    ] = None,
+        bool, typer.Option("--revert", help="Use the pair's own head; the learned one is removed.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the heads that were trained on your replies: what each gained, and which one is used.
 
-    For example: slipstream models learned my-pair --revert 0
+    For example: slipstream models learned my-pair --revert
     """
     from app.models.learned import go_back, show
 
-    if revert is not None:
-        go_back(pair, revert)
+    if revert:
+        go_back(pair)
     else:
         show(pair, as_json)
 

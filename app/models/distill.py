@@ -7,44 +7,48 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import typer
 from platformdirs import user_data_path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from app.chats.recent import latest_questions
-from app.models.pair import say, usual_candidates
+from app.models.pair import outcome, say, successes, tried, usual_candidates
 from app.terminal import Interrupt, gigabytes, print_text
-from runtime.core.errors import DraftError, StoppedError
+from runtime.core.errors import StoppedError
 from runtime.core.outside import NotTextError, text_of
+from runtime.engine import Engine, Message, Prompt, Sampling
 from runtime.models.plain_file import expanded, read_plain
 from runtime.models.registry import load_registry, local_pair
-from runtime.tools.pairing import Target
+from runtime.tools import made_drafts
+from runtime.tools.paired import GAIN, remembered
+from runtime.tools.pairing import Target, best_of
 from runtime.training import begun
-from runtime.training.collecting import collect, is_enough, read_all
-from runtime.training.extra import TrainingError, loading, require_extra
+from runtime.training.collecting import MAX_TOKENS, Stage, collect, is_enough, read_all
+from runtime.training.extra import TrainingError, require_extra
 from runtime.training.job import (
     HEAD,
     MODEL,
     Job,
+    extended,
+    gain,
     most_promising,
     require_memory,
     seconds_of_guess,
     why_no_head,
 )
-from runtime.training.judging import judge
-from runtime.training.prompts import from_chats, from_path, neutral, split
-from runtime.training.verdict import break_even, extended, gain
+from runtime.training.prompts import from_chats, from_path, neutral, split, to_try
+from runtime.training.samples import MAX_TEXT_TOKENS, Sample, not_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from runtime.training.collecting import Stage
 
 YES, NO = "yes", "no"
 QUESTION = "Let drafts learn from the questions in your chats? They are read on this machine only and never leave it."
@@ -81,8 +85,8 @@ def distill(
 
 def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
     """Run the stages one after the other. Raises StoppedError and SlipstreamError."""
-    with loading():
-        from runtime.training import run
+    from runtime.training import run
+
     run.require_device(job.device)
     say(f"Opening {job.target.name}, and measuring what its passes cost here ...")
     is_new = begun.read(job.folder) is None
@@ -97,7 +101,7 @@ def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
         say(told(job, is_new))
         guess = seconds_of_guess(target.facts, job.kind, passes[0])
         with shown(passes, guess) as report:
-            collect(job, work, plain, report, is_cancelled)
+            collect(job, work, partial(replied, plain, is_cancelled), report, is_cancelled)
             plain.close()
             read_all(job, work, report, is_cancelled)
             if not is_enough(job, work):
@@ -106,9 +110,22 @@ def trained(target: Target, job: Job, is_cancelled: Callable[[], bool]) -> None:
             draft, before, after = run.train(job, work, report, is_cancelled)
     finally:
         plain.close()
-    say(f"On held-out prompts {before[0]:.0%} of its first draft tokens were right before, and {after[0]:.0%} now.")
-    settle(target, job, draft, (guess, passes, after[0]))
+    say(f"On held-out prompts {before:.0%} of its first draft tokens were right before, and {after:.0%} now.")
+    settle(target, job, draft)
     begun.end(job)
+
+
+def replied(engine: Engine, is_cancelled: Callable[[], bool], prompt: str, sampling: Sampling) -> Sample:
+    """Return the text of a reply. The prompt is shortened until the text has room for a reply."""
+    while True:
+        asked: Prompt = [Message("user", prompt)] if engine.facts.template else prompt
+        ids = engine.encode(asked)
+        if len(ids) <= MAX_TEXT_TOKENS // 2 or not prompt:
+            break
+        prompt = prompt[: len(prompt) // 2]
+    chunks = engine.reply(asked, sampling, MAX_TOKENS, cancel=is_cancelled)
+    reply = [token for chunk in chunks for token in chunk.tokens]
+    return Sample(np.array([*ids, *reply], dtype=np.int32), len(ids))
 
 
 def told(job: Job, is_new: bool) -> str:
@@ -122,20 +139,24 @@ def told(job: Job, is_new: bool) -> str:
     )
 
 
-def settle(target: Target, job: Job, draft: Path, expected: tuple[float, list[float], float]) -> None:
-    """Measure the draft with the real controller on held-out prompts, and keep it if it gains."""
-    guess, passes, right = expected
+def settle(target: Target, job: Job, draft: Path) -> None:
+    """Try the draft, and the one that was kept before, as `models pair` does, on held-out prompts; keep the better."""
+    target.prompts = to_try(job.apart)
+    with closing(target.open(None)) as plain:
+        trials = {each: tried(target, plain, each) for each in (draft, remembered(job.target)) if each}
+    measured = successes(trials)
+    if best_of(measured) != draft:
+        names = {draft: "It"} | {each: f"{each.name}, which was kept before" for each in trials if each != draft}
+        found = "; ".join(f"{names[each]}: {outcome(trial)}" for each, trial in trials.items())
+        costs = measured[draft].costs if draft in measured else ""
+        print_text(f"Not kept. {found}. {GAIN} times the speed is required{costs and f', and {costs}'}.")
+        return
     try:
-        found = judge(target, draft, job.apart)
-    except DraftError as error:
-        print_text(f"Not kept: {error}.")
-        return
-    if not found.is_kept:
-        print_text(f"Not kept. {found.why_not(guess, passes, right)}")
-        return
-    path = begun.moved(job, draft)
-    target.keep({path: found.trial}, usual_candidates(job.target))
-    print_text(f"Kept: {path} drafts for {job.target.name}, {found.trial.gain:.2f} times as fast as without it.")
+        path = made_drafts.moved(job.target, job.kind, draft)
+    except OSError as error:
+        raise not_written(draft.parent, error) from error
+    target.keep({path: measured[draft]}, usual_candidates(job.target))
+    print_text(f"Kept: {path} drafts for {job.target.name}, {measured[draft].ratio:.2f} times as fast as without it.")
 
 
 def prompts(source: str) -> list[str]:
@@ -168,13 +189,12 @@ def shown(passes: list[float], guess: float) -> Iterator[Callable[[Stage], None]
 
 def noted(stage: Stage, seconds: float | None, passes: list[float], guess: float) -> str:
     """Return the numbers next to a bar. `seconds`: the remaining time, if known; a training reports its own."""
-    if stage.told is None:
+    if not stage.right:
         return f"{stage.done:,} of {stage.total:,}" + (f", {left(seconds)}" if seconds else "")
-    told = stage.told
-    faster = gain(extended(told.right, len(passes)), guess, passes)
+    faster = gain(extended(stage.right, len(passes)), guess, passes)
     return (
-        f"loss {told.loss:.2f}, {told.right[0]:.0%} of first tokens right, {left(told.seconds_left)}, "
-        f"{faster:.2f} times as fast expected (pays from {min(1.0, break_even(guess, passes)):.0%})"
+        f"loss {stage.loss:.2f}, {stage.right[0]:.0%} of first tokens right, {left(stage.seconds_left)}, "
+        f"{faster:.2f} times as fast expected"
     )
 
 

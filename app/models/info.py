@@ -7,32 +7,101 @@ from typing import Any
 
 from app.models.prospects import Machine, this_machine
 from app.terminal import gigabytes, large, print_json, print_text, rate
-from runtime.learning.conditions import why_never
+from runtime.core.errors import ModelError
 from runtime.loading.profile_cache import measured
+from runtime.models.adapters import is_adapter, told
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
-from runtime.models.header import read_model_header
+from runtime.models.header import Header, read_model_header
 from runtime.models.heads import begins_for, n_words, wanted_by
+from runtime.models.projector import is_projector, projector_near, read_projector
 from runtime.models.registry import Pair, load_registry, local_pair
 from runtime.tools.paired import last_verdict
+from runtime.training.conditions import why_never
 
 CACHES = {"Q8_0/F16": USUAL_CACHE, "F16": HALVES}  # types of keys and values; the first is used here
+USES = {
+    "embedding": "makes vectors of texts: `/v1/embeddings` of `slipstream serve`; writes no text",
+    "reranking": "scores documents for a query: `/v1/rerank` of `slipstream serve`; writes no text",
+}
 CONTEXTS = 2048, 4096, 8192, 16384, 32768, 65536, 131072
 
 
 def show(name: str, as_json: bool) -> None:
     """Print the target's facts, and those of its draft model if it has one."""
     pair = local_pair(name, load_registry())
+    if is_adapter(header := read_model_header(pair.target)):
+        show_adapter(pair.target, header, as_json)
+        return
+    if is_projector(ModelFacts(header)):
+        show_encoder(pair.target, as_json)
+        return
     here = this_machine()
     files = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
     facts = {role: describe(path, ModelFacts(read_model_header(path)), here) for role, path in files.items()}
+    if eyes := pair.mmproj or projector_near(pair.target):
+        facts["target"]["vision"] = describe_encoder(eyes)
     learns, search = learning(pair), last_verdict(pair.target)
     if as_json:
         print_json({"name": pair.name, **facts, "learns": learns, "draft_search": search})
         return
     parts = [rows(entry) for entry in facts.values()] + ([[("learns", learns)]] if pair.learn else [])
     parts += [[("draft search", search)]] if search else []
-    print_text("\n\n".join("\n".join(f"{label:>16}  {text}" for label, text in part) for part in parts))
+    parts += [[("adapters", told(pair.lora) or "loaded, but off")]] if pair.lora else []
+    print_text("\n\n".join(map(table, parts)))
+
+
+def show_adapter(path: Path, header: Header, as_json: bool) -> None:
+    """Print the facts of a LoRA adapter, which is no model but used with one."""
+    pairs = [(tensor.name, tensor.shape) for tensor in header.tensors if tensor.name.endswith(".lora_a")]
+    ranks = sorted({min(shape) for _, shape in pairs})
+    base = header.text("general.base_model.0.name") or "not stated in the file"
+    kind, architecture = header.text("adapter.type"), header.text("general.architecture")
+    entry = {
+        "path": str(path),
+        "purpose": "adapter",
+        "kind": kind,
+        "architecture": architecture,
+        "base": base,
+        "file_bytes": header.n_file_bytes,
+        "matrices": len(pairs),
+        "ranks": ranks,
+    }
+    if as_json:
+        print_json(entry)
+        return
+    lines = [
+        ("file", f"{path}, {gigabytes(header.n_file_bytes)}"),
+        (
+            "adapter",
+            f"{entry['kind'] or 'of no kind'}, for models of the architecture {entry['architecture'] or 'unknown'}",
+        ),
+        ("made for", base),
+        ("adapts", f"{len(pairs)} matrices, of rank {', '.join(map(str, ranks)) or 'unknown'}"),
+        ("use", f"with its model: `slipstream run -m MODEL --lora {path}`"),
+    ]
+    print_text(table(lines))
+
+
+def show_encoder(path: Path, as_json: bool) -> None:
+    """Print the facts of a vision encoder, which is no model but used with one. Raises ModelError."""
+    found = read_projector(path)
+    entry = describe_encoder(path) | {"purpose": "vision encoder", "width": found.width}
+    if as_json:
+        print_json(entry)
+        return
+    lines = [
+        ("file", f"{path}, {gigabytes(found.facts.header.n_file_bytes)}"),
+        ("vision encoder", f"{found.kind}, for models with embeddings of {found.width or 'unknown'} numbers"),
+        ("memory", f"about {gigabytes(found.n_needed)}"),
+        ("use", f"with its model: `slipstream run -m MODEL --mmproj {path} --image PICTURE`"),
+    ]
+    print_text(table(lines))
+
+
+def table(lines: list[tuple[str, str]]) -> str:
+    """Return pairs of a label and a sentence as lines."""
+    return "\n".join(f"{label:>16}  {text}" for label, text in lines)
 
 
 def learning(pair: Pair) -> str:
@@ -60,6 +129,7 @@ def describe(path: Path, facts: ModelFacts, here: Machine) -> dict[str, Any]:
         "experts": facts.n_experts[1],
         "vocabulary": n_words(facts),
         "context": facts.n_context,
+        "purpose": "completion" if not facts.pooling.is_pooled else "reranking" if facts.pooling.ranks else "embedding",
         "chat_template": facts.has_template,
         "tools": facts.takes_tools,
         "fill_in_the_middle": facts.fills_gaps,
@@ -77,20 +147,28 @@ def describe(path: Path, facts: ModelFacts, here: Machine) -> dict[str, Any]:
     }
 
 
+def describe_encoder(path: Path) -> dict[str, Any]:
+    """Return the facts of a vision encoder as plain data."""
+    try:
+        found = read_projector(path)
+    except ModelError as error:
+        return {"path": str(path), "problem": str(error)}
+    return {"path": str(path), "kind": found.kind, "memory_bytes": found.n_needed}
+
+
+def images_row(entry: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the line about a model's vision encoder, if there is one."""
+    if not (vision := entry.get("vision")):
+        return []
+    name = Path(vision["path"]).name
+    text = vision.get("problem") or f"by {name} ({vision['kind']}), about {gigabytes(vision['memory_bytes'])}"
+    return [("images", text)]
+
+
 def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the lines about a model as pairs of a label and a sentence."""
     experts = f", {entry['experts_used']} of {entry['experts']} experts per token" if entry["experts"] else ""
     kinds = ", ".join(f"{kind} {share:.0%}" for kind, share in entry["tensor_types"].items() if share >= 0.005)
-    chat = (
-        ("yes, with tools" if entry["tools"] else "yes, without tools")
-        if entry["chat_template"]
-        else "none: use `--raw`"
-    )
-    early = (
-        f"after layer {entry['exit_layer']} of {entry['layers']}, by the file"
-        if entry["exit_layer"]
-        else "not stated in the file"
-    )
     lines = [
         ("file", f"{entry['path']}, {gigabytes(entry['file_bytes'])}"),
         ("model", f"{entry['name'] or 'unnamed'} ({entry['architecture'] or 'unknown architecture'})"),
@@ -102,7 +180,27 @@ def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("vocabulary", f"{entry['vocabulary']:,} tokens"),
         ("context", f"{entry['context']:,} tokens as trained"),
+    ]
+    if use := USES.get(entry["purpose"]):
+        return [*lines, ("use", use)]
+    return [*lines, *writing_rows(entry), *memory_rows(entry)]
+
+
+def writing_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the lines about a model that writes text."""
+    chat = (
+        ("yes, with tools" if entry["tools"] else "yes, without tools")
+        if entry["chat_template"]
+        else "none: use `--raw`"
+    )
+    early = (
+        f"after layer {entry['exit_layer']} of {entry['layers']}, by the file"
+        if entry["exit_layer"]
+        else "not stated in the file"
+    )
+    lines = [
         ("chat template", chat),
+        *images_row(entry),
         ("fill in middle", "yes" if entry["fill_in_the_middle"] else "no"),
         ("early exit", early),
     ]
@@ -110,7 +208,7 @@ def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("drafts", entry["drafts"]))
     if entry["tokens_per_second"]:
         lines.append(("speed here", speed_here(entry)))
-    return lines + memory_rows(entry)
+    return lines
 
 
 def speed_here(entry: dict[str, Any]) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from app.terminal import print_json, print_text
 from runtime.core.errors import SlipstreamError
-from runtime.learning.conditions import why_never
-from runtime.learning.place import ABOUT, Place, place_of, places
-from runtime.learning.versions import ORIGINAL, Measured, State, Version, Versions
 from runtime.models.heads import begins_for
 from runtime.models.registry import Pair, load_registry, local_pair
+from runtime.training import learned_head
+from runtime.training.conditions import why_never
+from runtime.training.learned_head import LearnedHead, Measured
+from runtime.training.place import ABOUT, Place, place_of, places
 
 NOTHING = (
     "No head was trained on your replies yet. Write `learn = true` into a pair of models.toml whose draft is an "
@@ -21,7 +23,7 @@ NOTHING = (
 
 
 def show(name: str, as_json: bool) -> None:
-    """Print the versions of a pair's head, or of all heads."""
+    """Print what a pair's head has learned, or all heads."""
     found = [place_for(named(name))] if name else places()
     if as_json:
         print_json({"learned": [facts(place) for place in found]})
@@ -49,63 +51,40 @@ def place_for(pair: Pair) -> Place:
         ) from error
 
 
-def go_back(name: str, number: int) -> None:
-    """Make the pair use an older version of its head. Raises SlipstreamError."""
+def go_back(name: str) -> None:
+    """Make the pair use its own head. Raises SlipstreamError."""
     if not name:
-        raise SlipstreamError(
-            "Name the pair whose head should be an older one: slipstream models learned PAIR --revert 0"
-        )
-    Versions(place_for(named(name))).revert(number)
-    what = "its original head" if number == ORIGINAL else f"version {number} of its head"
-    print_text(f"{name} now uses {what}. Open programs switch at their next reply.")
+        raise SlipstreamError("Name the pair whose own head should be used: slipstream models learned PAIR --revert")
+    learned_head.revert(place_for(named(name)))
+    print_text(f"{name} now uses its own head. Open programs switch at their next reply.")
 
 
 def facts(place: Place) -> dict[str, Any]:
-    """Return the versions of one head as plain data."""
-    about, state = place.read(ABOUT), Versions(place).read()
-    versions = [
-        {
-            "version": each.number,
-            "parent": each.parent,
-            "time": each.time,
-            "windows": each.n_windows,
-            "before": each.measured.before,
-            "after": each.measured.after,
-            "positions": each.measured.n_positions,
-        }
-        for each in state.versions
-    ]
+    """Return the state of one head as plain data."""
+    about = place.read(ABOUT)
     names = {"target": about.get("target"), "head": about.get("head"), "folder": str(place.path)}
-    return names | {"used": state.current, "thrown_away": state.n_discarded, "versions": versions}
+    return names | asdict(learned_head.read(place))
 
 
 def described(place: Place) -> str:
-    """Return the versions of one head as text, a line for each."""
-    about, state = place.read(ABOUT), Versions(place).read()
+    """Return the state of one head as text."""
+    about, state = place.read(ABOUT), learned_head.read(place)
     lines = [f"{Path(str(about.get('head'))).name} for {Path(str(about.get('target'))).name}"]
-    lines.append(line(state, ORIGINAL, "the original head"))
-    lines += [line(state, each.number, version_summary(each)) for each in state.versions]
-    lines.append(f"  {state.n_discarded} trained heads were not better and were discarded{last(state)}.")
+    lines.append(f"  {in_use(state) if learned_head.current(place) else 'The original head is used.'}")
+    last = f"; the last training: {shares(state.last)}" if state.last else ""
+    lines.append(f"  {state.n_discarded} trained heads were not better and were discarded{last}.")
     return "\n".join(lines)
 
 
-def line(state: State, number: int, what: str) -> str:
-    """Return a version as a line, marked if it is in use."""
-    return f"{'*' if number == state.current else ' ':>3} {number}  {what}"
-
-
-def version_summary(version: Version) -> str:
-    """Return the gain of a version and its training data, in words."""
-    day = datetime.fromtimestamp(version.time).strftime("%Y-%m-%d %H:%M")
-    return f"{day}, from version {version.parent}: {shares(version.measured)}; trained on {version.n_windows} replies"
+def in_use(state: LearnedHead) -> str:
+    """Return the number of the learned head in use, its gain and its training data, in words."""
+    if state.measured is None:  # one of an earlier version of Slipstream
+        return f"Head {state.current} is used."
+    day = datetime.fromtimestamp(state.time).strftime("%Y-%m-%d %H:%M")
+    return f"Head {state.current} is used, trained on {state.n_windows} replies, {day}: {shares(state.measured)}."
 
 
 def shares(measured: Measured) -> str:
-    """Return the acceptance rates before and after, in words."""
-    told = f"accepted {measured.before:.1%} before, {measured.after:.1%} after"
+    """Return the shares of right draft tokens before and after, in words."""
+    told = f"{measured.before:.1%} of draft tokens right before, {measured.after:.1%} after"
     return f"{told}, at {measured.n_positions} positions it was not trained on"
-
-
-def last(state: State) -> str:
-    """Return the measurement of the last training, in words."""
-    return f"; the last training: {shares(state.last)}" if state.last else ""

@@ -24,52 +24,60 @@ from runtime.tools.pairing import Target, best_of, candidates
 from runtime.tools.trimmed_drafts import Trimmer, promise
 
 
-def pair_up(name: str, folders: list[Path], make: bool = False) -> None:
+def pair_up(name: str, folders: list[Path], make: bool = False) -> bool:
     """Find draft models, refuse or measure them, and keep the best. With `make`, also make drafts from the target
-    itself.
+    itself. Return whether the result holds until other models are found; it does not where other programs computed
+    meanwhile and none paid.
     """
     target = Target(local_pair(name, load_registry()))
     if why := target.undraftable:
         print_text(f"Nothing can draft for {target.pair.target.name}: {why}. It uses plain decode, so nothing is lost.")
-        return
+        return True
     try:
-        search(target, folders, make)
+        return search(target, folders, make)
     except SlipstreamError as error:
         note_failure(target.pair.target, str(error))
         raise
 
 
-def search(target: Target, folders: list[Path], make: bool) -> None:
-    """Try the models and keep the best. Raises SlipstreamError."""
+def search(target: Target, folders: list[Path], make: bool) -> bool:
+    """Try the models and keep the best; see `pair_up`. Raises SlipstreamError."""
     usual = usual_candidates(target.pair.target)
-    settle_layout(target.pair.target)
+    has_layout = settle_layout(target.pair.target)
     given = [path for folder in folders for path in sorted(expanded(folder).rglob("*.gguf"))]
     kept = [made_drafts.whole(path) for path in [remembered(target.pair.target)] if path]
     found = candidates(target.pair.target, [*kept, *given, *usual])
     try:
         fit = list(fitting(target, [*found, *(path for path in (made(target) if make else ()) if path not in found)]))
         trials = measure(target, fit)
-        told = verdict(target, trials, len(found))
-        target.keep(successes(trials), usual, told)
+        told, measured = verdict(target, trials, len(found)), successes(trials)
+        holds = best_of(measured) is not None or all(trial.is_calm for trial in measured.values())
+        told += "" if holds else " Other programs used the processor meanwhile, so all of it is tried again later."
+        target.keep(measured, usual if holds else (), told)
     finally:
         made_drafts.discard(target.pair.target, remembered(target.pair.target))
     print_text(told)
+    return holds and has_layout
 
 
-def settle_layout(target: Path) -> None:
-    """Try both layouts of the weights, once. The next start uses the better one."""
+def settle_layout(target: Path) -> bool:
+    """Try both layouts of the weights, once. The next start uses the better one. Return whether that is settled."""
     if layout.remembered(target) is not None:
-        return
+        return True
     try:
         trial = compare(target)
     except SlipstreamError as error:
         say(str(error))
-        return
+        return True
+    if not trial.is_calm:
+        say(f"{target.name}: other programs used the processor, so the layouts of its weights are compared later.")
+        return False
     layout.remember(target, trial)
     if trial.fast_width < trial.tried:
         when = "from now on" if layout.has_seeds(target) else "once replies have seeds"
         taken = f"and it is used {when}" if trial.prefers_exact else "and it is off by default"
         say(f"{target.name}: {trial.promise}, {taken}.")
+    return True
 
 
 def usual_candidates(target: Path) -> list[Path]:
@@ -101,16 +109,20 @@ def fitting(target: Target, found: Iterable[Path]) -> Iterable[Path]:
 
 def measure(target: Target, fit: list[Path]) -> dict[Path, Trial | SlipstreamError]:
     """Measure each model, and its copy with fewer words if that may pay. Return each one's result, or why it cannot
-    draft.
+    draft. Those with another vocabulary are measured only if none with the target's pays: they are right less often.
     """
     trials: dict[Path, Trial | SlipstreamError] = {}
     if not fit:
         return trials
+    foreign = [path for path in fit if target.is_foreign(path)]
     plain = target.open(None)
     try:
         trimmer = Trimmer(target.pair.target, plain, latest_replies)
-        for path in fit:
-            for each in (path, *trimmed(trimmer, path)):
+        for path in [*(path for path in fit if path not in foreign), *foreign]:
+            if path in foreign and best_of(successes(trials)):
+                say(f"{path}: not tried: its vocabulary is another one, and a draft model without that difference pays")
+                continue
+            for each in (path, *(trimmed(trimmer, path) if path not in foreign else ())):
                 say(f"{each} ({gigabytes(each.stat().st_size)}): measuring ...")
                 trials[each] = tried(target, plain, each)
                 say(f"{each}: {outcome(trials[each], trials[path] if each != path else None)}")

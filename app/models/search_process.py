@@ -23,7 +23,7 @@ from runtime.loading.profile_cache import ProfileCache
 from runtime.memory.system import HOSTS
 from runtime.tools import machine
 
-NOT_NOW = 75  # exit code of a search that has not begun
+NOT_NOW = 75  # exit code of a search that has to begin again later
 ROOM = 1.5  # bytes that must be free on each GPU per byte of the target: for another copy, its cache and a draft model
 ENDING = 1.0  # seconds to wait for a process that was killed
 LOWEST = getattr(psutil, "IDLE_PRIORITY_CLASS", 19)  # Windows has classes
@@ -96,8 +96,8 @@ def end_running() -> None:
 
 
 def main(target: Path) -> int:
-    """Search at the lowest priority. Return the exit code: NOT_NOW if another search runs or memory is short. Errors
-    of the search are a part of its result.
+    """Search at the lowest priority. Return the exit code: NOT_NOW if another search runs, memory is short, or other
+    programs made the result worthless. Errors of the search are a part of its result.
     """
     end_with_parent()
     with suppress(psutil.Error):
@@ -110,7 +110,7 @@ def main(target: Path) -> int:
             if not has_room(target, machine.devices()):
                 return NOT_NOW
             with suppress(SlipstreamError):
-                pair_up(str(target), [])
+                return 0 if pair_up(str(target), []) else NOT_NOW
     except Timeout:
         return NOT_NOW
     return 0

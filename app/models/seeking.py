@@ -19,6 +19,7 @@ from app.models.search_process import NOT_NOW, end_running, running, start
 from app.terminal import print_message
 from runtime.core.backend import OnProgress
 from runtime.core.children import Child
+from runtime.core.cores import n_cores
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine, Options
 from runtime.engine.engine import Ask
@@ -26,7 +27,6 @@ from runtime.engine.output import Sink
 from runtime.engine.trace import TraceFile
 from runtime.loading import layout
 from runtime.loading.neighbours import Neighbours
-from runtime.loading.pass_timing import n_cores
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.registry import Pair, user_registry
 from runtime.process.client import EngineProcess

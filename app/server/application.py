@@ -18,17 +18,19 @@ from starlette.routing import Route
 from app.server.anthropic import messages
 from app.server.endpoint import description
 from app.server.errors import ApiError, as_api_error, client_gone
-from app.server.llamacpp import completion, props, slots, tokens
+from app.server.llamacpp import completion, lora_adapters, props, rerank, slots, tokens
 from app.server.middleware import Guard, Spellings
 from app.server.ollama import chat as ollama_chat
 from app.server.ollama import embed as ollama_embed
 from app.server.ollama import generate as ollama_generate
+from app.server.ollama import lm_studio
 from app.server.ollama import models as ollama_models
-from app.server.openai import chat, completions, embeddings, models, responses
+from app.server.openai import chat, completions, embeddings, responses
+from app.server.openai import models as openai_models
 from app.server.page import page
 from app.server.refusal import PAGE, error_response
 from app.server.request_body import Room
-from app.server.served import ServedEngine
+from app.server.served_models import ServedModels
 from app.server.wire import JSONBody
 from app.settings import pattern
 from runtime.core.errors import SlipstreamError
@@ -36,13 +38,14 @@ from runtime.core.errors import SlipstreamError
 ENDPOINTS = (
     props.HEALTH,
     props.METRICS,
-    models.ENDPOINT,
+    openai_models.ENDPOINT,
     chat.ENDPOINT,
     completions.ENDPOINT,
     responses.CREATE,
     responses.COUNT,
     responses.RETRIEVE,
     embeddings.ENDPOINT,
+    embeddings.NESTED,
     messages.ENDPOINT,
     messages.COUNT,
     completion.ENDPOINT,
@@ -53,19 +56,23 @@ ENDPOINTS = (
     props.ENDPOINT,
     slots.ENDPOINT,
     slots.FILES,
-    *props.RERANK,
+    *lora_adapters.ENDPOINTS,
+    *rerank.ENDPOINTS,
     props.STATUS,
     ollama_chat.ENDPOINT,
     ollama_generate.ENDPOINT,
     *ollama_embed.ENDPOINTS,
     *ollama_models.ENDPOINTS,
-    models.ONE,  # any path below /models that no other endpoint has
+    *lm_studio.ENDPOINTS,
+    openai_models.LOAD,
+    openai_models.UNLOAD,
+    openai_models.ONE,  # any path below /models that no other endpoint has
 )
 PREFIXES = ("", "/v1")  # OpenAI's paths also without the prefix, which some clients leave out
 
 
-def application(served: ServedEngine, api_key: str, allow_origins: Sequence[str] = ()) -> Starlette:
-    """Return all endpoints as an application, answered by an engine."""
+def application(models: ServedModels, api_key: str, allow_origins: Sequence[str] = ()) -> Starlette:
+    """Return all endpoints as an application, answered by these models."""
     handlers = {
         ApiError: on_error,
         SlipstreamError: on_error,
@@ -74,7 +81,7 @@ def application(served: ServedEngine, api_key: str, allow_origins: Sequence[str]
         Exception: on_error,
     }
     guards = guarded(api_key, pattern(allow_origins))
-    app = Starlette(routes=routes(served), middleware=guards, exception_handlers=handlers)
+    app = Starlette(routes=routes(models), middleware=guards, exception_handlers=handlers)
     app.state.has_key, app.state.places, app.state.room = bool(api_key), [], Room()
     return app
 
@@ -98,7 +105,7 @@ def guarded(api_key: str, allowed: str) -> list[Middleware]:
     return [Middleware(Spellings), *((cors, guard) if api_key else (guard, cors))]
 
 
-def routes(served: ServedEngine) -> list[Route]:
+def routes(models: ServedModels) -> list[Route]:
     """Return every endpoint under every prefix, the OpenAPI document, and the page for people."""
     document = JSONBody(description(ENDPOINTS))
 
@@ -106,10 +113,10 @@ def routes(served: ServedEngine) -> list[Route]:
         return document
 
     async def show(request: Request) -> Response:
-        return page(served, request)
+        return page(models, request)
 
     return [Route(PAGE, show)] + [route for prefix in PREFIXES for route in (
-        *(endpoint.route(served, prefix) for endpoint in ENDPOINTS), Route(prefix + "/openapi.json", describe)
+        *(endpoint.route(models, prefix) for endpoint in ENDPOINTS), Route(prefix + "/openapi.json", describe)
     )]  # fmt: skip
 
 

@@ -22,9 +22,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.server.application import application
 from app.server.middleware import RequestLog, on_stderr
+from app.server.names import listed
 from app.server.policy import DEFAULT_POLICY, ServerPolicy
 from app.server.request_body import MIB
 from app.server.served import OpenEngine, ServedEngine
+from app.server.served_models import OneModel, ServedModels
 from app.server.sockets import OLLAMA_PORT, Addresses, check, listening
 from app.terminal import Interrupt, print_message
 from runtime.engine import Engine
@@ -50,19 +52,14 @@ class ServerSettings:
     verbose: bool = False  # whether log lines include changes to the conversation
 
 
-class EngineServer(uvicorn.Server):
-    """Uvicorn with an engine behind it. `failure` is the error that prevented loading."""
+class ModelServer(uvicorn.Server):
+    """Uvicorn with models behind it. `failure` is the error that prevented loading the only one."""
 
-    def __init__(
-        self,
-        open_engine: OpenEngine,
-        settings: ServerSettings,
-        on_loaded: Callable[[Engine], None] = lambda engine: None,
-    ) -> None:
-        self.served = ServedEngine(open_engine, on_loaded, self._on_failed, settings.policy)
+    def __init__(self, models: ServedModels, settings: ServerSettings) -> None:
+        self.models = models
         self.failure: Exception | None = None
         self.settings = settings
-        self.app = application(self.served, settings.api_key, settings.allow_origins)
+        self.app = application(self.models, settings.api_key, settings.allow_origins)
         self.app.state.slot_folder = settings.slot_folder
         config = uvicorn.Config(  # h11 even if httptools is installed, which does not limit headers
             RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http=AddressedConnection,
@@ -70,7 +67,8 @@ class EngineServer(uvicorn.Server):
         )  # fmt: skip
         super().__init__(config)
 
-    def _on_failed(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """Shut down, because of this error."""
         self.failure, self.should_exit = error, True
 
     def end(self) -> None:
@@ -81,12 +79,12 @@ class EngineServer(uvicorn.Server):
         """Serve until a signal arrives or loading fails. Raises the error of a failed load."""
         return_memory()
         self.app.state.places = [place(sock, self.settings.addresses.path) for sock in sockets or ()]
-        self.served.start()
+        self.models.start()
         try:
             super().run(sockets)
         finally:
-            self.served.stop()
-            self.served.join()
+            self.models.stop()
+            self.models.join()
         if self.failure is not None:
             raise self.failure
 
@@ -94,14 +92,27 @@ class EngineServer(uvicorn.Server):
         """End the replies first, so that their connections can close: after the drain time, or immediately at a second
         signal.
         """
-        self.served.stop(ends_active=False)
-        if self.settings.drain and self.served.is_answering:
+        self.models.stop(ends_active=False)
+        if self.settings.drain and self.models.is_answering:
             print_message(ENDING.format(self.settings.drain))
         deadline = time.monotonic() + self.settings.drain
-        while self.served.is_answering and not self.force_exit and time.monotonic() < deadline:
+        while self.models.is_answering and not self.force_exit and time.monotonic() < deadline:
             await asyncio.sleep(POLL_INTERVAL)
-        self.served.stop()
+        self.models.stop()
         await super().shutdown(sockets)
+
+
+class EngineServer(ModelServer):
+    """A server with a single model, which is loaded at the start and answers to any name."""
+
+    def __init__(
+        self,
+        open_engine: OpenEngine,
+        settings: ServerSettings,
+        on_loaded: Callable[[Engine], None] = lambda engine: None,
+    ) -> None:
+        self.served = ServedEngine(open_engine, on_loaded, self.fail, settings.policy)
+        super().__init__(OneModel(self.served), settings)
 
 
 def return_memory() -> None:
@@ -120,14 +131,21 @@ def place(sock: socket.socket, path: Path | None) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
 
-def serve(open_engine: OpenEngine, settings: ServerSettings) -> None:
-    """Serve until Ctrl+C, SIGTERM or SIGHUP. Raises AddressError, the error of a failed load, and SystemExit."""
+def serve(source: OpenEngine | ServedModels, settings: ServerSettings) -> None:
+    """Serve one model that is opened now, or several, until Ctrl+C, SIGTERM or SIGHUP.
+
+    Raises AddressError, the error of a failed load, and SystemExit.
+    """
     check(settings.addresses, settings.api_key)
     log = nullcontext() if settings.quiet else on_stderr()
     with Interrupt().watching() as interrupt, log, listening(settings.addresses) as sockets:
         places = [place(sock, settings.addresses.path) for sock in sockets]
         told = [f"answering at {' and '.join(places)}", *ollama_note(settings.addresses, places)]
-        server = EngineServer(open_engine, settings, partial(announce, told))
+        if isinstance(source, ServedModels):
+            announce_models(told, source)
+            server = ModelServer(source, settings)
+        else:
+            server = EngineServer(source, settings, partial(announce, told))
         interrupt.heed(server.end)  # uvicorn knows no SIGHUP; the others it raises again after its end
         server.run(sockets)
     if interrupt.pressed:
@@ -145,8 +163,20 @@ def ollama_note(addresses: Addresses, places: Sequence[str]) -> Iterator[str]:
 
 def announce(told: Sequence[str], engine: Engine) -> None:
     """Print the lines of `told`, what was loaded in the free memory, and what is missing."""
+    for line in (*told, *notes(engine)):
+        print_message(line)
+
+
+def notes(engine: Engine) -> list[str]:
+    """Return what was loaded in the free memory, and what is missing."""
     fit = "" if engine.facts.fit in engine.facts.left_out else engine.facts.fit
-    for line in filter(None, (*told, fit, engine.facts.left_out)):
+    return [*filter(None, (fit, engine.facts.left_out))]
+
+
+def announce_models(told: Sequence[str], models: ServedModels) -> None:
+    """Print the lines of `told`, and the models' names."""
+    names = listed([each.name for each in models.models])
+    for line in (*told, f"{len(models.models)} models, each loaded when a request names it: {names}"):
         print_message(line)
 
 

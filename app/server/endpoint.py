@@ -20,12 +20,16 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from app.server.choosing import Answer, Farewell, chosen
 from app.server.errors import ApiError, as_api_error, overflow
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest
+from app.server.lora import adapted, scales_of, with_adapters
+from app.server.purpose import Need
 from app.server.refusal import error_model
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
+from app.server.served_models import ServedModels
 from app.server.task import CompletionTask, PromptIds
 from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import SSE, Event, Framing, JSONBody
@@ -34,7 +38,7 @@ from runtime.engine import Engine
 
 AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
 MAX_REPLIES = 2048  # to one request
-Handler = Callable[[ServedEngine, Request], Awaitable[ASGIApp]]  # returns the response
+Handler = Callable[[ServedModels, Request], Awaitable[ASGIApp]]  # returns the response
 SCHEMAS = "#/components/schemas/"
 KEYS: Event = {
     "key": {"type": "http", "scheme": "bearer"},
@@ -53,7 +57,7 @@ class Endpoint:
 
     path: str
     handler: Handler
-    request: type[RequestModel] | None = None  # None: the method is GET
+    request: type[BaseModel] | None = None  # None: the method is GET
     response: type[BaseModel] | None = None  # as JSON; None: text or events only
     streams: Framing | None = None  # of its event stream, if it has one
 
@@ -62,13 +66,30 @@ class Endpoint:
         """The model of its errors, as JSON or as an event of a stream."""
         return error_model(self.path)
 
-    def route(self, served: ServedEngine, prefix: str = "") -> Route:
-        """Return the endpoint as a Starlette route, answered by an engine."""
+    def route(self, models: ServedModels, prefix: str = "") -> Route:
+        """Return the endpoint as a Starlette route, answered by these models."""
 
         async def endpoint(request: Request) -> ASGIApp:
-            return await self.handler(served, request)
+            return await self.handler(models, request)
 
         return Route(prefix + self.path, endpoint, methods=["POST" if self.request else "GET"])
+
+
+def model_endpoint(
+    path: str,
+    answer: Answer,
+    request: type[RequestModel] | None = None,
+    response: type[BaseModel] | None = None,
+    streams: Framing | None = None,
+    need: Need = "completion",
+    farewell: Farewell | None = None,
+) -> Endpoint:
+    """Return an endpoint that the model answers which a request names, else one that meets the need."""
+
+    async def handle(models: ServedModels, asked: Request) -> ASGIApp:
+        return await chosen(models, answer, streams, asked, need, farewell)
+
+    return Endpoint(path, handle, request, response, streams)
 
 
 def require_tokens(engine: Engine) -> None:
@@ -77,13 +98,22 @@ def require_tokens(engine: Engine) -> None:
         raise ApiError(501, f"Only {place} knows the model's tokens. Send the request there.", code="upstream")
 
 
-def fact_endpoint(path: str, response: type[BaseModel], fact: Callable[[ServedEngine], Event]) -> Endpoint:
-    """Return an endpoint whose answer does not depend on the request."""
+def fact_endpoint(
+    path: str, response: type[BaseModel], fact: Callable[[ServedModels], Event], reads_files: bool = False
+) -> Endpoint:
+    """Return an endpoint about the server, whose answer does not depend on the request. It runs in a thread only if it
+    reads files: /health must not wait for a thread while many prompts are prepared.
+    """
 
-    async def handle(served: ServedEngine, request: Request) -> ASGIApp:
-        return JSONBody(fact(served))
+    async def handle(models: ServedModels, request: Request) -> ASGIApp:
+        return JSONBody(await run_in_threadpool(fact, models) if reads_files else fact(models))
 
     return Endpoint(path, handle, response=response)
+
+
+async def read_for(engine: Engine, request: Request, kind: type[AnyRequest]) -> AnyRequest:
+    """Return the body of a request to this engine. Raises as `read_body` does."""
+    return await read_body(request, kind, engine.facts.n_ctx, sees_images=bool(engine.facts.vision))
 
 
 def query_endpoint(
@@ -99,23 +129,23 @@ def query_endpoint(
     async def handle(served: ServedEngine, request: Request) -> ASGIApp:
         engine = served.engine
         require_tokens(engine)
-        query = await read_body(request, kind, engine.facts.n_ctx)
+        query = await read_for(engine, request, kind)
         return JSONBody(await run_in_threadpool(answer, query, engine))
 
-    return Endpoint(path, handle, kind, response)
+    return model_endpoint(path, handle, kind, response)
 
 
-def generation_endpoint(path: str, kind: type[GenerationRequest], response: type[BaseModel]) -> Endpoint:
-    """Return an endpoint that generates text, whole or as a stream. There is only one model, so any model name is
-    accepted.
-    """
+def generation_endpoint(
+    path: str, kind: type[GenerationRequest], response: type[BaseModel], need: Need = "completion"
+) -> Endpoint:
+    """Return an endpoint that generates text, whole or as a stream."""
 
     async def handle(served: ServedEngine, request: Request) -> ASGIApp:
         engine = served.engine
-        body = await read_body(request, kind, engine.facts.n_ctx)
+        body = await read_for(engine, request, kind)
         return await generated(served, engine, body, body.formatter)
 
-    return Endpoint(path, handle, kind, response, streams=SSE)
+    return model_endpoint(path, handle, kind, response, SSE, need)
 
 
 async def generated(
@@ -125,9 +155,10 @@ async def generated(
     make_formatter: Callable[[Engine, Sequence[PromptIds]], Formatter],
 ) -> TaskResponse:
     """Return the response of an engine to a request for text. Raises ApiError."""
+    scales = scales_of(body.model, body.lora, engine, served.policy)
     tasks, formatter = await run_in_threadpool(prepared, body, engine, make_formatter, served.policy.max_tokens)
-    scheduled = ScheduledTask(*tasks)
-    served.submit(scheduled, partial(body.following, engine))
+    scheduled = ScheduledTask(*(with_adapters(task, scales) for task in tasks))
+    served.submit(scheduled, adapted(partial(body.following, engine), scales))
     return TaskResponse(scheduled, formatter, bool(body.stream))
 
 
@@ -171,10 +202,18 @@ def description(endpoints: Sequence[Endpoint]) -> Event:
             "version": version("slipstream"),
             "description": "OpenAI's, Anthropic's, llama.cpp's and Ollama's interfaces to a local model.",
         },
-        "paths": {spelled(each.path): {"post" if each.request else "get": operation(each)} for each in endpoints},
+        "paths": paths(endpoints),
         "components": {"schemas": schemas["$defs"], "securitySchemes": KEYS},
         "security": [{}, *({name: []} for name in KEYS)],
     }
+
+
+def paths(endpoints: Sequence[Endpoint]) -> Event:
+    """Return the description of each path's methods."""
+    found: dict[str, Event] = {}
+    for each in endpoints:
+        found.setdefault(spelled(each.path), {})["post" if each.request else "get"] = operation(each)
+    return {**found}
 
 
 def spelled(path: str) -> str:

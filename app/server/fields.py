@@ -18,6 +18,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -144,33 +145,40 @@ class RequestModel(BaseModel):
         return reference
 
 
-AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
+AnyRequest = TypeVar("AnyRequest", bound=BaseModel)
 
 
-async def read_body(request: Request, kind: type[AnyRequest], n_ctx: int) -> AnyRequest:
-    """Return the request's body. Raises ApiError if it cannot be read, is not JSON, or has an invalid field."""
+async def read_body(
+    request: Request, kind: type[AnyRequest], n_ctx: int, keeps: bool = False, sees_images: bool = False
+) -> AnyRequest:
+    """Return the request's body, which can be read again if it `keeps` it. Raises ApiError if it cannot be read, is not
+    JSON, or has an invalid field, such as an image for a model that does not see any.
+    """
     room: Room = request.app.state.room
     try:
-        async with reading(request, room) as body:
-            return await run_in_threadpool(checked, body, kind, n_ctx)
+        async with reading(request, room, keeps) as body:
+            if len(body) <= 2**11:  # checked sooner than a thread is woken
+                return checked(body, kind, n_ctx, sees_images)
+            return await run_in_threadpool(checked, body, kind, n_ctx, sees_images)
     except ValidationError as error:
         raise from_validation(error) from None  # its own text would repeat the request
 
 
-def checked(body: bytearray, kind: type[AnyRequest], n_ctx: int) -> AnyRequest:
+def checked(body: bytearray, kind: type[AnyRequest], n_ctx: int, sees_images: bool = False) -> AnyRequest:
     """Return the request from its body. Raises ValidationError, and ApiError for a body with too many parts, before any
     of them is parsed.
     """
     if (n_messages := body.count(b'"role"')) > n_ctx:
         raise overflow(n_messages, n_ctx, "messages")
     check_size(body, n_ctx)
+    seen = {"sees_images": sees_images}
     whole = body[len(BOM_UTF8) :] if body.startswith(BOM_UTF8) else body
     try:
-        return kind.model_validate_json(whole)
+        return kind.model_validate_json(whole, context=seen)
     except ValidationError as error:
         if error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid":
             raise
-    return kind.model_validate_json(with_whole_characters(whole))
+    return kind.model_validate_json(with_whole_characters(whole), context=seen)
 
 
 def as_whole(value: object) -> object:
@@ -186,11 +194,17 @@ def as_list(value: object) -> object:
     return [value] if isinstance(value, str) else require_list(value)
 
 
-def require_list(value: object) -> object:
-    """Raises PydanticCustomError for anything but a list."""
+def require_list(value: object) -> list[Any]:
+    """Return a list. Raises PydanticCustomError for anything else."""
     if not isinstance(value, list):
         raise PydanticCustomError("list_type", "Input should be a text or a list")
     return value
+
+
+def with_any(value: Any, name: str, other: str) -> Any:
+    """Return the fields of a request with an empty list as `name`, if they have neither that nor `other`."""
+    is_lacking = isinstance(value, dict) and value.get(name) is None and value.get(other) is None
+    return {**value, name: []} if is_lacking else value
 
 
 def refuse_media(value: object) -> object:
@@ -200,6 +214,11 @@ def refuse_media(value: object) -> object:
         sentence = "Input should be text: {kind} input is not supported, so leave it out"
         raise PydanticCustomError("unsupported", sentence, {"kind": MEDIA[kind]})
     return value
+
+
+def sees_images(info: ValidationInfo) -> bool:
+    """Return whether the model that is asked can see images."""
+    return bool(info.context and info.context.get("sees_images"))
 
 
 class TextPart(RequestModel):
@@ -222,11 +241,6 @@ class OtherPart(RequestModel):
     """A part of another type, which is replaced by a note in results and earlier messages."""
 
     type: str
-
-
-ChatContent = Annotated[
-    Many[AnyPart], BeforeValidator(as_parts, json_schema_input_type=Text | list[TextPart | OtherPart])
-]
 
 
 def text_of(content: list[TextPart] | None) -> str:

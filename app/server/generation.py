@@ -9,19 +9,21 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, WrapValidator
 from pydantic_core import PydanticCustomError
 
 from app.server.errors import ApiError
-from app.server.fields import Few, Many, Object, RequestModel, Source, Text, Whole, as_list
+from app.server.fields import Few, Many, Object, Source, Text, Whole, as_list, sees_images
+from app.server.lora import AdapterScales
+from app.server.pictures import MarkedPrompt, marked
+from app.server.rare_fields import RareFields
 from app.server.task import CompletionTask, PromptIds
 from app.server.task_response import Formatter
 from runtime.core.errors import SettingsError
-from runtime.engine import Engine, Grammar, Ids, Sampling
+from runtime.engine import SAMPLING_NAMES, Engine, Grammar, Ids, Prompt, Rendered, Sampling, sampling_of, with_images
 from runtime.engine.engine import Ask
 
 MAX_PROMPTS = 2048  # of a request, as with OpenAI
@@ -32,20 +34,22 @@ LIKELIEST = 1e-9  # a top_p below any token's probability that matters
 MAX_CHOICES = 128  # as with OpenAI
 
 
-def as_prompts(value: object) -> list[object]:
+def as_prompts(value: object, info: ValidationInfo) -> list[object]:
     """Return a list of prompts, also for a single one. Raises PydanticCustomError for an invalid value."""
     if not isinstance(value, list):
-        return [as_prompt(value)]
+        return [as_prompt(value, info)]
     if not value or any(isinstance(part, int) for part in value):
         return [value]
-    return [as_prompt(part) for part in value]
+    return [as_prompt(part, info) for part in value]
 
 
-def as_prompt(value: object) -> object:
+def as_prompt(value: object, info: ValidationInfo) -> object:
     """Return a prompt as a text or a list. llama.cpp's clients may wrap a text in an object, together with images.
     Raises PydanticCustomError.
     """
     if isinstance(value, dict) and "prompt_string" in value:
+        if value.get("multimodal_data") and sees_images(info):
+            return marked(value["prompt_string"], value["multimodal_data"])
         if value.get("multimodal_data"):
             raise PydanticCustomError(
                 "multimodal", "Input should be text only, because images and sounds cannot be read"
@@ -56,12 +60,24 @@ def as_prompt(value: object) -> object:
     return value
 
 
+def as_it_is(value: object, check: Callable[[object], Any]) -> Any:
+    """Return a prompt with images as it is, as that has been read; check any other."""
+    return value if isinstance(value, MarkedPrompt) else check(value)
+
+
 PromptInput = Text | list[int | Text] | list[Text | list[int | Text] | dict[str, Any]]
 Prompts = Annotated[
-    list[AnyPrompt],
+    list[Annotated[AnyPrompt, WrapValidator(as_it_is)]],
     Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True),
     BeforeValidator(as_prompts, json_schema_input_type=PromptInput),
 ]
+
+
+def pictured(prompt: AnyPrompt | MarkedPrompt, engine: Engine) -> Prompt:
+    """Return a prompt as token ids, or one with images, with control tokens recognized by name."""
+    if not isinstance(prompt, MarkedPrompt):
+        return prompt_ids(prompt, engine)
+    return with_images(Rendered(prompt.text), [image.image for image in prompt.images])
 
 
 def prompt_ids(prompt: AnyPrompt, engine: Engine) -> Ids:
@@ -73,10 +89,9 @@ def prompt_ids(prompt: AnyPrompt, engine: Engine) -> Ids:
 
 
 def text_of_ids(ids: Sequence[int], engine: Engine) -> str:
-    """Return the text of the ids, with control tokens by name."""
-    return b"".join(engine.token_bytes(token) or engine.token_text(token).encode() for token in ids).decode(
-        "utf8", "replace"
-    )
+    """Return the text of the ids, with control tokens by name, and without images."""
+    texts = (engine.token_bytes(token) or engine.token_text(token).encode() for token in ids if token >= 0)
+    return b"".join(texts).decode("utf8", "replace")
 
 
 Bias = float | Literal[False]
@@ -119,7 +134,7 @@ LogitBias = Annotated[
 Stops = Annotated[Few[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])]
 
 
-class GenerationRequest(RequestModel, ABC):
+class GenerationRequest(RareFields, ABC):
     """A request for text. Sampling settings that are absent are the pair's own."""
 
     prompt_field: ClassVar[str] = "prompt"  # that holds the prompt, named in errors
@@ -141,6 +156,7 @@ class GenerationRequest(RequestModel, ABC):
     stop: Stops | None = None
     json_schema: Object | None = None
     grammar: Source | None = None  # in GBNF
+    lora: AdapterScales | None = None  # adapters that are not named have a scale of 0
 
     def constraint(self) -> Grammar | None:
         """Return the grammar from llama.cpp's fields. Raises ApiError if both are given."""
@@ -183,15 +199,13 @@ class GenerationRequest(RequestModel, ABC):
 
         A seed of -1 means none, as in llama.cpp. A top_p of 0 keeps only the likeliest token, as at OpenAI.
         """
-        names = GenerationRequest.model_fields.keys() & {field.name for field in fields(Sampling)} - {
-            "seed",
-            "logit_bias",
-        }
+        names = set(SAMPLING_NAMES) - {"seed"}
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         if given.get("top_p") == 0:
             given["top_p"] = LIKELIEST
         seed = None if self.seed == -1 else self.seed
-        return Sampling(**engine.pair.sampling_defaults | given, seed=seed, logit_bias=tuple(self._biases(engine)))
+        biases = tuple(self._biases(engine))
+        return sampling_of(engine.pair.sampling_defaults | given, seed=seed, logit_bias=biases)
 
     def _biases(self, engine: Engine) -> Iterator[tuple[int, float]]:
         """Yield token ids and the bias to add to their logits."""

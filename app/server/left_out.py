@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from app.server.fields import MEDIA, TEXTS
+from pydantic import ValidationInfo
+
+from app.server.fields import MEDIA, TEXTS, sees_images
 
 NOTE = "[{} left out: this model reads text only]"
 NOTED = re.compile(r"\[[\w -]{1,40} left out: this model reads text only\]")
@@ -30,19 +32,22 @@ def log_left_out(what: str, kind: str) -> None:
     log.warning("Left out of requests: %s of type '%s', which this server does not have.", what, named(kind))
 
 
-def with_notes(messages: object) -> object:
+def with_notes(messages: object, info: ValidationInfo) -> object:
     """Return a request's messages or items with notes in place of what is left out. A value that is no list is returned
     unchanged.
     """
     if not isinstance(messages, list):
         return messages
     asked = [i for i, message in enumerate(messages) if isinstance(message, dict) and message.get("role") == "user"]
-    found = [noted(message, is_last=i in asked[-1:]) for i, message in enumerate(messages)]
+    keeps = is_seen if sees_images(info) else never
+    found = [noted(message, i in asked[-1:], keeps) for i, message in enumerate(messages)]
     return [after for before, after in zip(messages, found, strict=True) if not has_lost_all(before, after)]
 
 
-def noted(message: Any, is_last: bool) -> Any:
-    """Return one message or item with its notes. With `is_last`, its own media stay, so that they are refused later."""
+def noted(message: Any, is_last: bool, keeps: Callable[[Any], bool]) -> Any:
+    """Return one message or item with its notes. With `is_last`, its own media stay, so that they are refused later. So
+    do parts that the function `keeps` is true for, but for those of results.
+    """
     if not isinstance(message, dict):
         return message
     if message.get("type") == "function_call_output":
@@ -51,7 +56,18 @@ def noted(message: Any, is_last: bool) -> Any:
         return replaced(message, "content", readable)
     parts = message.get("content")
     native = {"content": [part for part in parts if not is_foreign(part)]} if isinstance(parts, list) else {}
-    return replaced(message | native, "content", asked_read if is_last else part_read)
+    read = asked_read if is_last else part_read
+    return replaced(message | native, "content", lambda part: part if keeps(part) else read(part))
+
+
+def is_seen(part: Any) -> bool:
+    """Whether a part is an image, for a model that sees them."""
+    return MEDIA.get(kind_of(part)) == "image"
+
+
+def never(part: Any) -> bool:
+    """Return False."""
+    return False
 
 
 def has_lost_all(before: Any, after: Any) -> bool:

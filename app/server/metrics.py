@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from runtime.engine import Chunk
 
 if TYPE_CHECKING:
-    from app.server.served import ServedEngine
+    from app.server.served_models import ServedModels
 
 counter, gauge = CounterMetricFamily, GaugeMetricFamily  # with one value
 SUMMED = (
@@ -88,7 +88,7 @@ def counter_by(label: str, name: str, text: str, values: Mapping[str, float]) ->
 class Metrics(Collector):
     """Prometheus collector that reads a server's load at each scrape."""
 
-    def __init__(self, load: ServedEngine) -> None:
+    def __init__(self, load: ServedModels) -> None:
         self.load = load
 
     def text(self) -> bytes:
@@ -113,6 +113,10 @@ class Metrics(Collector):
         )
         level.add_metric([status.memory_level], 1)
         yield level
+        states = GaugeMetricFamily("slipstream_model", "1 for the state of each model.", labels=["model", "state"])
+        for model in load.models:
+            states.add_metric([model.name, "failed" if model.failure else model.state], 1)
+        yield states
         yield from llamacpp_metrics(totals)
         yield gauge("llamacpp:requests_processing", "Replies being generated.", load.n_active)
         yield gauge("llamacpp:requests_deferred", "Requests waiting.", load.n_waiting)

@@ -17,9 +17,10 @@ from starlette.responses import HTMLResponse
 from app.server.errors import ApiError
 from app.server.middleware import is_tcp
 from app.server.openai.models import model_card
-from app.server.served import ServedEngine
+from app.server.served_models import ServedModels
 from app.server.wire import Event
 
+NONE_LOADED = "No model is loaded: a request that names one loads it."
 HERE = Path(__file__).parent
 STYLE = (HERE / "page.css").read_text(encoding="utf8")
 POLICY = "; ".join([
@@ -40,9 +41,9 @@ TEMPLATE = Environment(
 ).get_template("page.html")
 
 
-def page(served: ServedEngine, request: Request) -> HTMLResponse:
+def page(models: ServedModels, request: Request) -> HTMLResponse:
     """Return the page with the current state. Its HTTP status is that of /health."""
-    card, absence = card_or_reason(served)
+    card, absence = card_or_reason(models)
     text = TEMPLATE.render(
         style=STYLE,
         card=card,
@@ -51,17 +52,19 @@ def page(served: ServedEngine, request: Request) -> HTMLResponse:
         base=base_of(request),
         has_key=request.app.state.has_key,
         key="KEY" if request.app.state.has_key else "none",
-        numbers=list(numbers(served)),
+        numbers=list(numbers(models)),
+        models=[] if models.only else [model_card(models, each) for each in models.models],
     )
-    return HTMLResponse(text, 200 if card else 503, HEADERS)
+    return HTMLResponse(text, 200 if card or not models.only else 503, HEADERS)
 
 
-def card_or_reason(served: ServedEngine) -> tuple[Event | None, str]:
-    """Return the model card, or None and the reason why there is none."""
+def card_or_reason(models: ServedModels) -> tuple[Event | None, str]:
+    """Return the card of the model used last, or None and the reason why there is none."""
     try:
-        return model_card(served), ""
+        model = models.current if models.listed else None
     except ApiError as error:
         return None, str(error)
+    return (model_card(models, model), "") if model else (None, NONE_LOADED)
 
 
 def base_of(request: Request) -> str:
@@ -69,7 +72,7 @@ def base_of(request: Request) -> str:
     return str(request.base_url).rstrip("/") if is_tcp(request.scope) else "http://localhost"
 
 
-def numbers(load: ServedEngine) -> Iterator[tuple[str, str]]:
+def numbers(load: ServedModels) -> Iterator[tuple[str, str]]:
     """Yield the main numbers of /metrics as labels and values."""
     totals = load.totals
     yield "Replies", f"{totals.replies.total():,}"

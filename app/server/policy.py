@@ -11,6 +11,9 @@ from runtime.models.shards import PATTERN as SHARD
 QUANTIZATION = re.compile(r"[-._](UD-)?(I?Q\d\w*|TQ\d_0|B?F16|F32|MXFP4(_MOE)?)$", re.IGNORECASE)
 
 
+Scales = tuple[tuple[int, float], ...] | None  # ids of LoRA adapters with their scales; None: those of the pair
+
+
 @dataclass(frozen=True, slots=True)
 class ServerPolicy:
     """Names, visibility and limits."""
@@ -18,6 +21,7 @@ class ServerPolicy:
     aliases: tuple[str, ...] = ()  # of the model; the first is its name in replies
     shows_slots: bool = False  # whether a client may see other clients' tasks
     max_tokens: int | None = None  # of a reply, whatever the request sets; None: up to the context
+    lora: Scales = None  # LoRA adapters of requests that name none
     # The error of requests that end because the server does
     ended: str = "The server is shutting down. Start it again with `slipstream serve`."
 

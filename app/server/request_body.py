@@ -55,6 +55,7 @@ class Room:
         self._large, self._small = asyncio.Semaphore(N_LARGE), asyncio.Semaphore(N_SMALL)
         self._turn = asyncio.Lock()
         self._arriving, self._n_bytes = dict[Arrival, None](), 0
+        self._n_kept = 0  # bytes of bodies that wait for their model
         self._holds_much = False  # it has held much since memory was last returned
 
     @asynccontextmanager
@@ -99,17 +100,52 @@ class Room:
         async with self._turn:
             await asyncio.sleep(0)
 
+    def keep(self, request: Request, body: bytearray) -> None:
+        """Keep a body until it is read again. Raises ApiError if too many are kept."""
+        if self._n_kept + len(body) > MAX_ARRIVING:
+            raise _no_memory()
+        self._n_kept += len(body)
+        request.state.body = body
+
+    def take(self, request: Request) -> bytearray | None:
+        """Return the body that is kept for a request, if one is, and keep it no longer."""
+        body: bytearray | None = getattr(request.state, "body", None)
+        if body is not None:
+            self._n_kept -= len(body)
+            del request.state.body
+        return body
+
     def place_for(self, body: bytearray) -> asyncio.Semaphore:
         """Return the places where a body of that size is read."""
         return self._large if len(body) > LARGE else self._small
 
 
 @asynccontextmanager
-async def reading(request: Request, room: Room) -> AsyncIterator[bytearray]:
-    """Read the body and decompress it. It holds a place during the block.
+async def reading(request: Request, room: Room, keeps: bool = False) -> AsyncIterator[bytearray]:
+    """Read the body and decompress it, unless it was kept. It holds a place during the block.
 
     Raises ApiError if it is too long or too slow, or its encoding cannot be read.
     """
+    if (body := room.take(request)) is None:
+        body, place = await _arrived(request, room)
+    else:
+        place = room.place_for(body)
+        await place.acquire()
+    try:
+        if keeps:
+            room.keep(request, body)
+        yield body
+    finally:
+        place.release()
+
+
+def has_body(request: Request) -> bool:
+    """Return whether a body comes with the request."""
+    return "transfer-encoding" in request.headers or int(request.headers.get("content-length") or 0) > 0
+
+
+async def _arrived(request: Request, room: Room) -> tuple[bytearray, asyncio.Semaphore]:
+    """Return the body, and its place, which it holds. Raises ApiError."""
     if {"content-length", "transfer-encoding"} <= {name.lower() for name in request.headers}:
         message = "Content-Length and Transfer-Encoding contradict each other. Send one of them."
         raise ApiError(400, message, code="framing")
@@ -121,10 +157,7 @@ async def reading(request: Request, room: Room) -> AsyncIterator[bytearray]:
         arrival.wait(asyncio.get_running_loop().time() + TIMEOUT)
         place = room.place_for(arrival.body)
         await place.acquire()
-    try:
-        yield arrival.body
-    finally:
-        place.release()
+    return arrival.body, place
 
 
 async def _receive(request: Request, room: Room, arrival: Arrival) -> None:
@@ -146,8 +179,7 @@ async def _receive(request: Request, room: Room, arrival: Arrival) -> None:
 def _refusal(arrival: Arrival) -> ApiError:
     """Return the error for a body that was waited for long enough."""
     if arrival.is_displaced or arrival.is_complete:
-        message = "Other requests take the memory for this one. Try again in a moment."
-        return ApiError(503, message, code="queue_full", retry_after=5)
+        return _no_memory()
     message = (
         f"The request did not arrive within {2 * TIMEOUT:g} s, or nothing of it for {TIMEOUT:g} s. "
         "Send it without pauses, or send less."
@@ -190,6 +222,11 @@ def inflater_for(encoding: str) -> Inflater | None:
             415, "Content-Encoding must be gzip or deflate. Compress the body so, or not at all.", code="encoding"
         )
     return Inflater(PACKED[name])
+
+
+def _no_memory() -> ApiError:
+    message = "Other requests take the memory for this one. Try again in a moment."
+    return ApiError(503, message, code="queue_full", retry_after=5)
 
 
 def _too_long() -> ApiError:

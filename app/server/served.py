@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from time import time
 
 from starlette.concurrency import run_in_threadpool
 
@@ -37,21 +36,28 @@ class ServedEngine:
         on_loaded: Callable[[Engine], None],
         on_failed: Callable[[Exception], None],
         policy: ServerPolicy = DEFAULT_POLICY,
+        totals: Totals | None = None,
     ) -> None:
-        self.policy, self.totals, self.created_at = policy, Totals(), int(time())
+        self.policy, self.totals = policy, totals or Totals()
         self._open_engine, self._on_loaded, self._on_failed = open_engine, on_loaded, on_failed
         self._numbers, self._requests = count(), dict[ScheduledTask, asyncio.Task[None]]()
         self._turn = asyncio.Lock()  # of steps that are no reply's
         self._engine: Engine | None = None
+        self._ahead: int | None = None  # number of what is read ahead
         self.is_stopping = False
         self._thread = threading.Thread(target=self._open, name="engine")
 
     @property
     def engine(self) -> Engine:
         """The engine. Raises ApiError while it is not loaded or the server is stopping."""
+        self.check()
+        assert self._engine is not None
+        return self._engine
+
+    def check(self) -> None:
+        """Raise ApiError while the engine is not loaded or the server is stopping."""
         if self._engine is None or self.is_stopping:
             raise self._unavailable()
-        return self._engine
 
     @property
     def is_loaded(self) -> bool:
@@ -122,7 +128,21 @@ class ServedEngine:
         finally:
             del self._requests[request]
         if text and following and engine.facts.reads_ahead and not (self._requests or self.is_stopping):
-            await run_in_threadpool(read_ahead, engine, partial(following, text))
+            await run_in_threadpool(self._read_ahead, engine, partial(following, text))
+
+    def _read_ahead(self, engine: Engine, following: Callable[[], Ask | None]) -> None:
+        """Let the engine read what the next request will begin with, until any other comes."""
+        try:
+            if ask := following():
+                self._ahead = engine.add(ask, lambda output: None)
+        except Exception:  # nobody waits for it
+            log.debug("Nothing is read ahead.", exc_info=True)
+
+    def stop_reading_ahead(self) -> None:
+        """End what is read ahead, because another model is needed."""
+        if self._engine is not None and self._ahead is not None:
+            self._engine.cancel(self._ahead)
+            self._ahead = None
 
     def stop(self, ends_active: bool = True) -> None:
         """Refuse new requests and end the waiting ones with an error, or all of them. Returns immediately."""
@@ -133,19 +153,25 @@ class ServedEngine:
 
     def join(self) -> None:
         """Close the engine, since nobody uses it any more."""
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         if self._engine:
             self._engine.close()
 
+    def open(self) -> Engine:
+        """Open the engine in this thread. Raises what opening raises, and KeyboardInterrupt if stopped meanwhile."""
+        self._engine = engine = self._open_engine(lambda what, share: not self.is_stopping)
+        engine.watch(self._abandon)
+        return engine
+
     def _open(self) -> None:
         try:
-            self._engine = self._open_engine(lambda what, share: not self.is_stopping)
+            engine = self.open()
         except KeyboardInterrupt:  # stopped while loading
             return None
         except Exception as error:
             return self._on_failed(error)
-        self._engine.watch(self._abandon)
-        return self._on_loaded(self._engine)
+        return self._on_loaded(engine)
 
     def _abandon(self, error: Exception) -> None:
         """End all requests, because the engine is lost."""
@@ -162,12 +188,3 @@ class ServedEngine:
             message = "The model is still being loaded. Try again in a moment."
             return ApiError(503, message, code="loading", retry_after=1)
         return ApiError(503, self.policy.ended, code="shutting_down", retry_after=5)
-
-
-def read_ahead(engine: Engine, following: Callable[[], Ask | None]) -> None:
-    """Let the engine read what the next request will begin with, until any other comes."""
-    try:
-        if ask := following():
-            engine.add(ask, lambda output: None)
-    except Exception:  # nobody waits for it
-        log.debug("Nothing is read ahead.", exc_info=True)

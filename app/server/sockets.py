@@ -87,7 +87,7 @@ def tcp(host: str, port: int) -> socket.socket:
             f"{host} is not an address of this machine ({error.strerror}). Name another with --host."
         ) from error
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        claim(sock)
         sock.bind(address)
         sock.listen(BACKLOG)
     except OSError as error:
@@ -98,9 +98,18 @@ def tcp(host: str, port: int) -> socket.socket:
     return sock
 
 
+def claim(sock: socket.socket) -> None:
+    """Let the socket have a port that a program which has ended used a moment ago, but none that is in use."""
+    # On Windows, two programs with SO_REUSEADDR share a port, and either may get a connection
+    option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+    sock.setsockopt(socket.SOL_SOCKET, option, 1)
+
+
 @contextmanager
 def unix(path: Path) -> Iterator[socket.socket]:
     """Open a socket at `path` that only this user can open. Raises AddressError."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise AddressError("Python on this system has no Unix sockets. Use --port instead of --socket.")
     path = expanded(path)
     refuse_in_use(path)
     sock = bound_to(path)

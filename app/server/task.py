@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from starlette.concurrency import run_in_threadpool
 
-from runtime.engine import Chunk, Engine, Ids, Prompt
+from runtime.engine import Chunk, Engine, Ids, Pictured, Prompt
 from runtime.engine.engine import Ask
 from runtime.engine.streams import PrefillReport
 
@@ -35,7 +35,8 @@ class CompletionTask:
     @property
     def prompt_ids(self) -> PromptIds:
         """The prompt as token ids."""
-        return self.ask.prompt.tokens if isinstance(self.ask.prompt, Ids) else ()
+        prompt = self.ask.prompt.prompt if isinstance(self.ask.prompt, Pictured) else self.ask.prompt
+        return prompt.tokens if isinstance(prompt, Ids) else ()
 
     @property
     def n_prompt(self) -> int:
@@ -57,11 +58,12 @@ class CompletionTask:
         return replace(self, ask=ask)
 
 
-def encoded(prompt: Prompt, engine: Engine) -> Ids:
+def encoded(prompt: Prompt, engine: Engine) -> Ids | Pictured:
     """Return a prompt as token ids. This is done ahead because it is slow for a long prompt, and no other reply must
     wait for it.
     """
-    return Ids(tuple(engine.encode(prompt)))
+    ids = Ids(tuple(engine.encode(prompt)))
+    return Pictured(ids, prompt.images) if isinstance(prompt, Pictured) else ids
 
 
 class StepTask(ABC):

@@ -27,6 +27,7 @@ class Formatter(ABC):
     done = b""  # the stream's last line
     framing: Framing = SSE
     asks_at_end: bool = True  # whether its last events need the engine
+    is_quick: bool = False  # whether its body is written sooner than a thread is woken
 
     def first_events(self) -> Iterable[Event]:
         """Return the events before the first chunk."""
@@ -96,6 +97,8 @@ class TaskResponse:
 
     async def _body(self) -> Response:
         chunks = [chunk async for some in self.scheduled.chunks() for chunk in some]
+        if self.formatter.is_quick:
+            return JSONBody(self.formatter.body(chunks))
         return await asyncio.to_thread(lambda: JSONBody(self.formatter.body(chunks)))
 
     async def _lines(self, started: asyncio.Future[None], path: str) -> AsyncIterator[bytes]:

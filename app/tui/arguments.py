@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.models.listing import is_here
-from app.tui.chat_settings import ASK, DEFAULT, LEAVE_OUT, UNSET, WHEN_FULL, Values
+from app.setting_values import Values
+from app.tui.chat_settings import ASK, DEFAULT, LEAVE_OUT, UNSET, WHEN_FULL
 from app.tui.completion import Arguments, Suggestion, last_part, paths
 from app.tui.presets import REMOVE, SAVE, Presets
 from app.tui.session import Session

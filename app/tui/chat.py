@@ -33,6 +33,7 @@ from app.tui.widgets.transcript import Transcript
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Beginning, ChatPrompt
 from runtime.engine.engine import Ask
+from runtime.models.registry import titled
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ class OpenChat(Screen[None]):
     def show_title(self) -> None:
         """Show the names of the answering pair and of the chat, and the settings that differ from the defaults."""
         title, is_there = clean(self.branch.title) or "new chat", self.session.engine or self.host.coming
-        name = self.session.pair.name if is_there else "no model"
+        name = clean(titled(self.session.pair)) if is_there else "no model"
         told = self.session.settings.told(self.session.pair, self.branch.settings, self.branch.system)
         self.query_one("#top", Static).update(Content(" · ".join(["Slipstream", name, *told, title])))
 

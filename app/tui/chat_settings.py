@@ -8,28 +8,31 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from app.chats.store import Store
-from runtime.core.errors import SettingsError
-from runtime.engine import Sampling
+from app.setting_values import (
+    OPTIONAL,
+    Value,
+    Values,
+    example,
+    parsed,
+    sampling_values,
+    shown_values,
+    usual_sampling,
+)
+from runtime.core.errors import SettingsError, nearest
+from runtime.core.rare_sampling import RARE_NAMES
+from runtime.engine import PLAIN_NAMES, Sampling, sampling_of
 from runtime.models.registry import Pair
-from runtime.models.strict_toml import nearest
 
 DEFAULT = "--default"  # makes a setting apply to all chats
 UNSET = "default"  # the value that resets a setting
-OFF = ("none", "off")
-SAMPLING_NAMES = [each.name for each in fields(Sampling) if each.name != "logit_bias"]
 WHEN_FULL, ASK, LEAVE_OUT = "when_full", "ask", "leave-out"  # treatment of the oldest turns in a full context
-SETTING_NAMES = [*SAMPLING_NAMES, "max_tokens", WHEN_FULL]
-WHOLE_NUMBERS = ("seed", "top_k", "max_tokens", "penalty_last_n")
-OPTIONAL = ("seed", "max_tokens")  # may be none
+SETTING_NAMES = [*PLAIN_NAMES, "max_tokens", WHEN_FULL, *RARE_NAMES]
 KEPT_VALUES, KEPT_SYSTEM = "settings", "system"  # preference names of the settings for all chats
-
-Value = float | str | None
-Values = Mapping[str, Value]  # by a setting's name
 
 
 class Source(StrEnum):
@@ -116,8 +119,7 @@ class ChatSettings:
 
     def sampling(self, pair: Pair, chosen: Values) -> Sampling:
         """Return the effective sampling settings. Raises SettingsError."""
-        values: dict[str, Any] = self.values(pair, chosen)
-        return Sampling(**{name: values[name] for name in SAMPLING_NAMES})
+        return sampling_of(sampling_values(self.values(pair, chosen)))
 
     def max_tokens(self, pair: Pair, chosen: Values) -> int | None:
         """Return the token limit of a reply, or None for no limit."""
@@ -166,14 +168,13 @@ class ChatSettings:
 
 def usual_values() -> dict[str, Value]:
     """Return Slipstream's default of each setting."""
-    usual = Sampling()
-    return {name: getattr(usual, name) for name in SAMPLING_NAMES} | {"max_tokens": None, WHEN_FULL: ASK}
+    return usual_sampling() | {"max_tokens": None, WHEN_FULL: ASK}
 
 
 def own_values(pair: Pair) -> dict[str, Value]:
     """Return the settings that a registry or the model's file names, and those that differ from the defaults."""
     usual = usual_values()
-    own = pair.sampling_defaults.items()
+    own = shown_values(pair.sampling_defaults).items()
     return {name: value for name, value in own if name in pair.named or value != usual[name]}
 
 
@@ -183,21 +184,16 @@ def changed_values(values: Values, name: str, word: str) -> dict[str, Value]:
     if word == UNSET:
         return rest
     if not word:
-        raise SettingsError(f"{name} needs a value, such as: /set {name} {example(name)}")
+        valid = LEAVE_OUT if name == WHEN_FULL else example(name)
+        raise SettingsError(f"{name} needs a value, such as: /set {name} {valid}")
     if name == WHEN_FULL:
         return rest | {name: parse_when_full(word)}
-    number = parse_number(name, word)
+    number = parsed(name, word)
     if number is None and name not in OPTIONAL:
         raise SettingsError(f"{name} needs a number, such as: /set {name} {example(name)}")
-    if name == "max_tokens" and number is not None and number < 1:
+    if name == "max_tokens" and isinstance(number, int) and number < 1:
         raise SettingsError(f"max_tokens is {number}: it must be at least 1, or 'none'.")
     return rest | {name: number}
-
-
-def example(name: str) -> Value:
-    """Return a valid value of the setting, for messages."""
-    others: Values = {"temperature": 0.7, "seed": 7, "max_tokens": 400, WHEN_FULL: LEAVE_OUT}
-    return others.get(name, getattr(Sampling(), name, None))
 
 
 def parse_when_full(word: str) -> str:
@@ -205,18 +201,6 @@ def parse_when_full(word: str) -> str:
     if word not in (ASK, LEAVE_OUT):
         raise SettingsError(f"{WHEN_FULL} is either {ASK} or {LEAVE_OUT}. For example: /set {WHEN_FULL} {LEAVE_OUT}")
     return word
-
-
-def parse_number(name: str, word: str) -> float | None:
-    """Return the number for a setting, or None for `none` and `off`. Raises SettingsError."""
-    if word in OFF:
-        return None
-    try:
-        return int(word) if name in WHOLE_NUMBERS else float(word)
-    except ValueError:
-        raise SettingsError(
-            f"{name} must be a number, not '{word[:64]}'. For example: /set {name} {example(name)}"
-        ) from None
 
 
 def readable(text: str) -> dict[str, Value]:

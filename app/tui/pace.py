@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from textual.message import Message
 
-from runtime.loading.pass_timing import n_cores
+from runtime.core.cores import n_cores
 
 FIRST = 0.1  # seconds until a reply is first shown: a fast model has generated most of it by then
 PAUSE = 0.04  # minimal seconds for which text is gathered before it is shown

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.chats.store import Store, read_json
-from app.tui.chat_settings import Values, known_values
-from runtime.core.errors import SettingsError
-from runtime.models.strict_toml import nearest
+from app.setting_values import Values
+from app.tui.chat_settings import known_values
+from runtime.core.errors import SettingsError, nearest
 
 KEPT = "presets"  # preference name
 PICKED = "preset:"  # prefix of a preset's name in a list of models

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from platformdirs import user_config_path
 
-from runtime.core.errors import SettingsError
+from runtime.core.errors import SettingsError, nearest
 from runtime.core.outside import NotTextError, text_of
-from runtime.models.strict_toml import nearest
 
 NAME = re.compile(r"[\w-]{1,64}")
 TEMPLATE = re.compile(r"(\S+)(?:\s+(.*))?", re.DOTALL)

@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,13 +33,13 @@ STOPPING = [getattr(signal, name) for name in ("SIGTSTP", "SIGCONT", "SIGTTOU") 
 
 def write_in_editor(app: App[None], text: str) -> str:
     """Open a text in the editor and return the edited text. Raises SettingsError if the editor cannot run."""
-    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ("notepad" if sys.platform == "win32" else "vi")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "message.md"
         path.write_text(text, encoding="utf8")
         try:
             with app.suspend():
-                edit([*shlex.split(command), str(path)])
+                edit([*words_of(command), str(path)])
         except (OSError, ValueError) as error:
             raise SettingsError(
                 f"The editor '{command}' cannot be run ({error}). Set EDITOR to one that can."
@@ -46,6 +47,13 @@ def write_in_editor(app: App[None], text: str) -> str:
         except SuspendNotSupported as error:
             raise SettingsError("This terminal cannot run an editor. Write here; Ctrl+J starts a line.") from error
         return edited(path)
+
+
+def words_of(command: str) -> list[str]:
+    """Return the words of a command line as this system's shells part them. Raises ValueError."""
+    if sys.platform == "win32":  # where a backslash is a part of a path
+        return [word.strip('"') for word in shlex.split(command, posix=False)]
+    return shlex.split(command)
 
 
 def edited(path: Path) -> str:

@@ -38,10 +38,22 @@ def posted(path: str, body: dict[str, Any] | bytes) -> Send:
     return send
 
 
+def with_schema(value: Any) -> dict[str, Any]:
+    """Return the body of a request whose answer follows a schema."""
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": value}}
+    return {"messages": QUESTION, "response_format": form, "max_tokens": 40}
+
+
 def schema(value: Any) -> Send:
     """Return a request whose answer follows a schema."""
-    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": value}}
-    return posted(CHAT, {"messages": QUESTION, "response_format": form, "max_tokens": 40})
+    return posted(CHAT, with_schema(value))
+
+
+def tool(value: Any) -> Send:
+    """Return a request that must call a function with an argument that follows a schema."""
+    parameters = {"type": "object", "properties": {"a": value}, "required": ["a"]}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    return posted(CHAT, {"messages": QUESTION, "tools": tools, "tool_choice": "required", "max_tokens": 40})
 
 
 def gbnf(text: str) -> Send:
@@ -130,6 +142,7 @@ def chain(n: int) -> str:
 
 MULTIPLES = {"allOf": [{"type": "integer", "multipleOf": n} for n in (7, 11, 13, 17, 19, 23, 29)]}
 SOME_MULTIPLES = {"allOf": [{"type": "integer", "multipleOf": n} for n in (7, 11, 13, 17)]}
+PATTERNS = {"allOf": [{"type": "string", "pattern": f".*a.{{{40 + i}}}"} for i in range(20)]}
 KEYS = {"type": "object", "properties": {f"k{i}": {"type": "integer"} for i in range(2000)}}
 REQUESTS: dict[str, Send] = {
     "nothing": lambda url: "nothing was sent",
@@ -142,6 +155,9 @@ REQUESTS: dict[str, Send] = {
     "20 texts of 100 kB": schema({"enum": texts(20, 100_000)}),
     "20 texts of 10 kB": schema({"enum": texts(20, 9_990)}),
     "repeated pattern": schema({"type": "string", "pattern": "^(((((a{10}){10}){10}){10}){10}){10}$"}),
+    "20 patterns for one text": schema(PATTERNS),
+    "20 patterns, from twelve whose senders leave": together(12, left(CHAT, with_schema(PATTERNS), 1.0)),
+    "20 patterns for an argument of a tool": tool(PATTERNS),
     "rules doubled 20 times": gbnf(doubled(20)),
     "rules doubled 20 times, after a choice": gbnf(doubled(20).replace("root ::= a0", 'root ::= "a" a0 | "b"')),
     "5,000 rules in each other": gbnf(chain(5000)),

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from bench.instruments.toy import ToyBackend, ToyBlocks, ToyHead, one_step
+from bench.instruments.toy import ToyBackend, ToyBlocks, ToyHead, ToyVocab, one_step
+from runtime.backends.translated import TranslatedBackend
+from runtime.core.draft import Distribution, Logits
 from runtime.core.drafter import Drafter, traits_of
 from runtime.drafters.head import DsparkDrafter
 from runtime.drafters.hydra import HydraDrafter
@@ -29,18 +34,29 @@ from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import TargetPasses
 
 N_VOCAB = 6
+WORDS, OTHER_WORDS = (b"e", b"t", b"a", b"o", b"th", b"n"), (b"t", b"e", b"th", b"a", b"z", b"q")  # four are shared
 CONTEXT = [1, 2, 1, 5, 1, 2]  # its end occurs twice, so that n-gram lookup proposes something
 SETTINGS = Sampling(temperature=2.5, top_p=0.95)
 Make = Callable[[], list[Drafter]]
+Before = tuple[tuple[Distribution, int], ...]  # tokens with their distributions
+Law = Callable[[Logits, Before], Distribution]
 DRAFTERS: dict[str, Make] = {
     "good model": lambda: [ModelDrafter(ToyBackend(blur=0.2), N_VOCAB)],
     "poor model": lambda: [ModelDrafter(ToyBackend(blur=0.9), N_VOCAB)],
+    "model of other words": lambda: [ModelDrafter(other_words(), N_VOCAB)],
     "block of a head": lambda: [DsparkDrafter(ToyBlocks(3), N_VOCAB)],
     "heads": lambda: [HydraDrafter(ToyHead(3, blur=0.6), N_VOCAB)],
     "ngram": lambda: [NgramDrafter()],
     "model and ngram": lambda: [ModelDrafter(ToyBackend(blur=0.4), N_VOCAB), NgramDrafter()],
     "lookahead": lambda: [LookaheadDrafter(WindowShape(2, 3))],
 }
+
+
+def other_words() -> TranslatedBackend:
+    """Return a toy draft model with a vocabulary that overlaps the target's in part."""
+    inner: Any = ToyBackend(blur=0.4)
+    inner.model = SimpleNamespace(vocab=ToyVocab(OTHER_WORDS))
+    return TranslatedBackend(inner, ToyVocab(WORDS), 8)  # type: ignore[arg-type]  # of what it uses, all is there
 
 
 def make_loop(drafters: list[Drafter], k: int) -> Decoder:
@@ -63,23 +79,28 @@ def generate(loop: Decoder, sampler: Sampler, n: int, start: list[int] = CONTEXT
     return context[len(start) :].tolist()[:n]
 
 
-def exact_law(sampling: Sampling = SETTINGS) -> NDArray[np.float64]:
-    """Return the exact distribution [n_vocab, n_vocab] of the first two tokens after CONTEXT, by enumeration."""
+def usual_law(row: Logits, before: Before) -> Distribution:
+    """Return the distribution of a token of SETTINGS by its logits, which is all that it depends on."""
+    return distribution(Row(row), SETTINGS)
+
+
+def exact_law(given: Law = usual_law) -> NDArray[np.float64]:
+    """Return the exact distribution [n_vocab, n_vocab] of the first two tokens after CONTEXT, by enumeration; `given`
+    is that of a token by its logits and the tokens before with their distributions.
+    """
     model, law = ToyBackend(), np.zeros((N_VOCAB, N_VOCAB))
-    first = distribution(Row(model.row(CONTEXT)), sampling)
-    for a, p in zip(first.ids, first.probs, strict=True):
-        second = distribution(Row(model.row([CONTEXT[-1], int(a)])), sampling)
+    first = given(model.row(CONTEXT), ())
+    for a, p in zip(first.ids.tolist(), first.probs, strict=True):
+        second = given(model.row([CONTEXT[-1], a]), ((first, a),))
         law[a, second.ids] = p * second.probs
     return law
 
 
-def count(name: str, k: int, n_draws: int, is_coupled: bool) -> NDArray[np.float64]:
+def count(name: str, k: int, n_draws: int, is_coupled: bool, settings: Sampling = SETTINGS) -> NDArray[np.float64]:
     """Return counts [n_vocab, n_vocab] of the first two tokens over replies of either rule."""
     loop, counts = make_loop(DRAFTERS[name]() if k else [], k), np.zeros((N_VOCAB, N_VOCAB))
     for draw in range(n_draws):
-        sampler = Sampler(
-            Sampling(SETTINGS.temperature, SETTINGS.top_k, SETTINGS.top_p, SETTINGS.min_p, draw if is_coupled else None)
-        )
+        sampler = Sampler(replace(settings, seed=draw if is_coupled else None))
         if not is_coupled:
             sampler.rng = random.Random(draw)
         a, b = generate(loop, sampler, 2)

@@ -26,20 +26,22 @@ FILE_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A Llama-architecture model's hyperparameters."""
+    """A model's hyperparameters: of Llama's architecture or, with experts, of Qwen3's mixture (`qwen3moe`)."""
 
     width: int
     layers: int
     heads: int
     kv_heads: int
-    ffn: int
+    ffn: int  # of one expert, if there are several
     vocab: int
+    experts: int = 0
+    used: int = 0  # experts of a token
 
     @property
     def n_weights(self) -> int:
         """The number of weights read per token: all layers' and the output matrix's."""
-        kv = self.width // self.heads * self.kv_heads
-        return self.layers * self.width * (2 * self.width + 2 * kv + 3 * self.ffn) + self.vocab * self.width
+        kv, n_ffn = self.width // self.heads * self.kv_heads, 3 * self.ffn * max(1, self.used)
+        return self.layers * self.width * (2 * self.width + 2 * kv + n_ffn) + self.vocab * self.width
 
 
 SMOL_135M = Shape(width=576, layers=30, heads=9, kv_heads=3, ffn=1536, vocab=49_152)
@@ -52,7 +54,14 @@ DRAFT_10M = Shape(width=192, layers=4, heads=3, kv_heads=3, ffn=512, vocab=49_15
 K_QUANTS = Shape(width=256, layers=2, heads=4, kv_heads=2, ffn=512, vocab=512)
 TINY = Shape(width=64, layers=2, heads=2, kv_heads=1, ffn=128, vocab=512)
 LLAMA_8B = Shape(width=4096, layers=32, heads=32, kv_heads=8, ffn=14336, vocab=32_768)
-SHAPES = {"tiny": TINY, "10m": DRAFT_10M, "135m": SMOL_135M, "1b": LLAMA_1B, "3b": LLAMA_3B, "8b": LLAMA_8B}
+# Proportions of Qwen3 30B-A3B and OLMoE, and of gpt-oss 20B, with fewer and narrower layers
+MOE_64 = Shape(width=1024, layers=12, heads=16, kv_heads=4, ffn=512, vocab=32_768, experts=64, used=8)
+MOE_32 = Shape(width=1536, layers=6, heads=24, kv_heads=4, ffn=1536, vocab=32_768, experts=32, used=4)
+TINY_MOE = Shape(width=256, layers=2, heads=4, kv_heads=2, ffn=256, vocab=512, experts=8, used=2)
+SHAPES = {
+    "tiny": TINY, "small": K_QUANTS, "10m": DRAFT_10M, "135m": SMOL_135M, "1b": LLAMA_1B, "3b": LLAMA_3B,
+    "8b": LLAMA_8B, "moe-64": MOE_64, "moe-32": MOE_32, "moe-tiny": TINY_MOE,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,7 @@ def byte_alphabet() -> list[str]:
 
 
 def write_random(
-    path: Path, shape: Shape, architecture: str = "llama", spelled: str = "w", seed: int = 0, *, k_quants: bool = False
+    path: Path, shape: Shape, architecture: str = "", spelled: str = "w", seed: int = 0, *, k_quants: bool = False
 ) -> Path:
     """Write a model; the words of its vocabulary begin with `spelled`, so that two vocabularies can differ.
 
@@ -98,7 +107,7 @@ def write_random(
     Q8_0.
     """
     rng = np.random.default_rng(seed)
-    writer = begin(path, shape, architecture)
+    writer = begin(path, shape, architecture or ("qwen3moe" if shape.experts else "llama"))
     add_vocabulary(writer, [f"{spelled}{i}" for i in range(shape.vocab - N_BASE)], [f"{spelled[0]} 0"])
     add_matrix(writer, "token_embd.weight", shape.vocab, shape.width, rng, Q6_K if k_quants else Q8_0)
     writer.add_tensor("output_norm.weight", np.ones(shape.width, dtype=np.float32))
@@ -117,6 +126,10 @@ def begin(path: Path, shape: Shape, architecture: str = "llama", n_ctx: int = 20
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
+    if shape.experts:
+        writer.add_expert_count(shape.experts)
+        writer.add_expert_used_count(shape.used)
+        writer.add_expert_feed_forward_length(shape.ffn)
     return writer
 
 
@@ -138,13 +151,20 @@ def add_layers(writer: GGUFWriter, shape: Shape, rng: np.random.Generator, k_qua
         "attn_v": (kv, s.width),
         "attn_output": (s.width, s.width),
     }
-    matrices |= {"ffn_gate": (s.ffn, s.width), "ffn_up": (s.ffn, s.width), "ffn_down": (s.width, s.ffn)}
+    feeding = {"ffn_gate": (s.ffn, s.width), "ffn_up": (s.ffn, s.width), "ffn_down": (s.width, s.ffn)}
+    norms = {"attn_norm": s.width, "ffn_norm": s.width}
+    if s.experts:
+        norms |= {"attn_q_norm": s.width // s.heads, "attn_k_norm": s.width // s.heads}
     for layer in range(s.layers):
-        for name, (rows, columns) in matrices.items():
+        for name, (rows, columns) in (matrices | feeding).items():
             blocks = blocks_of(name, layer, s.layers) if k_quants else Q8_0
-            add_matrix(writer, f"blk.{layer}.{name}.weight", rows, columns, rng, blocks)
-        for name in ("attn_norm", "ffn_norm"):
-            writer.add_tensor(f"blk.{layer}.{name}.weight", np.ones(s.width, dtype=np.float32))
+            n = s.experts if name in feeding else 0
+            add_matrix(writer, f"blk.{layer}.{name}{'_exps' if n else ''}.weight", rows, columns, rng, blocks, n)
+        for name, width in norms.items():
+            writer.add_tensor(f"blk.{layer}.{name}.weight", np.ones(width, dtype=np.float32))
+        if s.experts:
+            router = rng.standard_normal((s.experts, s.width), dtype=np.float32) * s.width**-0.5
+            writer.add_tensor(f"blk.{layer}.ffn_gate_inp.weight", router)
 
 
 def finish(writer: GGUFWriter, path: Path) -> Path:
@@ -166,10 +186,17 @@ def requantize(source: Path, file_type: int, path: Path) -> Path:
 
 
 def add_matrix(
-    writer: GGUFWriter, name: str, rows: int, columns: int, rng: np.random.Generator, blocks: Blocks = Q8_0
+    writer: GGUFWriter,
+    name: str,
+    rows: int,
+    columns: int,
+    rng: np.random.Generator,
+    blocks: Blocks = Q8_0,
+    n_experts: int = 0,
 ) -> None:
-    """Add one random tensor."""
-    writer.add_tensor(name, random_blocks(rows, columns, rng, blocks), raw_dtype=blocks.kind)
+    """Add one random matrix, or one for each expert."""
+    data = random_blocks(max(1, n_experts) * rows, columns, rng, blocks)
+    writer.add_tensor(name, data.reshape(n_experts, rows, -1) if n_experts else data, raw_dtype=blocks.kind)
 
 
 def add_vocabulary(writer: GGUFWriter, words: list[str], merges: list[str]) -> None:

@@ -6,12 +6,14 @@ answers for exactly the given tokens, trees included. Raises ContextError for a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
+from runtime.backends.vocab import Mark
+from runtime.core.draft import NO_DRAFT, Adapters, Draft, Logits, Tokens
 from runtime.core.errors import ContextError
 from runtime.engine import EngineFacts
 from runtime.loading.exactness import Exactness
@@ -54,6 +56,9 @@ class ToyBackend:
     def set_slots(self, n: int) -> None:
         self.slots = n
 
+    def use(self, adapters: Adapters) -> None:
+        pass
+
     def resume(self, context: Tokens, exact: bool = True) -> None:
         pass
 
@@ -62,6 +67,28 @@ class ToyBackend:
 
     def close(self) -> None:
         self.closed = True
+
+
+class ToyVocab:
+    """A vocabulary of these texts, of which the longest is taken first; letters that no token has are left out."""
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        self.n_vocab, self.pieces, self.named_pieces = len(texts), dict(enumerate(texts)), dict(enumerate(texts))
+        self.marks: tuple[Mark, ...] = ()
+        self.bos = self.eos = self.end = -1
+        self.adds_bos = False
+
+    def texts(self) -> list[bytes]:
+        return list(self.pieces.values())
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        data, found, place = text.encode(), list[int](), 0
+        while place < len(data):
+            fitting = [token for token, piece in self.pieces.items() if piece and data.startswith(piece, place)]
+            best = max(fitting, key=lambda token: len(self.pieces[token]), default=None)
+            found += [] if best is None else [best]
+            place += 1 if best is None else len(self.pieces[best])
+        return found
 
 
 class ToyHead(ToyBackend):

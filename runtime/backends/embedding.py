@@ -17,16 +17,14 @@ from runtime.backends.shown_states import output_rows
 from runtime.core.errors import ContextError, ModelError
 
 BATCH = 64  # rows of a pass: each also takes a row of logits
-LAST = 3  # llama.h: LLAMA_POOLING_TYPE_LAST
 Vector = NDArray[np.float32]  # [width], normalized to length 1
 
 
 class Embedder:
-    """Converts tokens to vectors; pools as the file specifies, else by the mean."""
+    """Converts tokens to vectors, the means of their outputs."""
 
     def __init__(self, model: LlamaModel, n_ctx: int, threads: int) -> None:
         self.model, self.n_ctx, self.width = model, n_ctx, model.n_embd
-        self._takes_last = model.metadata(f"{model.metadata('general.architecture')}.pooling_type") == str(LAST)
         params = model.context_params()
         params.n_ctx, params.n_seq_max = n_ctx, 1
         params.n_batch = params.n_ubatch = params.n_outputs_max = BATCH
@@ -44,7 +42,7 @@ class Embedder:
             )
         lib.llama_memory_clear(lib.llama_get_memory(self.handle), True)
         rows = np.concatenate([self._rows(tokens[start : start + BATCH]) for start in range(0, len(tokens), BATCH)])
-        pooled = rows[-1] if self._takes_last else rows.mean(axis=0, dtype=np.float64)
+        pooled = rows.mean(axis=0, dtype=np.float64)
         vector: Vector = (pooled / max(float(np.linalg.norm(pooled)), 1e-12)).astype(np.float32)
         return vector
 

@@ -6,17 +6,18 @@ Knows tokens and states; the backends run the passes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
+from runtime.backends.adapters import AdapterSwitch
 from runtime.backends.model import LlamaModel
 from runtime.backends.pass_switches import BLOCK, NARROW, Attention
 from runtime.backends.stored.checkpoints import Checkpoint, message_ends, restore_state
-from runtime.backends.stored.saved_states import NEGLIGIBLE, HeldConversation, SavedState, SavedStates, copied
+from runtime.backends.stored.saved_states import NEGLIGIBLE, HeldConversation, SavedState, SavedStates
 from runtime.backends.tree import MAIN, TreeCache
-from runtime.core.draft import Tokens, common_prefix, usable
+from runtime.core.draft import Adapters, Tokens, common_prefix, usable
+from runtime.core.image_runs import resumable
 
 # Tokens. Kernels process rows in tiles and the remainder separately. Where the two round differently, a prompt that
 # shares only its beginning with a cached one is read from a multiple of this on, so its rows fall into the usual tiles
@@ -30,12 +31,13 @@ class Reuse:
 
     `n_asked` were part of a request, later ones are drafts that may have been rejected. `n_exact` were computed as for
     a reply with a seed: read in whole tiles, and decoded in passes that round as plain decode does. `n_whole` were
-    restored together, so the conversation cannot be truncated to fewer.
+    restored together, so the conversation cannot be truncated to fewer. `adapters` are those that all were read with.
     """
 
     n_asked: int = 0
     n_exact: int = 0
     n_whole: int = 0
+    adapters: Adapters = ()
 
     def set(self, n_asked: int, n_exact: int, n_whole: int = 0) -> None:
         """Set all three."""
@@ -53,6 +55,8 @@ class Reuse:
     def shared(self, held: Tokens, context: Tokens, grain: int) -> int:
         """Return the number of leading tokens of `context[:-1]` that can be reused of the cached ones."""
         n = usable(common_prefix(held, context[:-1]), self.n_asked, self.n_exact, grain)
+        if n and context[:n].min() < 0:  # images are among them
+            n = resumable(context, n, grain > 1 and n < self.n_asked - 1)
         return n if n >= self.n_whole else 0
 
 
@@ -72,6 +76,13 @@ class HeldConversations:
     _held: Tokens
     _n_held: int
     _reuse: Reuse
+    _switch: AdapterSwitch | None = None  # where adapters were used
+
+    def use(self, adapters: Adapters) -> None:
+        """Use these adapters from now on; see TargetBackend."""
+        if adapters != self.saved.adapters:
+            self._switch = self._switch or AdapterSwitch(self.saved.handle, self.model.adapters)
+            self.saved.adapters = adapters
 
     @property
     def n_spare(self) -> int:
@@ -85,6 +96,8 @@ class HeldConversations:
 
     def _n_shared(self, context: Tokens, exact: bool) -> int:
         """Return the number of leading tokens of `context[:-1]` that the main sequence has cached and may keep."""
+        if self._reuse.adapters != self.saved.adapters:
+            return 0
         return self._reuse.shared(self._held[: self._n_held], context, self._grain(exact))
 
     def _grain(self, exact: bool) -> int:
@@ -177,6 +190,7 @@ class HeldConversations:
         if self.saved.restore(state):
             self._n_held = len(state.tokens)
             self._reuse.set(state.n_asked, state.n_exact, self._n_held if self.model.window else 0)
+            self._reuse.adapters = state.adapters
             self._held[: self._n_held] = state.tokens
         else:
             self._clear()
@@ -214,14 +228,8 @@ class HeldConversations:
 
     def conversations(self) -> list[HeldConversation]:
         """Return the conversation in the context, followed by the saved ones."""
-        here = HeldConversation(self._held[: min(self._n_held, self._reuse.n_asked)].copy(), self._copy, self._clear)
-        return [here, *self._put_away()]
-
-    def _put_away(self) -> list[HeldConversation]:
-        """Return the saved conversations, newest first."""
-        remove = self.saved.remove
-        found = [HeldConversation(each.tokens, partial(copied, each), partial(remove, each)) for each in self.saved]
-        return found[::-1]
+        tokens, adapters = self._held[: min(self._n_held, self._reuse.n_asked)].copy(), self._reuse.adapters
+        return [HeldConversation(tokens, self._copy, self._clear, adapters), *self.saved.conversations()]
 
     def _drop(self, start: int) -> int:
         """Remove positions from `start` on; return the number of positions left."""

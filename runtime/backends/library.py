@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections import deque
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from runtime.core.errors import ModelError
+from runtime.core.errors import ModelError, NoMemoryError, UnknownKindError
 
 try:
     import llama_cpp
@@ -32,7 +33,8 @@ INT8_P = ctypes.POINTER(ctypes.c_int8)
 UINT8_P = ctypes.POINTER(ctypes.c_uint8)
 INT32_P = ctypes.POINTER(ctypes.c_int32)
 FLOAT_P = ctypes.POINTER(ctypes.c_float)
-WARN, ERROR = 3, 4  # ggml.h, enum ggml_log_level
+LOUD = 3, 4  # ggml.h, enum ggml_log_level: warnings and errors
+UNKNOWN = "unknown model architecture"  # in its error message
 PROCESSORS = 0, 3  # ggml-backend.h, enum ggml_backend_dev_type: the processor, and accelerators that use its memory
 FLAGS = Path("/proc/cpuinfo")
 _complaints: deque[str] = deque(maxlen=32)
@@ -40,11 +42,11 @@ _far_processors: set[int] = set()
 
 
 def _remember(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
-    if level in (WARN, ERROR):
+    if level in LOUD:
         _complaints.append(text.decode("utf8", "replace").strip())
 
 
-_on_log = lib.llama_log_callback(_remember)  # kept alive, because the library calls it as long as it is loaded
+on_log = lib.llama_log_callback(_remember)  # kept alive, because the library calls it as long as it is loaded
 
 
 def prefer_exact() -> None:
@@ -62,9 +64,15 @@ def are_tiled() -> bool:
 
 
 @cache
+def takes_pairs() -> bool:
+    """Return whether kernels compute two rows at once where the number of rows is even, as those for Arm's i8mm do."""
+    return "MATMUL_INT8 = 1" in version()
+
+
+@cache
 def start() -> None:
     """Initialize the library and redirect its log."""
-    lib.llama_log_set(_on_log, ctypes.c_void_p(0))
+    lib.llama_log_set(on_log, ctypes.c_void_p(0))
     lib.llama_backend_init()
 
 
@@ -81,6 +89,36 @@ def complaints() -> list[str]:
     lines = [line.split(": ", 1)[-1] for line in _complaints]
     _complaints.clear()
     return lines
+
+
+def load_error(path: Path, complaints: list[str]) -> ModelError:
+    """Return the error for a failed load of `path`: NoMemoryError if memory ran out, UnknownKindError for its kind."""
+    text = explain_load(path, complaints)
+    if any(UNKNOWN in line for line in complaints):
+        return UnknownKindError(text)
+    return NoMemoryError(text) if any("allocate" in line for line in complaints) else ModelError(text)
+
+
+def explain_load(path: Path, complaints: list[str]) -> str:
+    """Return one sentence that explains, from the library's log, why it failed to load `path`."""
+    text = " ".join(complaints)
+    if UNKNOWN in text:
+        kind = text.split(f"{UNKNOWN}: ")[1].split("'")[1]
+        return (
+            f"{path.name} has the architecture '{kind}', which this version of llama.cpp cannot run. Choose another "
+            "model."
+        )
+    if worker := re.search(r"unable to allocate RPC\d+\[([^\]]*)\]", text):
+        return (
+            f"The worker {worker[1]} has no memory for its layers of {path.name}. Close programs there, or leave it "
+            "out of `--rpc`."
+        )
+    if "not within the file bounds" in text or "failed to read" in text or "unexpectedly reached end" in text:
+        return f"{path.name} is damaged or incomplete. Download it again."
+    reason = next(
+        (line for line in complaints if "error" in line.lower()), complaints[0] if complaints else "no reason given"
+    )
+    return f"{path.name} could not be loaded ({reason.rstrip('.')}). Check that the file is whole and fits in memory."
 
 
 def why() -> str:

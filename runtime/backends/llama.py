@@ -9,10 +9,10 @@ import ctypes
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
-from numpy.typing import NDArray
 
 from runtime.backends import library
-from runtime.backends.held import HeldConversations, Reuse
+from runtime.backends.held import Reuse
+from runtime.backends.images import ImageDecoding
 from runtime.backends.library import INT8_P, INT32_P
 from runtime.backends.model import LlamaModel
 from runtime.backends.pass_switches import Attention, StopFlag
@@ -25,7 +25,7 @@ from runtime.core.errors import ContextError, ModelError, NoMemoryError, Stopped
 GARBAGE_CELLS = 512  # cells for rejected branches, before the cache is rebuilt
 
 
-class LlamaBackend(HeldConversations):
+class LlamaBackend(ImageDecoding):
     """One context of a model: implements Backend.
 
     `n_rows` is the length of the longest draft, plus one; `can_branch` allows trees.
@@ -51,8 +51,7 @@ class LlamaBackend(HeldConversations):
         self._n_cells: int = lib.llama_n_ctx(self.handle)
         self.n_ctx: int = min(n_ctx, self._n_cells)
         self.n_rewindable = self.n_ctx
-        self.n_decoded = 0  # rows decoded since the start
-        self.pass_rows = 1  # minimum rows of a pass
+        self.n_decoded, self.pass_rows = 0, 1  # rows decoded since the start; minimum rows of a pass
         self.shown = ShownStates(self.handle, model.n_embd)
         self._held: Tokens = np.zeros(self.n_ctx, dtype=np.int32)  # cached tokens by position
         self._n_held, self._reuse = 0, Reuse()
@@ -72,12 +71,11 @@ class LlamaBackend(HeldConversations):
         n = self.n_batch
         self._positions = np.arange(self.n_ctx, dtype=np.int32)
         self._flags = np.concatenate([np.zeros(n, dtype=np.int8), np.ones(self.n_rows, dtype=np.int8)])
-        self._counts: NDArray[np.int32] = np.ones(n, dtype=np.int32)
+        self._counts: Tokens = np.ones(n, dtype=np.int32)
         self._sequence = ctypes.c_int32(0)
         self._sequences = (INT32_P * n)(*[ctypes.pointer(self._sequence)] * n)
         self._addresses = self._held.ctypes.data, self._positions.ctypes.data, self._flags.ctypes.data + n
         self._batch = lib.llama_batch()
-        self._batch.embd = None
         self._batch.n_seq_id = ctypes.cast(self._counts.ctypes.data, INT32_P)
         self._batch.seq_id = ctypes.cast(self._sequences, ctypes.POINTER(INT32_P))
 
@@ -163,9 +161,23 @@ class LlamaBackend(HeldConversations):
         self.resume(context, exact)
         return self._cut_back(context, exact)
 
+    @property
+    def sequence(self) -> int:
+        """Id of the current conversation's sequence."""
+        return self._number
+
+    def empty(self) -> None:
+        """Empty the cache."""
+        self._clear(wipes=False)
+
+    def cut_to(self, context: Tokens) -> None:
+        """Drop the current conversation's cells from the last token of `context` on, as another context reads them."""
+        self._rewind(context, exact=False)
+
     def _cut_back(self, context: Tokens, exact: bool) -> int:
         """Truncate the cache of the current conversation to its common prefix with context[:-1]; return its length."""
         start = self._n_shared(context, exact)
+        self._reuse.adapters = self.saved.adapters
         if self.tree.draft.tokens:
             taken = self._taken(context, start)
             self.tree.settle(taken)
@@ -177,6 +189,8 @@ class LlamaBackend(HeldConversations):
     def _decode_chain(self, start: int, end: int, n_outputs: int, most: int | None = None) -> None:
         """Decode positions [start, end) of `_held`, with logits for the last `n_outputs`, which are in one batch."""
         most = most or self.n_batch  # rows of a batch
+        if self.model.vision is not None:
+            start = self._decode_images(self.model.vision, start, end, n_outputs, most)
         while start < end:
             rows = end - start if end - start <= most else min(most, end - start - n_outputs)
             self._run(self._window(start, rows, n_outputs if start + rows == end else 0), start, start + rows)
@@ -210,6 +224,8 @@ class LlamaBackend(HeldConversations):
             self.attention.prepare(batch.n_tokens)
         if self.shown.shows_outputs:
             self.shown.prepare(batch, self.n_rows)
+        if self._switch:
+            self._switch.set(self.saved.adapters)
         try:
             code = lib.llama_decode(self.handle, batch)
         except BaseException:  # an interrupt: the content of the cache is unknown

@@ -8,27 +8,31 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
 from runtime.backends import library, rpc
+from runtime.backends.adapters import LoadedAdapters
 from runtime.backends.private_llama import Override, symbol
 from runtime.backends.vocab import Vocab
-from runtime.core.errors import ModelError, NoMemoryError, UnknownKindError
+from runtime.core.errors import ModelError
+from runtime.core.image_runs import ImageReader
+from runtime.models.adapters import Adapter, refuse_adapter
 from runtime.models.cache_layout import HALVES, CacheTypes, cache_types
 from runtime.models.facts import ModelFacts, is_repackable
 from runtime.models.header import TensorInfo, read_model_header
 from runtime.models.library_limits import DRAFT_HEADS
 from runtime.models.model_files import check_file
-from runtime.models.mtp import HeaderValues, unkept_promises
+from runtime.models.mtp import HeaderValues, is_apart, unkept_promises
+from runtime.models.pooling import PoolingKind
+from runtime.models.projector import refuse_projector
 from runtime.models.soundness import check_header
 
 LAYER = re.compile(r"blk\.(\d+)\.")
-GGML_TYPES = {"F16": int(lib.GGML_TYPE_F16), "BF16": 30, "Q8_0": int(lib.GGML_TYPE_Q8_0)}
-UNKNOWN = "unknown model architecture"  # in the library's error message
-NO_ROOM_FAR = re.compile(r"unable to allocate RPC\d+\[([^\]]*)\]")  # the library's message for a worker without memory
+GGML_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 8, "BF16": 30}  # as in ggml.h; Q4_0 only for measurements
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> whether to continue
 
 
@@ -47,6 +51,20 @@ class IdsOnly:
         return {"tokenizer.ggml.model": "no_vocab", f"{self.architecture}.vocab_size": self.n_vocab}
 
 
+def loaded(
+    path: Path, params: lib.llama_model_params, placed: Any, devices: Any, on_progress: OnProgress | None
+) -> Any:
+    """Return the handle of a file's weights, None if they cannot be loaded. `placed` are the buffers of some tensors,
+    `devices` those that hold layers, as arrays of the library's; None for the usual ones.
+    """
+    params.tensor_buft_overrides = ctypes.addressof(placed) if placed else None
+    params.devices = ctypes.addressof(devices) if devices else None
+    report = lib.llama_progress_callback(lambda share, _: on_progress(share) if on_progress else True)
+    params.progress_callback = report
+    library.complaints()
+    return lib.llama_model_load_from_file(os.fsencode(path), params)
+
+
 class LlamaModel:
     """The weights and vocabulary of one GGUF file, shared by its contexts. Raises ModelError when it cannot be used.
 
@@ -54,6 +72,8 @@ class LlamaModel:
     only drafts. `workers` may hold layers; other registered workers may not. `cache_types`, of keys and values, may be
     replaced before a context is opened.
     """
+
+    why_blind = ""  # why the vision encoder beside it was left out, as a sentence
 
     def __init__(
         self,
@@ -69,58 +89,71 @@ class LlamaModel:
     ) -> None:
         check_file(path)
         facts = facts or readable_facts(path)
+        refuse_adapter(path, facts)
+        refuse_projector(path, facts)
         check_header(path, facts)
         if exact:
             library.prefer_exact()
         library.start()
         params = lib.llama_model_default_params()
-        params.n_gpu_layers = gpu_layers
+        params.n_gpu_layers, params.load_mtp = gpu_layers, with_mtp
         # Repacked K-quants round differently in wider passes
         params.use_extra_bufts = not exact and not library.has_amx()
-        placed = repacked_buffers(facts) if not exact and library.has_amx() else None
-        params.tensor_buft_overrides = ctypes.addressof(placed) if placed else None
-        params.load_mtp = with_mtp
-        devices = rpc.placement(workers)
-        params.devices = ctypes.addressof(devices) if devices else None
         params.kv_overrides = overrides((ids.values() if ids else {}) | (unkept_promises(facts) if facts else {}))
-        report = lib.llama_progress_callback(lambda share, _: on_progress(share) if on_progress else True)
-        params.progress_callback = report
-        library.complaints()
+        placed = repacked_buffers(facts) if not exact and library.has_amx() else None
         self.path, self.gpu_layers = path, gpu_layers
         self.cache_types = cache_types(facts, library.has_gpu(), library.halves_at_once()) if facts else HALVES
-        self.handle = lib.llama_model_load_from_file(os.fsencode(path), params)
+        self.handle = loaded(path, params, placed, rpc.placement(workers), on_progress)
         if not self.handle:
-            raise load_error(path, library.complaints())
+            raise library.load_error(path, library.complaints())
         self.vocab = Vocab(lib.llama_model_get_vocab(self.handle))
         self.n_ctx_train: int = lib.llama_model_n_ctx_train(self.handle)
-        self.n_embd: int = lib.llama_model_n_embd(self.handle)
-        self.size: int = lib.llama_model_size(self.handle)  # bytes of weights
         self.is_recurrent = bool(lib.llama_model_is_recurrent(self.handle) or lib.llama_model_is_hybrid(self.handle))
         self.window: int = lib.llama_model_n_swa(self.handle)  # tokens of the layers' sliding window; 0: none has one
-        self.templates = self._templates()
-        self.is_embedder = self.metadata(f"{self.metadata('general.architecture')}.pooling_type") not in ("", "0")
-        if problem := "" if is_head else self._unsupported():
+        self.adapters = LoadedAdapters(self.handle)
+        self.vision: ImageReader | None = None  # its vision encoder, if it has one
+        if problem := "" if is_head else self._unsupported(facts):
             self.close()
             raise ModelError(f"{path.name} is {problem}: Slipstream runs models that write text. Choose another GGUF.")
 
-    def _unsupported(self) -> str:
-        """Return the kind of model if it does not generate text from left to right, else ""."""
-        if self.metadata("general.architecture") in DRAFT_HEADS:
+    def load_adapters(self, adapters: Sequence[Adapter]) -> None:
+        """Load LoRA adapters, before a context is opened. Raises ModelError for one that does not fit."""
+        self.adapters = LoadedAdapters(self.handle, adapters, self.path)
+
+    @cached_property
+    def n_embd(self) -> int:
+        """Width of its embeddings."""
+        return int(lib.llama_model_n_embd(self.handle))
+
+    @property
+    def size(self) -> int:
+        """Bytes of weights."""
+        return int(lib.llama_model_size(self.handle))
+
+    @cached_property
+    def pooling(self) -> PoolingKind:
+        """How the outputs are pooled, if it is an embedding or a reranking model."""
+        kind = self.metadata("general.architecture")
+        number = self.metadata(f"{kind}.pooling_type")
+        return PoolingKind(kind, int(number or 0), self.metadata(f"{kind}.attention.causal") != "false")
+
+    def _unsupported(self, facts: ModelFacts | None) -> str:
+        """Return the kind of model if it can neither write text nor pool it, else ""."""
+        if self.metadata("general.architecture") in DRAFT_HEADS or (facts and is_apart(facts)):
             return "the drafting part of another model"
         if lib.llama_model_has_encoder(self.handle) or not lib.llama_model_has_decoder(self.handle):
             return "an encoder model"
         if lib.llama_model_is_diffusion(self.handle):
             return "a diffusion model"
-        if self.metadata(f"{self.metadata('general.architecture')}.attention.causal") == "false":
-            return "an embedding model"
         return "" if self.vocab.n_vocab else "a model without a vocabulary"
 
-    def _templates(self) -> tuple[str, str]:
-        """Return the sources of the usual chat template and of the one for tools; "" where there is none."""
-        with_tools = self._template("tool_use")
-        return self._template(None) or self._template("default") or with_tools, with_tools
+    @cached_property
+    def templates(self) -> tuple[str, str]:
+        """The sources of the usual chat template and of the one for tools; "" where there is none."""
+        with_tools = self.template("tool_use")
+        return self.template(None) or self.template("default") or with_tools, with_tools
 
-    def _template(self, name: str | None) -> str:
+    def template(self, name: str | None) -> str:
         """Return the source of the chat template of that name, or of the one without a name; "" if it is blank."""
         source = lib.llama_model_chat_template(self.handle, name.encode() if name else None) or b""
         text: str = source.decode("utf8", "replace")
@@ -146,7 +179,10 @@ class LlamaModel:
         return params
 
     def close(self) -> None:
-        """Free the weights; every context on them must be closed before."""
+        """Free the weights and the vision encoder; every context on them must be closed before."""
+        if self.vision:
+            self.vision.close()
+            self.vision = None
         if self.handle:
             lib.llama_model_free(self.handle)
             self.handle = None
@@ -170,36 +206,6 @@ def readable_facts(path: Path) -> ModelFacts | None:
         return ModelFacts(read_model_header(path))
     except (ModelError, OSError):
         return None
-
-
-def load_error(path: Path, complaints: list[str]) -> ModelError:
-    """Return the error for a failed load of `path`: NoMemoryError if memory ran out, UnknownKindError for its kind."""
-    text = explain_load(path, complaints)
-    if any(UNKNOWN in line for line in complaints):
-        return UnknownKindError(text)
-    return NoMemoryError(text) if any("allocate" in line for line in complaints) else ModelError(text)
-
-
-def explain_load(path: Path, complaints: list[str]) -> str:
-    """Return one sentence that explains, from the library's log, why it failed to load `path`."""
-    text = " ".join(complaints)
-    if UNKNOWN in text:
-        kind = text.split(f"{UNKNOWN}: ")[1].split("'")[1]
-        return (
-            f"{path.name} has the architecture '{kind}', which this version of llama.cpp cannot run. Choose another "
-            "model."
-        )
-    if worker := NO_ROOM_FAR.search(text):
-        return (
-            f"The worker {worker[1]} has no memory for its layers of {path.name}. Close programs there, or leave it "
-            "out of `--rpc`."
-        )
-    if "not within the file bounds" in text or "failed to read" in text or "unexpectedly reached end" in text:
-        return f"{path.name} is damaged or incomplete. Download it again."
-    reason = next(
-        (line for line in complaints if "error" in line.lower()), complaints[0] if complaints else "no reason given"
-    )
-    return f"{path.name} could not be loaded ({reason.rstrip('.')}). Check that the file is whole and fits in memory."
 
 
 def repacked_buffers(facts: ModelFacts | None) -> Any:

@@ -106,11 +106,12 @@ class SeatedConversations(HeldConversations):
         """Return the conversations in seats, followed by the saved ones."""
         self._leave_seat()
         held = [seat for seat in reversed(self._seats.all) if seat.n_held]
-        return [*map(self._at_rest, held), *self._put_away()]
+        return [*map(self._at_rest, held), *self.saved.conversations()]
 
     def _at_rest(self, seat: Seat) -> HeldConversation:
         tokens = seat.tokens[: min(seat.n_held, seat.reuse.n_asked)].copy()
-        return HeldConversation(tokens, partial(self._copy_at_rest, seat), partial(self._erase_at_rest, seat))
+        copy, erase = partial(self._copy_at_rest, seat), partial(self._erase_at_rest, seat)
+        return HeldConversation(tokens, copy, erase, seat.reuse.adapters)
 
     def _erase_at_rest(self, seat: Seat) -> None:
         current = self._seat
@@ -134,6 +135,7 @@ class SeatedConversations(HeldConversations):
             lib.llama_memory_seq_cp(self.memory, source.sequence, self._seat.sequence, 0, n)
             self._map.share(source, self._seat, n)
             self._reuse.set(n, min(source.reuse.n_exact, n), min(source.reuse.n_whole, n))
+            self._reuse.adapters = source.reuse.adapters
             self._held[:n] = source.tokens[:n]
             self._n_held = n
 
@@ -150,6 +152,7 @@ class SeatedConversations(HeldConversations):
             n = len(state.tokens)
             seat.n_held = n
             seat.reuse.set(state.n_asked, state.n_exact, n if self.model.window else 0)
+            seat.reuse.adapters = state.adapters
             seat.tokens[:n] = state.tokens
             self._map.take(seat, 0, n)
 

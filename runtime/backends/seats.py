@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from runtime.backends.held import Reuse
 from runtime.backends.library import INT8_P, INT32_P
 from runtime.backends.stored.saved_states import NEGLIGIBLE
-from runtime.core.draft import PassInput, Tokens, common_prefix
+from runtime.core.draft import Adapters, PassInput, Tokens, common_prefix
 
 # Cell searches between two checks for idle cells. A conversation that decoded nothing in that time is no longer being
 # generated
@@ -45,6 +45,7 @@ class Seats:
         self.all = [Seat(number, n_ctx) for number in range(n)]
         self.busy: list[Seat] = []  # seats with rows in the pass that is being prepared
         self.n_looked = 0  # number of cell searches
+        self.adapters: Adapters = ()  # with which tokens are decoded now; seats with others share nothing
 
     @property
     def current(self) -> Seat:
@@ -78,7 +79,11 @@ class Seats:
 
     def shares(self, context: Tokens, grain: int) -> dict[Seat, int]:
         """Return for each seat the number of leading tokens of `context[:-1]` that it has cached and may share."""
-        return {seat: seat.reuse.shared(seat.tokens[: seat.n_held], context, grain) for seat in self.all}
+        return {seat: self._shared(seat, context, grain) for seat in self.all}
+
+    def _shared(self, seat: Seat, context: Tokens, grain: int) -> int:
+        is_alike = seat.reuse.adapters == self.adapters
+        return seat.reuse.shared(seat.tokens[: seat.n_held], context, grain) if is_alike else 0
 
     def continued(self, context: Tokens, grain: int) -> Seat | None:
         """Return the free seat whose conversation `context` extends by a few tokens, the usual case; None without one.
@@ -88,6 +93,8 @@ class Seats:
         n, found, most = len(context), None, max(0, len(context) - NEGLIGIBLE - 1)
         for seat in self.free:
             asked = seat.reuse.n_asked
+            if seat.reuse.adapters != self.adapters:
+                continue
             if not most < asked < n or asked > seat.n_held or (grain > 1 and seat.reuse.n_exact < asked - 1):
                 continue
             is_alike = seat.tokens[asked - 1] == context[asked - 1]
@@ -166,7 +173,7 @@ class JointBatch:
     def fill(self, seats: Sequence[Seat], asked: Sequence[PassInput]) -> lib.llama_batch:
         """Return a batch of each seat's missing tokens and draft, with logits for the last token and the draft."""
         at, numbers = 0, ctypes.addressof(self._numbers)
-        for seat, (context, draft, _) in zip(seats, asked, strict=True):
+        for seat, (context, draft, *_) in zip(seats, asked, strict=True):
             start, n, end = seat.n_held, len(context), len(context) + len(draft.tokens)
             seat.tokens[start:n], seat.tokens[n:end] = context[start:], draft.tokens
             rows = slice(at, at := at + end - start)

@@ -16,8 +16,9 @@ from runtime.backends.model import LlamaModel
 from runtime.backends.seated import SeatedConversations
 from runtime.backends.seats import IDLE_SEARCHES, CellMap, JointBatch, Seat, Seats
 from runtime.backends.stored.saved_states import NEGLIGIBLE
-from runtime.core.draft import Logits, PassInput, Tokens
+from runtime.core.draft import Adapters, Logits, PassInput, Tokens
 from runtime.core.errors import StoppedError
+from runtime.core.image_runs import images_end
 from runtime.models.cache_layout import shared_cells
 
 UNTIDY = 128  # idle cells that cause compaction: in a model of 135M parameters they add 3% to a pass
@@ -47,7 +48,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         params = super()._params(n_ctx)
         params.n_ctx = shared_cells(n_ctx, self.n_seats)
         params.n_seq_max = self.n_spare + bool(self.model.window)
-        params.n_outputs_max = self.n_rows + self.n_seats
+        params.n_outputs_max = max(self.n_rows + self.n_seats, params.n_seq_max)  # else the library ends the process
         return params
 
     def _prepare_batch(self) -> None:
@@ -62,7 +63,9 @@ class SharedBackend(SeatedConversations, LlamaBackend):
     def forward_all(self, asked: Sequence[PassInput]) -> list[Logits]:
         """Return the logits of `forward` for each of several conversations, which fit together, from one pass."""
         if len(asked) == 1:
-            return [self.forward(*asked[0])]
+            return [self.forward(*asked[0][:3])]
+        if any(each.context[-1] < 0 for each in asked):  # a prompt read up to an image, whose rows are no tokens
+            return [self.forward(*each[:3]).copy() for each in asked]
         # The longest draft is last, so that the cells of its rejected tokens can be reused
         order = sorted(range(len(asked)), key=lambda i: len(asked[i].draft.tokens))
         ordered = [asked[i] for i in order]
@@ -73,6 +76,11 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         for i, each in zip(order, ordered, strict=True):
             found[i] = logits[at : (at := at + 1 + len(each.draft.tokens))]
         return [found[i] for i in range(len(asked))]
+
+    def use(self, adapters: Adapters) -> None:
+        """Use these adapters from now on; see TargetBackend."""
+        super().use(adapters)
+        self._seats.adapters = adapters
 
     def _seats_of(self, asked: Sequence[PassInput]) -> list[Seat]:
         """Return a seat for each context, truncated to the shared prefix; cells for the new rows are available then."""
@@ -96,7 +104,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         new one takes none of their seats.
         """
         new = list[int]()
-        for i, (context, _, exact) in enumerate(asked):
+        for i, (context, _, exact, _) in enumerate(asked):
             if seat := self._seats.continued(context, self._grain(exact)):
                 self._sit(seat)
                 yield i
@@ -107,15 +115,17 @@ class SharedBackend(SeatedConversations, LlamaBackend):
             yield i
 
     def _lacking(self, asked: PassInput, room: int) -> int:
-        """Return how many tokens before the last one to decode in the current seat. Decode those over `room` now."""
-        context, _, exact = asked
-        start, end = self._cut_back(context, exact), len(context) - 1
-        if end - start > room:
+        """Return how many tokens before the last one to decode in the current seat. Decode those over `room` now, and
+        images with what is before them.
+        """
+        context, _, exact, _ = asked
+        start, whole = self._cut_back(context, exact), len(context) - 1
+        if end := whole if whole - start > room else images_end(context, start):
             start = self._with_room(start, end)
             self._held[start:end] = context[start:end]
             self._decode_chain(start, end, 0, self._most_read(exact))
             self._reuse.extend(start, end, end, exact or self._is_piece(start, end))
-        return end - self._n_held
+        return whole - self._n_held
 
     def _decode_joint(self, seats: Sequence[Seat], asked: Sequence[PassInput]) -> None:
         """Decode the context tokens that are missing in the seats, and the drafts."""
@@ -126,7 +136,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
                 lib.llama_memory_seq_rm(self.memory, seat.sequence, seat.n_held, -1)
             raise
         at = 0
-        for seat, (context, draft, exact) in zip(seats, asked, strict=True):
+        for seat, (context, draft, exact, _) in zip(seats, asked, strict=True):
             end = len(context) + len(draft.tokens)
             self.shown.pass_on(seat.tokens[:end], seat.n_held, at)
             at += end - seat.n_held
@@ -190,7 +200,8 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         if self.n_rows == 1:
             return seat.n_held > 0 and shares[seat] >= seat.n_held - NEGLIGIBLE
         last = seat.reuse.n_asked - 1  # not in `shares` if it is also the last token of `context`
-        return seat.n_held > 0 and shares[seat] >= last and bool(seat.tokens[last] == context[last])
+        is_alike = seat.n_held > 0 and seat.reuse.adapters == self.saved.adapters
+        return is_alike and shares[seat] >= last and bool(seat.tokens[last] == context[last])
 
     def _with_room(self, start: int, end: int) -> int:
         self._find_cells(end - start)

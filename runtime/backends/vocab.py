@@ -9,20 +9,23 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import llama_cpp.llama_cpp as lib
 
 from runtime.sampling.control_tokens import ControlTokens
+from runtime.sampling.dry import Breakers, SpelledTokens, breakers_of
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
 BLOCK = 2**14  # minimum characters of a part
 T = TypeVar("T")
+ANY = "a"  # a text, to see which tokens are put around it
 KEPT_PARTS = 64  # parts of long texts whose ids are cached, of a few thousand tokens each
+KEPT_BREAKERS = 8  # sets of DRY's sequence breakers whose tokens are cached
 NO_TEXT = b"\xff"  # llguidance: prefix of the name of a token that no text spells
 TYPICAL_BYTES = 64  # bytes of text of most tokens; longer ones take two calls
 
@@ -63,10 +66,11 @@ class Vocab:
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(handle))
         self.bos = int(lib.llama_vocab_bos(handle))
         self.eos = int(lib.llama_vocab_eos(handle))
-        self.pieces = Memo(lambda token: self._read_piece(token, special=False))
+        self.end = self.eos if (eot := int(lib.llama_vocab_eot(handle))) < 0 else eot  # of a turn
+        self.pieces = Memo(lambda token: self._read_piece(token, special=False) if token >= 0 else b"")  # < 0: images
         self.named_pieces = Memo(lambda token: self._read_piece(token, special=True))  # control tokens by their names
         self._parts: dict[tuple[str, bool], Sequence[int]] = {}
-        self.ends = Memo(lambda token: bool(lib.llama_vocab_is_eog(handle, token)))
+        self.ends = Memo(lambda token: token >= 0 and bool(lib.llama_vocab_is_eog(handle, token)))
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Return the ids of `text`, with none added around it; with `special`, control tokens in it are recognized."""
@@ -84,15 +88,31 @@ class Vocab:
                 del self._parts[next(iter(self._parts))]
         return ids
 
-    def _encode(self, text: str, special: bool) -> list[int]:
+    def _encode(self, text: str, special: bool, framed: bool = False) -> list[int]:
         data = text.encode("utf8", "replace")
         room = len(data) + 16
         ids = (ctypes.c_int32 * room)()
-        n = lib.llama_tokenize(self.handle, data, len(data), ids, room, False, special)
+        n = lib.llama_tokenize(self.handle, data, len(data), ids, room, framed, special)
         if n < 0:
             ids = (ctypes.c_int32 * -n)()
-            n = lib.llama_tokenize(self.handle, data, len(data), ids, -n, False, special)
+            n = lib.llama_tokenize(self.handle, data, len(data), ids, -n, framed, special)
         return ids[:n]
+
+    @cached_property
+    def frame(self) -> tuple[list[int], list[int]]:
+        """The tokens that the model expects before and after a whole text, as an embedding model reads it."""
+        bare, whole = self._encode(ANY, False), self._encode(ANY, False, framed=True)
+        places = range(len(whole) - len(bare) + 1)
+        start = next((i for i in places if whole[i : i + len(bare)] == bare), len(whole))
+        return whole[:start], whole[start + len(bare) :]
+
+    @cached_property
+    def joints(self) -> tuple[list[int], list[int], list[int]]:
+        """The tokens before, between and after the two texts of a pair, as llama.cpp puts them for reranking models."""
+        sep = int(lib.llama_vocab_sep(self.handle))
+        end = [self.eos if self.eos >= 0 else sep] if lib.llama_vocab_get_add_eos(self.handle) else []
+        between = [*end, *([sep] if lib.llama_vocab_get_add_sep(self.handle) else [])]
+        return [self.bos] if self.adds_bos else [], between, end
 
     @cached_property
     def marks(self) -> tuple[Mark, ...]:
@@ -123,6 +143,16 @@ class Vocab:
         """Maximum number of bytes of text that a token may stand for."""
         return max(1, *(len(self.pieces[token] or self.text(token).encode()) for token in range(self.n_vocab)))
 
+    @cached_property
+    def breakers(self) -> Callable[[tuple[str, ...]], Breakers]:
+        """A function that returns the tokens of DRY's sequence breakers, of which the latest are cached."""
+        spelled = SpelledTokens([self.named_pieces[token] for token in range(self.n_vocab)])
+
+        def encode(rest: bytes) -> list[int]:
+            return self.encode(rest.decode("utf8", "replace"), special=False)
+
+        return lru_cache(KEPT_BREAKERS)(lambda texts: breakers_of(texts, spelled, encode))
+
     def _read_piece(self, token: int, *, special: bool) -> bytes:
         room = 64
         while True:
@@ -145,7 +175,7 @@ class Vocab:
         """
         from llguidance import LLTokenizer
 
-        ends, tokens = self.control_tokens.ends, self._texts()
+        ends, tokens = self.control_tokens.ends, self.texts()
         for token in [token for token, text in enumerate(tokens) if not text] + list(ends):
             name = self.special_text(token).encode()
             tokens[token] = NO_TEXT + name if name else b""
@@ -155,8 +185,8 @@ class Vocab:
         )
         return found
 
-    def _texts(self) -> list[bytes]:
-        """Return `pieces` of all tokens, in a third of the time."""
+    def texts(self) -> list[bytes]:
+        """Return the `pieces` of all tokens, read in a third of the time."""
         read, handle, buffer = lib.llama_token_to_piece, self.handle, ctypes.create_string_buffer(TYPICAL_BYTES)
         sizes = ((token, read(handle, token, buffer, TYPICAL_BYTES, 0, False)) for token in range(self.n_vocab))
         return [buffer.raw[:n] if n >= 0 else self.pieces[token] for token, n in sizes]

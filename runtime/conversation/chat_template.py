@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -44,6 +45,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, bos: str = "", eos: str = "") -> None:
         self._source, self._tokens = source, {"bos_token": bos, "eos_token": eos}
+        self._in_parts: bool | None = None  # whether it reads a text as a list of parts; None: that was not tried
         text_of(RenderRequest(source))
 
     def render(
@@ -53,8 +55,26 @@ class ChatTemplate:
         form: TemplateForm = USUAL_FORM,
         now: datetime | None = None,
     ) -> str:
-        """Return the conversation up to the start of the assistant's reply; `tools` are as in OpenAI's interface."""
+        """Return the conversation up to the start of the assistant's reply; `tools` are as in OpenAI's interface.
+
+        A template that leaves out a text, but writes it as a part of a list, gets all texts so. Those of models that
+        see images are often of this kind.
+        """
         now = now or datetime.now()
+        if self._in_parts:
+            return self._rendered(in_parts(messages), tools, form, now)
+        text = self._rendered(messages, tools, form, now)
+        if self._in_parts is None and not has_question(text, messages):
+            self._in_parts = False
+            with suppress(TemplateError):
+                other = self._rendered(in_parts(messages), tools, form, now)
+                self._in_parts = has_question(other, messages)
+                return other if self._in_parts else text
+        return text
+
+    def _rendered(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], form: TemplateForm, now: datetime
+    ) -> str:
         turns = [{"role": message.role, "content": message.content, **message.more} for message in messages]
         own = {"tools": list(tools) or None, "add_generation_prompt": form.begins_reply, "messages": turns}
         given = usual_variables(tools, now) | self._tokens | dict(form.variables) | own
@@ -68,6 +88,20 @@ class ChatTemplate:
 
     def _written(self, given: Mapping[str, Any], now: datetime) -> str:
         return text_of(RenderRequest(self._source, given, now.isoformat(), LONGEST))
+
+
+def in_parts(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with each text as a list of one part."""
+    return [
+        replace(each, more={**each.more, "content": [{"type": "text", "text": each.content}]}) if each.content else each
+        for each in messages
+    ]
+
+
+def has_question(text: str, messages: Sequence[Message]) -> bool:
+    """Return whether a rendered conversation has the text of its last question, if there is one."""
+    asked = next((each.content for each in reversed(messages) if each.role == "user"), "")
+    return asked.strip() in text
 
 
 def text_of(request: RenderRequest) -> str:

@@ -5,8 +5,9 @@ Knows a vocabulary and a chat template; knows no model and no editor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -16,6 +17,7 @@ from runtime.conversation.chat_template import USUAL_FORM, ChatTemplate, Message
 from runtime.conversation.fitting import Fitted, Fitting
 from runtime.conversation.infill import Infill, infill_ids
 from runtime.conversation.marks import QuotedEncoder
+from runtime.conversation.pictured import NO_EYES, Pictured, Place, SeenImages, mark_of
 from runtime.conversation.quoting import QuotingTemplate, Rendered, dangerous
 from runtime.core.errors import ContextError, SettingsError, TemplateError
 
@@ -32,9 +34,12 @@ class Ids:
 
     tokens: tuple[int, ...]
 
-    def checked(self, n_vocab: int, field: str = "prompt") -> list[int]:
-        """Return the ids. Raises SettingsError, which names the field, for one that is not below `n_vocab`."""
-        if (unknown := next((token for token in self.tokens if not 0 <= token < n_vocab), None)) is not None:
+    def checked(self, n_vocab: int, field: str = "prompt", known: Collection[int] = ()) -> list[int]:
+        """Return the ids. Raises SettingsError, which names the field, for one that is not below `n_vocab`, and not
+        among the `known` ones of images.
+        """
+        wrong = (token for token in self.tokens if not 0 <= token < n_vocab and token not in known)
+        if (unknown := next(wrong, None)) is not None:
             raise SettingsError(
                 f"{field} holds token {unknown}, but the model has {n_vocab} tokens. Use ids below that."
             )
@@ -61,8 +66,8 @@ class Beginning:
     second: Prompt
 
 
-# Raw text, a conversation, a rendered one, token ids, a place to fill in, or what two of these share
-Prompt = str | Sequence[Message] | ChatPrompt | Rendered | Ids | Infill | Beginning
+# Raw text, a conversation, a rendered one, token ids, a place to fill in, what two of these share, or one with images
+Prompt = str | Sequence[Message] | ChatPrompt | Rendered | Ids | Infill | Beginning | Pictured
 
 # For models without a chat template; a reply ends where the next question would begin
 PLAIN_TURNS = (
@@ -79,7 +84,10 @@ class PromptEncoder:
 
     def __init__(self, vocab: Vocab, template: str, name: str, n_ctx: int, tool_template: str = "") -> None:
         self._vocab, self._source, self._tool_source = vocab, template, tool_template
-        self._name, self._n_ctx = name, n_ctx
+        self._name, self.n_ctx = name, n_ctx
+        self.place: Place | None = None  # returns the ids of an image; None for a model without a vision encoder
+        self.why_blind = ""  # why it has none although there is one, as a sentence
+        self.images = SeenImages({})
         self._counted: dict[str, int] = {}
         self._fittings: dict[tuple[QuotingTemplate, bool], Fitting] = {}
 
@@ -94,19 +102,26 @@ class PromptEncoder:
         Raises TemplateError, SettingsError, and ContextError for text that cannot fit however it is tokenized, unless
         `may_overflow`.
         """
+        if isinstance(prompt, Pictured):
+            return self.seeing(prompt.images).encode(prompt.prompt, may_overflow)
+        return self._encode(prompt, may_overflow)
+
+    def _encode(self, prompt: Prompt, may_overflow: bool) -> list[int]:
+        """Return the ids of a prompt in which all marks of images are known."""
         if not may_overflow and isinstance(prompt, str):
             self.check_length(prompt)
         if isinstance(prompt, Ids):
-            return prompt.checked(self._vocab.n_vocab)
+            return prompt.checked(self._vocab.n_vocab, known=self.images.known)
         if isinstance(prompt, str):
-            return self._begun(self._vocab.encode(prompt, special=False), opens=False)
+            return self._begun(self.images.encode(Rendered(prompt), self._unmarked), opens=False)
         if isinstance(prompt, Infill):
-            return self._begun(infill_ids(prompt, self._vocab, self._vocab.fim, self._n_ctx), opens=False)
+            return self._begun(infill_ids(prompt, self._vocab, self._vocab.fim, self.n_ctx), opens=False)
         if isinstance(prompt, Beginning):
             pairs = zip(self.encode(prompt.first, may_overflow), self.encode(prompt.second, may_overflow), strict=False)
             return [token for token, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
         if isinstance(prompt, Rendered):
             return self._encode_rendered(prompt, self._quoted, may_overflow)
+        assert not isinstance(prompt, Pictured)
         talk = prompt if isinstance(prompt, ChatPrompt) else ChatPrompt(tuple(prompt))
         return [*self._encode_chat(talk, may_overflow), *self.begun(talk)]
 
@@ -121,7 +136,21 @@ class PromptEncoder:
             if len(self._counted) >= MAX_COUNTED:
                 self._counted.clear()
             n = self._counted[message.content] = len(self._vocab.encode(message.content, special=False))
-        return n
+        return n + self.images.n_positions(message.content)
+
+    def seeing(self, images: Iterable[bytes]) -> PromptEncoder:
+        """Return an encoder of prompts with these images, from the bytes of their files. Raises PictureError, and
+        SettingsError if the model has no vision encoder.
+        """
+        if self.place is None:
+            raise SettingsError(self.why_blind or NO_EYES.format(name=self._name))
+        found = copy(self)
+        found.images = SeenImages({mark_of(image): self.place(image) for image in images})
+        return found
+
+    def _unmarked(self, rendered: Rendered) -> list[int]:
+        """Return the ids of a raw text."""
+        return self._vocab.encode(rendered.text, special=False)
 
     def _encode_chat(self, talk: ChatPrompt, may_overflow: bool) -> list[int]:
         template, encoder = (
@@ -133,19 +162,19 @@ class PromptEncoder:
     def _encode_rendered(self, rendered: Rendered, encoder: QuotedEncoder, may_overflow: bool) -> list[int]:
         if not may_overflow:
             self.check_length(rendered.text)
-        ids = encoder.encode(rendered)
+        ids = self.images.encode(rendered, encoder.encode)
         return self._begun(ids, opens=bool(ids) and ids[0] == self._vocab.bos)
 
     def check_length(self, text: str) -> None:
         """Raise ContextError for text longer than the context could hold if every token were the longest one."""
         n = len(text)
-        if n > self._n_ctx * USUAL_LONGEST and n > self._n_ctx * self._vocab.longest:
+        if n > self.n_ctx * USUAL_LONGEST and n > self.n_ctx * self._vocab.longest:
             least = n // self._vocab.longest
             raise ContextError(
-                f"The prompt has at least {least} tokens, but the context holds {self._n_ctx}. Shorten it, or raise "
+                f"The prompt has at least {least} tokens, but the context holds {self.n_ctx}. Shorten it, or raise "
                 "`--context`.",
                 least,
-                self._n_ctx,
+                self.n_ctx,
             )
 
     def _begun(self, ids: list[int], *, opens: bool) -> list[int]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from runtime.conversation.chat_template import Message
+from runtime.conversation.pictured import Pictured
 from runtime.conversation.prompt import ChatPrompt, Prompt, PromptEncoder
 from runtime.core.errors import StoppedError
 
@@ -35,6 +36,8 @@ class PromptWindow:
     def __init__(
         self, prompt: Prompt, encoder: PromptEncoder, n_ctx: int, drops: bool, cancel: Callable[[], bool] = never
     ) -> None:
+        if isinstance(prompt, Pictured):
+            encoder, prompt = encoder.seeing(prompt.images), prompt.prompt
         self._prompt, self._encoder, self.n_ctx, self._cancel = prompt, encoder, n_ctx, cancel
         self._talk = chat_prompt_of(prompt) if drops else None
         self.notice = ""  # a sentence about the turns that were left out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from runtime.core.draft import NO_DRAFT, Draft, Logits, PassInput, Tokens
+from runtime.core.draft import NO_DRAFT, Adapters, Draft, Logits, PassInput, Tokens
 
 OnProgress = Callable[[str, float], bool]  # (item being loaded, fraction loaded) -> whether to continue
 SERVERS = "server's"  # the item in OnProgress while another server loads the model
@@ -57,7 +57,16 @@ class Flag(Protocol):
         """Set or clear the flag. May be called on any thread."""
 
 
-class TargetBackend(Backend, Protocol):
+class AdaptedBackend(Backend, Protocol):
+    """Backend of a model that LoRA adapters may change."""
+
+    def use(self, adapters: Adapters) -> None:
+        """Use these LoRA adapters from now on. Conversations that were read with others stay cached, and are not
+        reused until those are used again.
+        """
+
+
+class TargetBackend(AdaptedBackend, Protocol):
     """Backend of a target model: it can cache several conversations, and its passes can be stopped."""
 
     @property

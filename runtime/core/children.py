@@ -26,6 +26,19 @@ def own_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
+def interpreter() -> tuple[str, dict[str, str]]:
+    """Return the Python that runs this program, and the environment variables with which it has the same packages and
+    writes any text.
+
+    On Windows, an environment's `python.exe` begins the real one as its child, and would be the process that is
+    watched, measured and ended in its place.
+    """
+    if sys.platform != "win32":
+        return sys.executable, {}
+    real: str = getattr(sys, "_base_executable", sys.executable)
+    return real, {"PYTHONUTF8": "1"} | ({} if real == sys.executable else {"__PYVENV_LAUNCHER__": sys.executable})
+
+
 class Child(subprocess.Popen[bytes]):
     """A process that runs a module, which must call `end_with_parent`. It ends with this process or this object.
 
@@ -43,10 +56,10 @@ class Child(subprocess.Popen[bytes]):
         theirs, self._lifeline = Pipe(duplex=False)
         with beyond_streams(theirs) as theirs:
             handles = [each.fileno() for each in (theirs, *pipes)]
-            lifeline = {LIFELINE: str(theirs.fileno())}
+            lifeline, (python, launched) = {LIFELINE: str(theirs.fileno())}, interpreter()
             super().__init__(
-                [sys.executable, "-P", "-m", module, *map(str, args)],
-                env=own_environment() | lifeline | (env or {}),
+                [python, "-P", "-m", module, *map(str, args)],
+                env=own_environment() | launched | lifeline | (env or {}),
                 **inheriting(handles),
                 **how,
             )

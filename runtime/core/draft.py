@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 Tokens = NDArray[np.int32]  # [n] token ids
 Logits = NDArray[np.float32]  # [rows, n_vocab], or one row [n_vocab]
 Path = tuple[int, ...]  # draft tokens after a context
+Adapters = tuple[tuple[str, float], ...]  # (hash of a LoRA adapter's content, scale) in order; scales are not 0
+NO_TOKEN = -1  # in place of one that is not known
+SINKS = 4  # first tokens, the attention sinks: the paper finds four enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,23 @@ def common_start(a: Sequence[int], b: Sequence[int]) -> int:
     return n
 
 
+def seen(context: Tokens, n_seen: int, n_whole: int | None = None) -> Tokens:
+    """Return the part of `context` [n], of which it has `n_whole` tokens in all, that a draft model reads: the
+    first tokens and the latest (StreamingLLM, arXiv 2309.17453).
+    """
+    n_skipped = skipped(len(context) if n_whole is None else n_whole, n_seen)
+    return np.concatenate([context[:SINKS], context[SINKS + n_skipped :]]) if n_skipped else context
+
+
+def skipped(n: int, n_seen: int) -> int:
+    """Return the number of tokens after the sinks to leave out of a context of `n`, so that at most `n_seen` remain.
+
+    It grows in steps of half of `n_seen`, because the remaining tokens must be read again whenever they shift.
+    """
+    step = max(1, n_seen // 2)
+    return -(-max(0, n - n_seen) // step) * step
+
+
 def usable(n_shared: int, n_asked: int, n_exact: int, grain: int) -> int:
     """Return how many of `n_shared` cached tokens can be reused: with a `grain` of 1 all.
 
@@ -105,8 +125,11 @@ def usable(n_shared: int, n_asked: int, n_exact: int, grain: int) -> int:
 
 
 class PassInput(NamedTuple):
-    """Tokens to decode: a context and its draft. With `exact`, only cells that were computed exactly are reused."""
+    """Tokens to decode: a context and its draft, with these LoRA adapters, which are the same for all inputs of a pass.
+    With `exact`, only cells that were computed exactly are reused.
+    """
 
     context: Tokens
     draft: Draft = NO_DRAFT
     exact: bool = True
+    adapters: Adapters = ()

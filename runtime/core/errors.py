@@ -5,6 +5,8 @@ Imports no other module of this project.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 NO_MEMORY = "Memory ran out. Close other programs, or choose a smaller model or a smaller context."
 MAX_NAMED = 12  # names in a sentence
 
@@ -53,6 +55,10 @@ class SettingsError(SlipstreamError):
     """A setting has an invalid value; the message names the setting."""
 
 
+class PictureError(SettingsError):
+    """A picture cannot be read, or exceeds a limit."""
+
+
 class TemplateError(SlipstreamError):
     """A chat template cannot be read or refuses the messages."""
 
@@ -80,3 +86,17 @@ def listed(names: list[str]) -> str:
     """Return names for a sentence; of many the first, and the number of the others."""
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """Return `Did you mean 'x'?`, or the known names."""
+    close = get_close_matches(word[:64], known, n=1, cutoff=0.5)
+    if close:
+        return f"Did you mean '{close[0]}'?"
+    return f"Known: {listed(known)}."
+
+
+def check(field: str, value: float | None, good: bool, wanted: str) -> None:
+    """Raise SettingsError unless `good` (a comparison with NaN is not)."""
+    if not good:
+        raise SettingsError(f"{field} is {f'{value}':.32}: it must be {wanted}.")

@@ -7,13 +7,20 @@ bytes; opens no file.
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 
 MARK = "\ufeff"  # byte-order mark
 ENCODINGS = {  # by the mark's bytes, those of UTF-32 first: its mark begins with that of UTF-16
     codecs.BOM_UTF32_LE: "utf-32-le", codecs.BOM_UTF32_BE: "utf-32-be", codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }  # fmt: skip
+OFF = ("off", "none")  # words for no value
 REMEDY = "convert it to UTF-8, such as with `iconv -f latin1 -t utf8`"
+
+
+def is_off(words: Sequence[str]) -> bool:
+    """Return whether these words are one that means no value."""
+    return len(words) == 1 and words[0] in OFF
 
 
 class NotTextError(ValueError):

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ class WorkLimits(NamedTuple):
 
 
 def never() -> bool:
-    """Return that the work is still wanted."""
+    """Return False: the work stays wanted."""
     return False
 
 
@@ -55,12 +56,18 @@ class WatchedProcess:
                 stderr=subprocess.DEVNULL, creationflags=NO_WINDOW,
             )  # fmt: skip
         self._process = psutil.Process(self._child.pid)
-        self._pipe.recv()  # its imports are not a part of the work
+        self._has_begun = False
 
     @property
     def is_running(self) -> bool:
         """Whether it can be asked."""
         return self._child.poll() is None
+
+    def wait(self) -> None:
+        """Wait until it has begun, because its imports are not a part of the work. Raises EOFError or OSError."""
+        if not self._has_begun:
+            self._pipe.recv()
+            self._has_begun = True
 
     def end(self) -> None:
         """End the process."""
@@ -100,6 +107,17 @@ class WatchedProcesses:
     def __init__(self, module: str) -> None:
         self.module, self._idle = module, deque[WatchedProcess]()
 
+    def prepare(self) -> None:
+        """Start a process, whose imports take a tenth of a second, before the first piece of work needs it."""
+        with suppress(*ENDED):
+            if not self._idle:
+                self._idle.append(WatchedProcess(self.module))
+
+    def end(self) -> None:
+        """End the processes that are idle, also those that have not begun yet."""
+        while process := self._popped():
+            process.end()
+
     def ask(self, request: object, limits: WorkLimits, is_unwanted: Callable[[], bool] = never) -> Any:
         """Return the answer to a request. Raises LimitError, also if `is_unwanted` returns True meanwhile, and
         RecursionError for a request that nests too deeply.
@@ -118,12 +136,20 @@ class WatchedProcesses:
                 process.end()
 
     def _taken(self) -> WatchedProcess:
-        """Return a process that is idle, or a new one."""
-        while self._idle:
-            if (process := self._idle.pop()).is_running:
-                return process
+        """Return a process that is idle, or a new one. Raises one of ENDED."""
+        while process := self._popped():
+            if process.is_running:
+                break
             process.end()
-        return WatchedProcess(self.module)
+        process = process or WatchedProcess(self.module)
+        process.wait()
+        return process
+
+    def _popped(self) -> WatchedProcess | None:
+        """Return an idle process, which is this thread's now, or None: another thread may have taken the last one."""
+        with suppress(IndexError):
+            return self._idle.pop()
+        return None
 
 
 def serve(pipe: Connection, work: Callable[[Any], object], memory: int) -> None:

@@ -38,6 +38,8 @@ class HeadDrafter(ModelDrafter):
     depends mostly on the latest tokens.
     """
 
+    reads_states = True
+
     def __init__(self, backend: DraftingHead, n_vocab: int, room: int = 1) -> None:
         super().__init__(backend, n_vocab, room)
         self._head = backend
@@ -110,3 +112,8 @@ class EagleDrafter(HeadDrafter):
 @Registered("mtp", Cost.PASS, Needs.HEAD, label="the model's own head", place=6)
 class MtpDrafter(HeadDrafter):
     """MTP layers in the target's own file, which read its last hidden state (DeepSeek-V3, arXiv 2412.19437)."""
+
+
+@Registered("assistant", Cost.PASS, Needs.HEAD, label="a trained head", place=7, file="a Gemma 4 assistant")
+class AssistantDrafter(HeadDrafter):
+    """Gemma 4's assistant, in a file of its own, which reads the target's last hidden state and its cache."""

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from runtime.core.backend import Backend, SharedPasses
-from runtime.core.draft import Draft, Logits, PassInput, Tokens
+from runtime.core.draft import Draft, Logits, PassInput, Tokens, seen
 from runtime.core.drafter import LAST, UNKNOWN_TOKEN, Budget, Drafter, DraftGenerator, Pick
 from runtime.drafters.registry import Cost, Needs, Registered
-
-SINKS = 4  # first tokens, the attention sinks: the paper finds four enough
 
 
 @Registered("model", Cost.PASS, Needs.DRAFT, label="a draft model", is_usual=True, place=1, file="a draft model")
@@ -88,12 +86,6 @@ class ModelDrafter(Drafter):
         self.backend.close()
 
 
-def seen(context: Tokens, n_seen: int, n_whole: int | None = None) -> Tokens:
-    """Return the part of `context` [n], of which it has `n_whole` tokens in all, that a draft model reads."""
-    n_skipped = skipped(len(context) if n_whole is None else n_whole, n_seen)
-    return np.concatenate([context[:SINKS], context[SINKS + n_skipped :]]) if n_skipped else context
-
-
 def take(row: Logits, budget: Budget, picks: list[Pick]) -> bool:
     """Append the pick from a row of logits [n_vocab] to `picks` if the stopping criterion accepts it. Return whether to
     draft another token.
@@ -103,15 +95,6 @@ def take(row: Logits, budget: Budget, picks: list[Pick]) -> bool:
     if answer:
         picks.append(pick)
     return answer is not LAST and bool(answer)
-
-
-def skipped(n: int, n_seen: int) -> int:
-    """Return the number of tokens after the sinks to leave out of a context of `n`, so that at most `n_seen` remain.
-
-    It grows in steps of half of `n_seen`, because the remaining tokens must be read again whenever they shift.
-    """
-    step = max(1, n_seen // 2)
-    return -(-max(0, n - n_seen) // step) * step
 
 
 def as_draft(picks: Sequence[Pick]) -> Draft:
@@ -132,4 +115,4 @@ class LayerSkipDrafter(ModelDrafter):
     early exit: the controller then measures that their drafts do not pay.
     """
 
-    spares_work = True
+    spares_work = reads_states = True

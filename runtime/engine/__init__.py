@@ -6,6 +6,7 @@ terminal, a protocol or a widget.
 
 from runtime.conversation.chat_template import Message, TemplateForm
 from runtime.conversation.infill import Infill
+from runtime.conversation.pictured import Pictured, mark_of, with_images
 from runtime.conversation.prompt import PLAIN_STOPS, Beginning, ChatPrompt, Ids, Prompt
 from runtime.conversation.quoting import Rendered
 from runtime.drafters.reply_store import forget as forget_replies
@@ -14,12 +15,14 @@ from runtime.engine.output import Chunk
 from runtime.loading.options import Options
 from runtime.sampling.grammar import Grammar
 from runtime.sampling.logits import TokenLogprobs
-from runtime.sampling.schema import closed, unsupported
-from runtime.sampling.settings import Sampling
+from runtime.sampling.schema import closed
+from runtime.sampling.settings import PLAIN_NAMES, SAMPLING_NAMES, Sampling, sampling_of, values_of
 from runtime.sampling.thoughts import ThoughtBudget
 
 __all__ = [
+    "PLAIN_NAMES",
     "PLAIN_STOPS",
+    "SAMPLING_NAMES",
     "Beginning",
     "ChatPrompt",
     "Chunk",
@@ -30,6 +33,7 @@ __all__ = [
     "Infill",
     "Message",
     "Options",
+    "Pictured",
     "Prompt",
     "Rendered",
     "Sampling",
@@ -38,5 +42,8 @@ __all__ = [
     "TokenLogprobs",
     "closed",
     "forget_replies",
-    "unsupported",
+    "mark_of",
+    "sampling_of",
+    "values_of",
+    "with_images",
 ]

@@ -13,12 +13,12 @@ from typing import Protocol
 
 import psutil
 
+from runtime.core.cores import n_cores
 from runtime.core.draft import Tokens, common_prefix
 from runtime.core.errors import BusyError, SettingsError
 from runtime.engine.engine import Ask
 from runtime.engine.sequence import Sequence
 from runtime.loading.neighbours import Neighbours
-from runtime.loading.pass_timing import n_cores
 
 BUSY = 0.5  # share of the cores that other programs may keep busy
 RECENT = 32  # prompts read ahead that the next request is compared with

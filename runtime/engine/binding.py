@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.backends.adapters import LoadedAdapters
 from runtime.backends.vocab import Vocab
 from runtime.conversation.window import POLICIES
-from runtime.core.errors import SettingsError
+from runtime.core.draft import Adapters
+from runtime.core.errors import SettingsError, check
 from runtime.core.watched import never
 from runtime.engine.engine import Ask, EngineFacts
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
+from runtime.sampling.dry import NO_BREAKERS
 from runtime.sampling.grammar import Grammar, GrammarMask, compile_grammar, taken_tokens
 from runtime.sampling.logits import Report
-from runtime.sampling.sampler import Sampler, TokenMask, together
-from runtime.sampling.settings import check
+from runtime.sampling.masks import LengthMask, TokenMask, together
+from runtime.sampling.sampler import Sampler
 from runtime.sampling.thoughts import ThoughtBudget, ThoughtMask
 from runtime.speculative.step import Widths, widths_of
 
@@ -33,6 +40,7 @@ class Binding:
     ends: Mapping[int, bool]  # whether each token ends the reply
     report: Report | None = None  # returns log probabilities, if requested
     expected: Sequence[int] = ()  # predicted tokens of the reply
+    adapters: Adapters = ()  # LoRA adapters of the target
 
 
 def masks(
@@ -49,8 +57,16 @@ def masks(
     if grammar:  # last, so that a tool call begun in a thought is not cut off
         control = vocab.control_tokens
         matcher = compile_grammar(grammar, vocab.grammar_tokenizer, control, is_cancelled)
-        found.append(GrammarMask(matcher, vocab.n_vocab, control.ends, vocab.text_or_name))
+        begins = beginnings(grammar.begins, vocab) if grammar.calls else None
+        found.append(GrammarMask(matcher, vocab.n_vocab, control.ends, vocab.text_or_name, begins))
     return found
+
+
+def beginnings(text: str, vocab: Vocab) -> NDArray[np.int64]:
+    """Return the tokens [n] that begin a text, perhaps after a space or a line's end."""
+    starts = (f"{space}{text[:n]}" for space in ("", " ", "\n") for n in range(1, len(text) + 1))
+    ids = (vocab.encode(start, special=False) for start in starts)
+    return np.unique([found[0] for found in ids if len(found) == 1]).astype(np.int64)
 
 
 def shown_pieces(vocab: Vocab, grammar: Grammar | None) -> Mapping[int, bytes]:
@@ -67,21 +83,45 @@ def closing(mark: str, vocab: Vocab, grammar: Grammar | None) -> list[int]:
 
 
 def bound(
-    ask: Ask, vocab: Vocab, facts: EngineFacts, options: Options, is_cancelled: Callable[[], bool] = never
+    ask: Ask,
+    vocab: Vocab,
+    facts: EngineFacts,
+    options: Options,
+    is_cancelled: Callable[[], bool] = never,
+    adapters: Adapters = (),
 ) -> Binding:
     """Return what the model generates a reply with; a cancelled one is not prepared to its end.
 
     Raises SettingsError for settings that are invalid for this model or in combination.
     """
     check_settings(ask, facts.n_vocab)
-    sampler = Sampler(ask.sampling, together(masks(vocab, ask.grammar, ask.thoughts, is_cancelled)))
+    rare = ask.sampling.rare
+    limits = masks(vocab, ask.grammar, ask.thoughts, is_cancelled)
+    if rare.min_tokens:  # first, so that a grammar whose text is complete may end
+        limits.insert(0, LengthMask(rare.min_tokens, vocab.control_tokens.ends, vocab.n_vocab))
+    breakers = vocab.breakers(rare.dry_sequence_breakers) if rare.has_dry else NO_BREAKERS
+    sampler = Sampler(ask.sampling, together(limits), breakers=breakers)
+    if ask.surprise_limit is not None:
+        sampler.resume(ask.surprise_limit, len(ask.reply_tokens))
     widths = widths_of(sampler, options.is_exact_asked)
     if options.fast or widths is Widths.PREFER_EXACT:
         sampler.tolerance = facts.exactness.difference
     report = None if ask.n_logprobs is None else sampler.report(ask.n_logprobs, ask.after_sampling)
     expected = vocab.encode(ask.prediction, special=False) if ask.prediction else ()
     pieces = shown_pieces(vocab, ask.grammar)
-    return Binding(sampler, facts.exactness, widths, pieces, vocab.ends, report, expected)
+    return Binding(sampler, facts.exactness, widths, pieces, vocab.ends, report, expected, adapters)
+
+
+def adapters_of(ask: Ask, loaded: LoadedAdapters) -> Adapters:
+    """Return the LoRA adapters of a request. Raises SettingsError for an unknown id, or a scale that is no number."""
+    for number, scale in ask.lora or ():
+        check(f"the scale of adapter {number}", scale, math.isfinite(scale), "a number")
+    try:
+        return loaded.named(None if ask.lora is None else dict(ask.lora))
+    except KeyError as unknown:
+        n = len(loaded.keys)
+        known = f"ids go from 0 to {n - 1}" if n else "this model has none: name some with `--lora` when it is loaded"
+        raise SettingsError(f"lora names the adapter {unknown}, but {known}.") from None
 
 
 def check_settings(ask: Ask, n_vocab: int) -> None:

@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.conversation.prompt import Prompt
 from runtime.conversation.quoting import Rendered
 from runtime.core.errors import SettingsError
 from runtime.core.limits import UNLIMITED, Limits
 from runtime.engine.output import Chunk, Sink, Status
+from runtime.engine.pooling import Pooling
 from runtime.loading.exactness import Exactness
 from runtime.models.registry import Pair
 from runtime.sampling.grammar import Grammar
@@ -42,13 +46,16 @@ class EngineFacts:
     could_be_exact: bool
     has_gpu: bool  # whether there are devices with their own memory
     can_infill: bool  # whether the model was trained to fill in the middle
+    n_needed: int = 0  # bytes of memory that the models and their contexts take by plan; 0: unknown
     is_short: bool = False  # whether memory was too short for all requested options
     shares_passes: bool = False  # whether several sequences can share a pass
     reads_ahead: bool = False  # whether expected prompts are read while there is nothing else to do
     upstream: str = ""  # the server that runs the model and has its tokenizer; "": the model is on this machine
     content: str = ""  # key of the content of the target's files; "" where another server has them
     tool_template: str = ""  # the source of the chat template for conversations with tools; "": the same one
-    remark: str = ""  # the part of `left_out` that is no fault, such as a draft model that cannot pay
+    pooling: Pooling | None = None  # of an embedding or a reranking model; None: it writes text
+    vision: str = ""  # the kind of its vision encoder; "": it cannot see images
+    remark: str = ""  # what is no fault: a draft model that cannot pay, also in `left_out`, or has other words
 
     @property
     def template_with_tools(self) -> str:
@@ -77,11 +84,13 @@ class Ask:
     prediction: str = ""  # text that the reply is expected to repeat mostly, for the prediction drafter
     reply_tokens: tuple[int, ...] = ()
     passes: tuple[Pass, ...] = ()
+    surprise_limit: float | None = None  # of an interrupted reply with mirostat
     is_short: bool = False  # whether it has priority where replies take turns
     is_admitted: bool = False  # whether it is not refused and goes before what is new, such as work that ran before
     n_indent: int = 0  # minimum spaces or tabs before each line after the first; the reply ends at another line
     is_traced: bool = False  # whether its passes record their reasons
     is_ahead: bool = False  # whether its prompt is only expected: it is read until any other request comes
+    lora: tuple[tuple[int, float], ...] | None = None  # ids and scales of LoRA adapters; None: the pair's own scales
 
 
 class Answering(ABC):
@@ -184,8 +193,29 @@ class Engine(Answering):
         """Return the controller's estimates and decision, at the current length of the last reply."""
 
     @abstractmethod
-    def embed(self, tokens: Sequence[int]) -> list[float]:
-        """Return the embedding of these tokens, a vector of norm 1. Raises ContextError, ModelError."""
+    def texts_to_ids(self, texts: Sequence[str], cuts: bool = False) -> list[list[int]]:
+        """Return the token ids of texts to embed, with those that the model expects around a text; none for an empty
+        text. With `cuts`, no more than fit. Raises ContextError for a text that cannot fit.
+        """
+
+    @abstractmethod
+    def pairs_to_ids(self, query: str, documents: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of a query with each document, as a reranking model reads them.
+
+        Raises SettingsError if it is none, and ContextError.
+        """
+
+    @abstractmethod
+    def embed(self, inputs: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the embeddings of texts [n, width], vectors of norm 1, or a reranking model's scores [n, 1], from the
+        token ids of each. They are the texts of one of `facts.pooling`'s passes. Raises ContextError, ModelError.
+        """
+
+    def close_drafts(self) -> int:
+        """Close the draft model or head until a reply finds room for it, if none is running. Return the bytes that it
+        took.
+        """
+        return 0
 
     def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
         """Apply an action to a cached conversation: `save` it to a file, `restore` it from one, or `erase` it.
@@ -197,6 +227,13 @@ class Engine(Answering):
 
     def watch(self, on_lost: Callable[[Exception], None]) -> None:
         """Set what is called, on a thread of the engine, if a fault of its own ends all replies for good."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the machine's memory that the models take and that still count as free, such as weights that are
+        mapped from files; 0 where that is unknown.
+        """
+        return 0
 
     @abstractmethod
     def close(self) -> None:

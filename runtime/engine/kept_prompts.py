@@ -4,6 +4,7 @@ names, and restored from them, like llama.cpp's slots.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import zipfile
@@ -11,7 +12,6 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.stored.checkpoints import Checkpoint
 from runtime.backends.stored.saved_states import SavedState
+from runtime.backends.translated import TranslatedBackend
+from runtime.core.draft import NO_TOKEN, Tokens, seen
 from runtime.core.errors import SettingsError
-from runtime.drafters.model import seen
 from runtime.engine.ahead import answering
 from runtime.engine.core import EngineCore
 from runtime.engine.prefixes import DraftPrefixes, Prefixes
@@ -59,6 +60,7 @@ def save(backend: LlamaBackend, number: int, path: Path, model: str) -> tuple[in
     known: dict[str, Any] = {"form": FORM, "model": model, "n_asked": state.n_asked, "cuts": state.checkpoints is None}
     known |= {"n_exact": state.n_exact, "tokens": state.tokens, "state": state.state}
     known |= {f"point_{each.n}": each.state for each in points}
+    known |= {"adapters": json.dumps(state.adapters)} if state.adapters else {}
     new = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         if os.path.lexists(path) and not is_saved(path):  # also a link that leads nowhere
@@ -83,7 +85,10 @@ def restore(backend: LlamaBackend, path: Path, model: str) -> tuple[int, int]:
         raise refused(
             path, f"has {len(state.tokens)} tokens, and the context holds {backend.n_ctx}. Raise `--context`."
         )
+    if any(key not in backend.model.adapters.keys for key, _ in state.adapters):
+        raise refused(path, "was saved with a LoRA adapter that is not loaded. Name it with `--lora`.")
     backend.saved.fetched.append(state)
+    backend.use(state.adapters)
     backend.resume(np.append(state.tokens, np.int32(0)))
     return n_asked(state), path.stat().st_size
 
@@ -135,9 +140,10 @@ def checked(file: Mapping[str, Any], grain: int) -> SavedState:
     tokens, n_exact, n_asked = row(file["tokens"], np.int32), int(file.get("n_exact", 0)), int(file["n_asked"])
     if not all(0 <= n <= len(tokens) for n in (n_exact, *(each.n for each in points))) or n_asked < 0:
         raise ValueError("a count is none of its tokens")
-    if not len(tokens) or tokens.min() < 0:
+    if not len(tokens) or (tokens == NO_TOKEN).any():
         raise ValueError("it has no tokens")
-    state = SavedState(tokens, row(file["state"], np.uint8), n_asked, points, grain, n_exact)
+    adapters = tuple((str(key), float(scale)) for key, scale in json.loads(str(file.get("adapters", "[]"))))
+    state = SavedState(tokens, row(file["state"], np.uint8), n_asked, points, grain, n_exact, adapters)
     return replace(state, checkpoints=None) if bool(file["cuts"]) else state
 
 
@@ -176,11 +182,15 @@ class KeptPrompts:
             return None
         n_seen = draft.backend.n_ctx - self._loaded.options.max_k
 
+        def view(context: Tokens) -> Tokens:
+            backend = draft.backend
+            return backend.in_draft(context) if isinstance(backend, TranslatedBackend) else seen(context, n_seen)
+
         def token_seconds() -> float:
             states = self._core.decoder.controller.states
             return states[MODEL].prefill_seconds if MODEL in states else 0.0
 
-        return DraftPrefixes(draft, StoredStates(store, self._is_busy), partial(seen, n_seen=n_seen), token_seconds)
+        return DraftPrefixes(draft, StoredStates(store, self._is_busy), view, token_seconds)
 
     def keep(self) -> bool:
         """Begin to store a conversation while the engine is idle. Return whether more may follow."""

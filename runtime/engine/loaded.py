@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Sequence as List
 from concurrent.futures import Executor
 from functools import partial
 from itertools import count
 
+import numpy as np
+
+from runtime.backends.pooling import Inputs, Vectors
+from runtime.conversation import rendering
 from runtime.conversation.infill import NEEDED
 from runtime.conversation.prompt import PromptEncoder
 from runtime.conversation.window import PromptWindow
 from runtime.core.backend import OnProgress
-from runtime.core.errors import ContextError, SettingsError
+from runtime.core.errors import ContextError
 from runtime.engine.ahead import ReadAhead, answering
-from runtime.engine.binding import bound
+from runtime.engine.binding import adapters_of, bound
 from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask, EngineFacts
 from runtime.engine.kept_prompts import KeptPrompts
@@ -22,13 +25,15 @@ from runtime.engine.loaded_texts import LoadedTexts
 from runtime.engine.output import Chunk, Output, Sink, Status
 from runtime.engine.sequence import Sequence
 from runtime.engine.streams import Came, PushedEngine
-from runtime.learning.conditions import why_never
-from runtime.learning.opened import learned_head, opened_learner
+from runtime.loading.draft import about_words
+from runtime.loading.eyes import with_encoder
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.options import Options
 from runtime.models.content import content_of
 from runtime.models.registry import Pair
 from runtime.speculative.control.explain import Explanation, Pass, explain
+from runtime.training.background import opened_learner, replacing_head
+from runtime.training.conditions import why_never
 
 
 class LoadedEngine(LoadedTexts, PushedEngine):
@@ -42,7 +47,8 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None, learns: bool = False
     ) -> None:
         self.pair = pair
-        self._loaded = LoadedPair(pair, options or Options(), on_progress, learned_head(pair))
+        rendering.PROCESSES.prepare()  # while the weights are read
+        self._loaded = LoadedPair(pair, options or Options(), on_progress, replacing_head(pair))
         self._learner = None if not learns or why_never(pair, self._loaded.drafts_by) else opened_learner(pair)
         self._asked_head = self._loaded.learned
         self.decoder = self._loaded.decoder
@@ -52,7 +58,11 @@ class LoadedEngine(LoadedTexts, PushedEngine):
 
     def _text_encoder(self) -> PromptEncoder:
         facts, vocab = self.facts, self._loaded.target.vocab
-        return PromptEncoder(vocab, facts.template, self.pair.target.name, facts.n_ctx, facts.tool_template)
+        encoder = PromptEncoder(vocab, facts.template, self.pair.target.name, facts.n_ctx, facts.tool_template)
+        if vision := self._loaded.target.vision:
+            encoder.place = vision.ids
+        encoder.why_blind = self._loaded.target.why_blind
+        return encoder
 
     def _start(self) -> None:
         """Create the engine core after loading."""
@@ -73,11 +83,6 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         """Begin a reply with an unused number, whose outputs only `step` returns. It is prepared in the pool, if there
         is one, and what is wrong with it is an output then. Raises as `add` does.
         """
-        if self._loaded.target.is_embedder:
-            raise SettingsError(
-                f"This is an embedding model ({self.pair.target.name}): it turns text into vectors and writes none. "
-                "Ask it for those at `/v1/embeddings` of `slipstream serve`, or choose another model."
-            )
         self.core.begin(ask, number, partial(self._sequence, ask, number), pool)
         if pool is None and isinstance(error := self.core.preparing[-1].outcome, Exception):
             self.core.end(number)
@@ -87,11 +92,14 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         """Return the sequence of a request. Called on any thread."""
         if ask.is_ahead:
             self.core.ahead.check()
-        binding = bound(ask, self.vocab, self.facts, self._loaded.options, is_cancelled)
+        adapters = adapters_of(ask, self._loaded.backend.model.adapters)
+        binding = bound(ask, self.vocab, self.facts, self._loaded.options, is_cancelled, adapters)
         drops = ask.when_full == "drop-oldest"
         window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, drops, is_cancelled)
         sequence = Sequence(number, ask, self._begun(window, ask.max_tokens), window, binding)
-        if self._learner and not ask.is_ahead:
+        if sequence.drafting.reading.has_images and (vision := self._loaded.target.vision):
+            sequence.images = vision.embed(sequence.tokens.tolist(), is_cancelled)
+        elif self._learner and not ask.is_ahead and not binding.adapters:
             self._learner.reply_begins(sequence.generated, self.decoder.active.memory_level)
         return sequence
 
@@ -151,10 +159,24 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         told = active.memory_level, active.given_up, self._learning
         return Status(n_running, n_waiting, n_held, *told, ahead, preparing)
 
-    def embed(self, tokens: List[int]) -> list[float]:
+    def embed(self, inputs: Inputs) -> Vectors:
         """See Engine."""
-        vector: list[float] = self._loaded.embedder().embed(list(tokens)).tolist()
-        return vector
+        embedder = self._loaded.embedder()
+        return np.stack([embedder.embed(list(tokens)) for tokens in inputs])
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.core.is_idle
+
+    @property
+    def n_running(self) -> int:
+        """Number of replies that are being generated."""
+        return self.core.n_running
+
+    def store_prompts(self) -> bool:
+        """Store a prompt on disk that is worth it. Return whether there may be more."""
+        return self.prompts.keep()
 
     def tend(self) -> None:
         """Do housekeeping between replies: close the embedder, suspend or restore drafters as memory requires, and
@@ -168,6 +190,13 @@ class LoadedEngine(LoadedTexts, PushedEngine):
             if head != self._asked_head and level == "OK":
                 self._asked_head = head
                 self._loaded.take_head(head)
+
+    def close_drafts(self) -> int:
+        """See Engine."""
+        if not (self.is_idle and self.decoder.active.rest()):
+            return 0
+        spec = self._loaded.spec
+        return spec.draft_needs(self.facts.n_ctx) if spec else 0
 
     def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
         """See Engine."""
@@ -186,6 +215,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
             self._learner.close()
         self.prompts.close(on_progress)
         self._loaded.close()
+        rendering.PROCESSES.end()
 
 
 def facts_of(loaded: LoadedPair) -> EngineFacts:
@@ -199,6 +229,7 @@ def facts_of(loaded: LoadedPair) -> EngineFacts:
         n_vocab=target.vocab.n_vocab,
         n_embd=target.n_embd,
         n_bytes=target.size,
+        n_needed=with_encoder(target, loaded.spec, loaded.backend.n_ctx, loaded.draft is not None),
         template=target.templates[0],
         tool_template=target.templates[1],
         fit=plan.text if plan else "",
@@ -206,12 +237,13 @@ def facts_of(loaded: LoadedPair) -> EngineFacts:
         is_short=bool(plan and plan.is_less),
         exactness=loaded.exactness,
         is_reproducible=loaded.exactness.is_exact or not loaded.options.fast,
-        can_draft=not target.is_embedder and (off is None or off.code != "architecture"),
+        can_draft=off is None or off.code != "architecture",
         could_be_exact=loaded.could_be_exact,
         has_gpu=loaded.is_elsewhere,
         can_infill=target.vocab.fim.keys() >= set(NEEDED),
-        reads_ahead=loaded.options.reads_ahead and not target.is_embedder,
+        reads_ahead=loaded.options.reads_ahead,
         shares_passes=loaded.decoder.target.shared is not None,
         content=content_of(loaded.pair.target),
-        remark=lacking.text if lacking and lacking.code == "cost" else "",
+        vision=target.vision.kind if target.vision else "",
+        remark=lacking.text if lacking and lacking.code == "cost" else about_words(loaded.draft),
     )

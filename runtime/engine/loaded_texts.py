@@ -11,7 +11,13 @@ from runtime.backends.vocab import Vocab
 from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.conversation.prompt import Ids, Prompt, PromptEncoder
 from runtime.conversation.quoting import Rendered
+from runtime.core.errors import SettingsError
 from runtime.engine.engine import Engine
+
+NO_RANKS = (
+    "This model writes text and scores no documents. Serve a reranking model, or compare the vectors of "
+    "`/v1/embeddings`."
+)
 
 
 class LoadedTexts(Engine):
@@ -47,6 +53,18 @@ class LoadedTexts(Engine):
             self._encoder.check_length(text)
         ids = self.vocab.encode(text, special=special)
         return [self.vocab.bos, *ids] if bos and self.vocab.adds_bos and ids[:1] != [self.vocab.bos] else ids
+
+    def texts_to_ids(self, texts: List[str], cuts: bool = False) -> list[list[int]]:
+        """See Engine."""
+        if not cuts:
+            return [self.tokenize(text, special=False, bos=True) for text in texts]
+        room = self._encoder.n_ctx
+        begun = (text[: room * self.vocab.longest] for text in texts)
+        return [self.tokenize(text, special=False, bos=True)[:room] for text in begun]
+
+    def pairs_to_ids(self, query: str, documents: List[str]) -> list[list[int]]:
+        """Raise SettingsError: a model that writes text scores no documents."""
+        raise SettingsError(NO_RANKS)
 
     def token_bytes(self, token: int) -> bytes:
         """See Engine."""

@@ -9,15 +9,17 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as List
 
 from runtime.backends.held import TILE
+from runtime.core.draft import Adapters
+from runtime.core.image_runs import PIECE, past_images
 from runtime.engine.sequence import Sequence
 from runtime.loading.exactness import Exactness
 from runtime.speculative.step import Widths
 
-# Tokens of a piece where rounding depends on the width of passes. It does not depend on speed or on other sequences,
-# and so neither does the text of a reply with a seed. Twice as many would be read 4 to 7% faster
-PIECE = 128
 MAX_READ = 384  # most prompt tokens of one pass
-MAX_SECONDS = 1.0  # time that a pass which reads should take at most
+FEW = 64  # rows below which a pass takes up to 1.5 times as long per row: kernels of attention work on 64 at a time
+# Time that a pass which reads should take at most, half as much as where a sequence is alone. Longer pieces are faster,
+# as each reads the whole cache: at 4,096 tokens of SmolLM2 a row of 64 takes 12.4 ms, one of 192 9.7, one of 256 8.8
+MAX_SECONDS = 1.0
 OLDEST_RATIO = 3.0  # seconds that others may be read for each second of the oldest prompt
 MAX_AHEAD = 4.0  # seconds that others may be read before the oldest prompt has its turn
 MAX_LEAD = 1.0  # seconds that short sequences may run first before they share the time with long ones
@@ -54,9 +56,11 @@ class PromptOrder:
     @property
     def room(self) -> int:
         """Most prompt tokens of a pass that others may wait for, by the speed of reading."""
-        if not self._row_seconds:
-            return PIECE
-        return max(TILE, min(MAX_READ, int(MAX_SECONDS / self._row_seconds)))
+        return self._room(MAX_SECONDS, TILE)
+
+    def _room(self, seconds: float, least: int) -> int:
+        """Return the prompt tokens that are read in that time, `least` to MAX_READ."""
+        return max(least, min(MAX_READ, int(seconds / self._row_seconds))) if self._row_seconds else PIECE
 
     def end(self, sequence: Sequence, n_cached: int, is_alone: bool) -> int:
         """Return the end of the next piece to read, of a sequence that runs alone or with others. It does not depend
@@ -69,18 +73,23 @@ class PromptOrder:
         if n_cached < end:
             is_greedy = sequence.binding.widths is Widths.PREFER_EXACT
             is_repeatable = sequence.needs_exact_widths or (is_alone and is_greedy)
-            return min(self._prompt_end(n_cached, is_repeatable), end)
+            room = self._room(2 * MAX_SECONDS, FEW) if is_alone else self.room
+            piece_end = self._prompt_end(n_cached, is_repeatable, room)
+            is_fixed = is_repeatable and not self._exactness.is_exact
+            piece_end = past_images(sequence.tokens, min(piece_end, end))
+            return piece_end if piece_end + (FEW if is_alone and not is_fixed else 0) < end else end
         while end <= n_cached:
             end += PIECE if self._exactness.is_exact else self._exactness.rows_at(end + 1, self._n_ctx)
         return min(end, sequence.buffer.n - 1)
 
-    def _prompt_end(self, n_cached: int, is_repeatable: bool) -> int:
-        """Return the end of a piece within the prompt; if `is_repeatable`, one that is the same whenever it is read
-        again. It is at a multiple of the kernels' tile.
+    def _prompt_end(self, n_cached: int, is_repeatable: bool, room: int) -> int:
+        """Return the end of a piece of about `room` tokens within the prompt; if `is_repeatable`, one that is the same
+        whenever it is read again. It is at a multiple of the kernels' tile: of attention's, unless that is more.
         """
         if is_repeatable and not self._exactness.is_exact:
             return (n_cached // PIECE + 1) * PIECE
-        return max(n_cached // TILE + 1, (n_cached + self.room) // TILE) * TILE
+        tile = FEW if room >= FEW else TILE
+        return max(n_cached // tile + 1, (n_cached + room) // tile) * tile
 
 
 class Alternation:
@@ -109,12 +118,36 @@ class Alternation:
         self._unserved.difference_update(decoding)
 
 
+class AdapterTurns:
+    """Whose turn it is where sequences have different LoRA adapters and so cannot share a pass: all with the same ones
+    together. A turn is a few passes, because the library plans its graph again at each change.
+    """
+
+    SECONDS, PASSES = 0.1, 16  # of a turn, at most one pass more
+
+    def __init__(self) -> None:
+        self._current: Adapters | None = None
+        self._seconds, self._n_passes = 0.0, 0  # of the turn so far
+
+    def members(self, sequences: List[Sequence]) -> List[Sequence]:
+        """Return those of the sequences whose turn it is. They are ordered by waiting time, longest first."""
+        is_over = self._seconds >= self.SECONDS or self._n_passes >= self.PASSES
+        if is_over or all(each.adapters != self._current for each in sequences):
+            self._current, self._seconds, self._n_passes = sequences[0].adapters, 0.0, 0
+        return [each for each in sequences if each.adapters == self._current]
+
+    def record(self, seconds: float) -> None:
+        """Record a pass of this duration."""
+        self._seconds, self._n_passes = self._seconds + seconds, self._n_passes + 1
+
+
 class Rotation:
     """Selects the next sequence. A sequence keeps its turn for a while, because switching takes time. Short ones, such
     as completions, have priority.
     """
 
     def __init__(self) -> None:
+        self.adapters = AdapterTurns()
         self._current: Sequence | None = None
         self._seconds = 0.0  # duration of its turn so far
         self._lead = 0.0  # seconds that short sequences ran while long ones waited, less those of long ones since

@@ -30,6 +30,7 @@ class Chunk:
     stop: str = ""  # the stop string that ended the reply, in the last chunk
     made: Pass | None = None  # the pass that generated it
     n_read: int = 0  # prompt tokens read so far, while the prompt is read and in the first chunk after it
+    surprise_limit: float | None = None  # with mirostat, that of the next token, to resume from
 
 
 Sink = Callable[[Chunk | Exception], None]  # gets the outputs of a reply; must return quickly and raise nothing

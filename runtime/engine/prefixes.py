@@ -17,7 +17,8 @@ from typing import TypeVar
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.stored.saved_states import SavedState
-from runtime.core.draft import Tokens, common_prefix
+from runtime.backends.translated import own_context
+from runtime.core.draft import Adapters, Tokens, common_prefix
 from runtime.engine.sequence import Sequence
 from runtime.engine.stored_states import THRESHOLDS, StoredStates, put
 
@@ -37,7 +38,8 @@ class Prefixes:
         self, backend: LlamaBackend, states: StoredStates, is_exact: bool, draft: DraftPrefixes | None = None
     ) -> None:
         self._backend, self._states, self._is_exact, self._draft = backend, states, is_exact, draft
-        self._read = deque[Tokens](maxlen=PROMPTS)  # prompts whose cells come from prefill, not from decoding
+        # Prompts whose cells come from prefill, not from decoding, and the adapters with which they were read
+        self._read = deque[tuple[Adapters, Tokens]](maxlen=PROMPTS)
 
     def fetch(self, sequence: Sequence) -> bool:
         """Read the stored state with the longest prefix of a new sequence's prompt, if that is faster than prefill.
@@ -52,15 +54,16 @@ class Prefixes:
         state, sequence.stored = sequence.stored.result(), None
         put(state, self._backend)
         if state is not None:
-            self._read.append(state.tokens[: state.n_exact])
+            self._read.append((state.adapters, state.tokens[: state.n_exact]))
         return True
 
     def _begin(self, sequence: Sequence) -> Future[SavedState | None]:
         tokens, exact = sequence.tokens.copy(), sequence.needs_exact_widths
         if self._draft:
             self._draft.fetch(tokens)
+        self._backend.use(adapters := sequence.adapters)
         n_cached, is_pure = self._backend.n_cached(tokens, exact), exact and not self._is_exact
-        return in_thread(lambda: self._states.read(tokens, n_cached, self._backend.n_ctx, exact, is_pure))
+        return in_thread(lambda: self._states.read(tokens, n_cached, self._backend.n_ctx, exact, is_pure, adapters))
 
     def note(self, sequence: Sequence) -> None:
         """Record the prompt and the prefill speed of a sequence that ends."""
@@ -70,12 +73,14 @@ class Prefixes:
         if n_read - stats.cached_n >= COUNTED:
             self._states.token_seconds = stats.prompt_seconds / (n_read - stats.cached_n)
         tokens = sequence.tokens[:n_read]
-        if n_read > 0 and (self._is_exact or self._point(tokens) >= min(stats.cached_n, n_read)):
-            self._read.append(tokens.copy())
+        is_prefilled = self._point(tokens, sequence.adapters) >= min(stats.cached_n, n_read)
+        if n_read > 0 and (self._is_exact or is_prefilled):
+            self._read.append((sequence.adapters, tokens.copy()))
 
-    def _point(self, tokens: Tokens) -> int:
+    def _point(self, tokens: Tokens, adapters: Adapters) -> int:
         """Return the end of the last prompt of a conversation, from which another reply may be requested."""
-        return max((common_prefix(each, tokens) for each in self._read), default=0)
+        alike = (each for of, each in self._read if of == adapters)
+        return max((common_prefix(each, tokens) for each in alike), default=0)
 
     def keep(self) -> bool:
         """Begin to store the state of one conversation that is slow to read. Return whether more may follow."""
@@ -83,8 +88,13 @@ class Prefixes:
         if self._states.is_writing:
             return True
         for each in self._backend.conversations():
-            if self._states.is_worth(each.tokens) and (state := each.copy(self._point(each.tokens))) is not None:
-                n_exact = len(state.tokens) if self._is_exact else min(self._point(state.tokens), state.n_exact)
+            is_worth = self._states.is_worth(each.tokens, each.adapters)
+            if is_worth and (state := each.copy(self._point(each.tokens, each.adapters))) is not None:
+                n_exact = (
+                    len(state.tokens)
+                    if self._is_exact
+                    else min(self._point(state.tokens, state.adapters), state.n_exact)
+                )
                 self._states.write(replace(state, n_exact=n_exact))
                 return True
         return self._draft is not None and self._draft.keep()
@@ -118,7 +128,7 @@ class DraftPrefixes:
 
     def _backend(self) -> LlamaBackend | None:
         """Return the draft model's context; None while it is closed."""
-        return self._draft.backend if self._draft.is_open else None  # type: ignore[return-value]
+        return own_context(self._draft.backend) if self._draft.is_open else None
 
     def fetch(self, tokens: Tokens) -> None:
         """Begin to read the state for a prompt; nobody waits for it."""

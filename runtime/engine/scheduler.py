@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as List
 
 from runtime.core.backend import TargetBackend
+from runtime.core.image_runs import past_images
 from runtime.core.limits import Admission, Limited, Limits, Queued
 from runtime.engine.order import MAX_LEAD, Alternation, PromptOrder, Rotation
 from runtime.engine.sequence import Batch, PromptPiece, Sequence
@@ -92,13 +93,13 @@ class Scheduler:
             return self._single(self._rereading)
         if self.holds_one:
             return self._single(self._rotation.next(self.sequences, self.turn_seconds))
-        return self._shared()
+        return self._shared(self._rotation.adapters.members(self.sequences))
 
-    def _shared(self) -> Batch:
+    def _shared(self, sequences: List[Sequence]) -> Batch:
         """Return a batch of several sequences. Where a pass cannot both decode and read prompts, those that can decode
         do so between two pieces of prompts.
         """
-        unread = {each: self.n_unread(each) for each in self.sequences}
+        unread = {each: self.n_unread(each) for each in sequences}
         ready = [each for each, n in unread.items() if not n]
         reading = self._prompts.first({each: n for each, n in unread.items() if n})
         if reading and (sharing := self._mixed):
@@ -126,6 +127,7 @@ class Scheduler:
         self.sequences = [each for each in self.sequences if each not in done] + done
         if len(self.sequences) == 1:
             return
+        self._rotation.adapters.record(seconds)
         self._alternation.record(decoding, self.sequences, seconds, bool(n_rows))
         if self._sharing is None and (decoding or self.holds_one):
             self._rotation.record(done[0], self.sequences, seconds)
@@ -168,11 +170,14 @@ class Scheduler:
         """
         if not sequence.is_reading and (not self._decoder.target.is_exact_only or self._is_exact):
             return 0
-        return max(0, sequence.buffer.n - 1 - self._backend.n_cached(sequence.tokens, sequence.needs_exact_widths))
+        return max(0, sequence.buffer.n - 1 - self._n_cached(sequence))
 
     def n_cached(self, sequence: Sequence) -> int:
         """Return the number of cached prompt tokens."""
-        return min(self._backend.n_cached(sequence.tokens, sequence.needs_exact_widths), sequence.buffer.n_prompt - 1)
+        return min(self._n_cached(sequence), sequence.buffer.n_prompt - 1)
+
+    def _n_cached(self, sequence: Sequence) -> int:
+        return self._decoder.target.n_cached(sequence.tokens, sequence.needs_exact_widths, sequence.adapters)
 
     def _single(self, sequence: Sequence) -> Batch:
         """Return a batch of one sequence: the next piece of its prompt, or its next tokens. The last piece is part of
@@ -222,8 +227,9 @@ class Scheduler:
         batch, lengths = Batch([(each, 0) for each in found]), [each.buffer.n for each in found]
         room = self._room_to_read(found or ready)
         for each in reading:
-            n, start = min(unread[each], room), each.buffer.n - 1 - unread[each]
-            if not n or not sharing.passes.fits([*lengths, start + n + 1]):
+            start = each.buffer.n - 1 - unread[each]
+            n = past_images(each.tokens[:-1], start + min(unread[each], room)) - start
+            if n <= 0 or not sharing.passes.fits([*lengths, start + n + 1]):
                 continue
             if n == unread[each] and each.left != 0 and not apart:
                 batch.decoding.append((each, n))

@@ -15,17 +15,18 @@ import psutil
 
 from runtime.backends.stored.saved_states import SavedState
 from runtime.conversation.window import PromptWindow
-from runtime.core.draft import PassInput, Tokens
+from runtime.core.draft import NO_DRAFT, Adapters, PassInput, Tokens
+from runtime.core.image_runs import ImageRun, has_images
 from runtime.engine.binding import Binding
 from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk
 from runtime.engine.stats import Stats
 from runtime.engine.text import TextStream
-from runtime.learning.learner import GeneratedReply
 from runtime.speculative.control.explain import Pass
 from runtime.speculative.decoder import Decoder
-from runtime.speculative.step import DraftingState, Step, StepInput, Widths
+from runtime.speculative.step import DraftingState, PromptReading, Step, StepInput, TextKind, Widths
 from runtime.speculative.verify import rule_of
+from runtime.training.background import GeneratedReply
 
 EXPECTED = 256  # assumed tokens of a reply of unknown length
 
@@ -74,7 +75,10 @@ class Sequence:
         self.number, self.ask, self.window, self.binding = number, ask, window, binding
         self.buffer, self.text = TokenBuffer(ids, window.n_ctx), TextStream(ask.stops, ask.n_indent)
         n_likely = EXPECTED if ask.max_tokens is None else min(EXPECTED, ask.max_tokens)
-        self.drafting = DraftingState(n_likely, rule_of(binding.sampler), binding.widths, is_traced=ask.is_traced)
+        rule, kind = rule_of(binding.sampler), TextKind("", binding.adapters)
+        reading = PromptReading(has_images=has_images(self.tokens))
+        self.drafting = DraftingState(n_likely, rule, binding.widths, kind, ask.is_traced, reading=reading)
+        self.images: list[ImageRun] = []  # those of its prompt, which are kept as long as it is
         self.stats = Stats(prompt_n=len(ids), exactness=binding.exactness, widths=binding.widths)
         self.n_read = 0  # tokens that passes have read so far; some may have been evicted from the cache
         self.stored: Future[SavedState | None] | None = None  # state of its prompt that is being read from disk
@@ -94,6 +98,11 @@ class Sequence:
     def needs_exact_widths(self) -> bool:
         """Whether all its passes must round as plain decode does."""
         return self.binding.widths is Widths.EXACT
+
+    @property
+    def adapters(self) -> Adapters:
+        """The LoRA adapters of its passes."""
+        return self.binding.adapters
 
     @property
     def is_reading(self) -> bool:
@@ -136,7 +145,7 @@ class Sequence:
     def input(self, n_unread: int = 0) -> StepInput:
         """Return the input of its next step."""
         left, room = self.left, self.buffer.room
-        self.drafting.kind = "code" if self.text.is_code else "prose"
+        self.drafting.kind = TextKind("code" if self.text.is_code else "prose", self.adapters)
         most = room if left is None else min(room, left)
         position, sampler, report = self.buffer.n_reply, self.binding.sampler, self.binding.report
         return StepInput(self.drafting, self.tokens, sampler, position, most, report, n_unread)
@@ -162,7 +171,9 @@ class Sequence:
         self.stats.steps.append(generated)
         self.stats.decode_seconds += own
         drafted = tuple(i < step.n_accepted for i in range(n))
-        chunk = Chunk("".join(pieces), step.tokens[:n], drafted, tuple(pieces), step.logprobs[:n], made=generated)
+        limit = self.binding.sampler.surprise_limit(step.tokens[:n])
+        chunk = Chunk("".join(pieces), step.tokens[:n], drafted, tuple(pieces), step.logprobs[:n])
+        chunk = replace(chunk, made=generated, surprise_limit=limit)
         if not n_unread:
             return chunk
         return replace(chunk, n_read=self.stats.prompt_n, stats=replace(self.stats))
@@ -227,7 +238,10 @@ class Batch:
     @property
     def prompts(self) -> list[PassInput]:
         """The prompts of those that only read, up to where they are read."""
-        return [PassInput(each.tokens[:end], exact=each.needs_exact_widths) for each, _, end in self.reading]
+        return [
+            PassInput(each.tokens[:end], NO_DRAFT, each.needs_exact_widths, each.adapters)
+            for each, _, end in self.reading
+        ]
 
     @property
     def n_rows(self) -> dict[Sequence, int]:

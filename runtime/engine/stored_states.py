@@ -18,7 +18,7 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.stored.prefix_index import Entry
 from runtime.backends.stored.prefix_store import PrefixStore
 from runtime.backends.stored.saved_states import SavedState
-from runtime.core.draft import Tokens
+from runtime.core.draft import NO_TOKEN, Adapters, Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,14 @@ class StoredStates:
         self._tried = set[bytes]()  # hashes of conversations that were considered for storing
         self._writer: threading.Thread | None = None
 
-    def read(self, tokens: Tokens, n_cached: int, n_ctx: int, exact: bool, is_pure: bool) -> SavedState | None:
-        """Return the state with the longest prefix of a prompt [n], if reading that is faster than prefill of what the
-        cache of `n_ctx` tokens lacks; else None. `is_pure`: whether all its cells must come from prefill.
+    def read(
+        self, tokens: Tokens, n_cached: int, n_ctx: int, exact: bool, is_pure: bool, adapters: Adapters = ()
+    ) -> SavedState | None:
+        """Return the state with the longest prefix of a prompt [n] read with these adapters, if loading it is faster
+        than prefill of what the cache of `n_ctx` tokens lacks; else None. `is_pure`: whether all its cells must come
+        from prefill.
         """
-        entry = self.store.find(tokens, is_pure=is_pure)
+        entry = self.store.find(tokens, is_pure, adapters)
         if entry is None or len(entry.saved.tokens) >= n_ctx:
             return None
         return self.store.read(entry) if self._pays(entry, entry.saved.n_shared(tokens, exact) - n_cached) else None
@@ -65,15 +68,16 @@ class StoredStates:
         """Whether a state is being written."""
         return self._writer is not None and self._writer.is_alive()
 
-    def is_worth(self, tokens: Tokens) -> bool:
-        """Return whether a conversation of these tokens [n] is worth storing; once for each."""
-        n, seconds, known = len(tokens), self.token_seconds, blake2b(tokens.tobytes(), digest_size=16).digest()
+    def is_worth(self, tokens: Tokens, adapters: Adapters = ()) -> bool:
+        """Return whether a conversation of these tokens [n] and adapters is worth storing; once for each."""
+        n, seconds = len(tokens), self.token_seconds
+        known = blake2b(repr(adapters).encode() + tokens.tobytes(), digest_size=16).digest()
         if not self.store.is_writable or n * seconds < THRESHOLDS.seconds or known in self._tried:
             return False
-        if not n or tokens.min() < 0:  # empty, or part of a stored one
+        if not n or (tokens == NO_TOKEN).any():  # empty, or part of a stored one
             return False
         self._tried.add(known)
-        n_new = n - self.store.n_stored(tokens)
+        n_new = n - self.store.n_stored(tokens, adapters)
         return n_new * seconds >= THRESHOLDS.seconds and n_new >= THRESHOLDS.new_share * n
 
     def write(self, state: SavedState) -> None:

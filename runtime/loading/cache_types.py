@@ -8,7 +8,7 @@ both are timed when a model is first loaded.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from runtime.backends import library
 from runtime.backends.filled import FilledContext
@@ -17,7 +17,8 @@ from runtime.backends.pass_switches import BLOCK
 from runtime.core.draft import Tokens
 from runtime.core.errors import ModelError
 from runtime.loading.exactness import sample
-from runtime.loading.pass_timing import thread_counts
+from runtime.loading.neighbours import CALM, Neighbours
+from runtime.loading.pass_timing import usual_threads
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.cache_layout import HALVES, CacheTypes
 
@@ -37,6 +38,7 @@ class CacheTrial:
 
     reading: float
     decoding: float
+    is_calm: bool = False  # whether other programs left the cores idle: beside them either may seem faster
 
     @property
     def prefers_halves(self) -> bool:
@@ -45,16 +47,19 @@ class CacheTrial:
 
 
 def fastest(target: LlamaModel, n_ctx: int) -> CacheTypes:
-    """Return the fastest types for a context of `n_ctx` tokens; measured, or known from an earlier start."""
+    """Return the fastest types for a context of `n_ctx` tokens; measured, or known from an earlier start. What was
+    measured while other programs were busy is measured again at the first start at which they are not.
+    """
     length = min(FAR, n_ctx // 2)  # two contexts of the trial take no more memory than that one
     is_usual = target.is_recurrent or target.window or library.has_gpu() or target.cache_types == HALVES
     if is_usual or length < LEAST_FAR:
         return target.cache_types
     try:
-        cache = ProfileCache(fingerprint(target.path, "cache types", library.version(), target.cache_types))
+        cache = ProfileCache(fingerprint(target.path, "timed cache types", library.version(), target.cache_types))
         trial = remembered(cache)
-        if trial is None:
-            trial = compare(target, length)
+        if trial is None or (not trial.is_calm and Neighbours().wait() <= CALM):
+            others = Neighbours()
+            trial = replace(compare(target, length), is_calm=others.are_calm())
             cache.write(asdict(trial))
     except (ModelError, OSError):  # it cannot be measured, or the file is gone
         return target.cache_types
@@ -69,7 +74,7 @@ def remembered(cache: ProfileCache) -> CacheTrial | None:
 
 def compare(target: LlamaModel, length: int) -> CacheTrial:
     """Time passes after `length` tokens with either types. Raises ModelError where that cannot be measured."""
-    threads, tokens = max(thread_counts()), sample(target.vocab, BLOCK)
+    threads, tokens = usual_threads(), sample(target.vocab, BLOCK)
     contexts = list[FilledContext]()
     try:
         for types in (target.cache_types, HALVES):
@@ -78,7 +83,7 @@ def compare(target: LlamaModel, length: int) -> CacheTrial:
                 raise ModelError("Passes of one row would round differently here.")
             contexts[-1].fill(tokens[:SHORT], length)
             if contexts[-1].seconds(tokens[:SHORT]) > SLOW:
-                return CacheTrial(1.0, 1.0)
+                return CacheTrial(1.0, 1.0)  # the model is large, or others use the cores
         usual, halves = contexts
         return CacheTrial(share(usual, halves, tokens), share(usual, halves, tokens[:1]))
     finally:

@@ -157,22 +157,24 @@ class Finding:
     share: float
     n_agreed: int
     why: str = ""  # in a sentence, with the times that the last of these starts measured
+    rate: float = 1.0  # highest acceptance rate
 
 
-def why_never(costs: PassCosts, draft_seconds: float, max_k: int) -> str:
-    """Return why drafts of up to `max_k` tokens cannot pay even if all were accepted; "" where they can.
+def why_never(costs: PassCosts, draft_seconds: float, max_k: int, rate: float = 1.0) -> str:
+    """Return why drafts of up to `max_k` tokens cannot pay even at the acceptance `rate`; "" where they can.
 
     `draft_seconds` is the time of a draft token, `costs` those of the target's passes.
     """
     if not {1, 2, min(4, max_k + 1)} <= costs.widths(0).keys():
         return ""  # too little was measured, as for a model with long passes
     passes = costs.up_to(max_k + 1, 0)
-    k, times = best_case(draft_seconds, draft_seconds, passes)
+    k, times = best_case(draft_seconds, draft_seconds, passes, rate)
     if times > 1:
         return ""
     draft, check, plain = (1e3 * each for each in (draft_seconds, (passes[k] - passes[0]) / k, passes[0]))
+    at = "at any acceptance rate" if rate == 1 else f"as it can write {rate:.0%} of the words"
     return (
-        f"it cannot pay here at any acceptance rate: a draft token takes {draft:.3g} ms and checking one "
+        f"it cannot pay here {at}: a draft token takes {draft:.3g} ms and checking one "
         f"{check:.3g} ms more, a plain token {plain:.3g} ms"
     )
 
@@ -185,15 +187,18 @@ def known_never(cache: ProfileCache, costs: PassCosts, max_k: int) -> str:
     found = cache.read_as(Finding)
     if found is None or found.n_agreed < AGREED or found.n_agreed % AGAIN == 0 or not found.share > 0:
         return ""
-    why = why_never(costs, found.share * costs.seconds(1, 0), max_k)
+    why = why_never(costs, found.share * costs.seconds(1, 0), max_k, found.rate)
     if why:
         cache.write(asdict(replace(found, n_agreed=found.n_agreed + 1)))
     return found.why if why and found.why else why
 
 
-def found_never(cache: ProfileCache, costs: PassCosts, draft_seconds: float, max_k: int) -> str:
-    """Return why it cannot pay by this start's measurement, and cache the result; "" where it can."""
-    why, before = why_never(costs, draft_seconds, max_k), cache.read_as(Finding)
+def found_never(cache: ProfileCache, costs: PassCosts, draft_seconds: float, max_k: int, rate: float = 1.0) -> str:
+    """Return why it cannot pay by this start's measurement, and cache the result; "" where it can.
+
+    `rate` is the highest acceptance rate: with another vocabulary, the share of text that the draft model can write.
+    """
+    why, before = why_never(costs, draft_seconds, max_k, rate), cache.read_as(Finding)
     n_agreed = 1 + (before.n_agreed if before else 0) if why else 0
-    cache.write(asdict(Finding(draft_seconds / costs.seconds(1, 0), n_agreed, why)))
+    cache.write(asdict(Finding(draft_seconds / costs.seconds(1, 0), n_agreed, why, rate)))
     return why

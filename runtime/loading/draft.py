@@ -14,9 +14,10 @@ from runtime.backends.contexts import open_backend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel, readable_facts
 from runtime.backends.reloadable import ReloadableBackend
+from runtime.backends.translated import TranslatedBackend, translated, writable_share
 from runtime.backends.trimmed import open_trimmed
-from runtime.core.backend import OnProgress
-from runtime.core.errors import DraftError, HeadError, ModelError, NoMemoryError, UnknownKindError
+from runtime.core.backend import Backend, OnProgress
+from runtime.core.errors import DraftError, HeadError, ModelError, NoMemoryError, UnknownKindError, VocabError
 from runtime.drafters.registry import find
 from runtime.loading.heads import HeadSource, open_drafting_layers, open_head
 from runtime.loading.opening import load
@@ -25,7 +26,7 @@ from runtime.loading.planning import HEADS, MODEL, MTP
 from runtime.loading.probing import check, must_try
 from runtime.memory.fit import LoadPlan, PairSpec, draft_context
 from runtime.memory.footprint import DRAFT_BATCH
-from runtime.models.drafting import HeaderVocab, compare_vocabularies, why_undraftable
+from runtime.models.drafting import HeaderVocab, are_alike, compare_vocabularies, why_undraftable
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import unfit
@@ -127,14 +128,13 @@ def open_draft(
     # Read already; when it is opened again, the file may have changed
     headers = [(spec.target, spec.draft)] if spec and spec.draft else []
 
-    def opener(stack: ExitStack, report: OnProgress) -> LlamaBackend:
+    def opener(stack: ExitStack, report: OnProgress) -> Backend:
         known = headers.pop() if headers else None
         trim = trim_of(known[1] if known else readable_facts(path))
-        ids = trimmed_ids(target.path, path, trim) if trim else shared_ids(target.path, path, known)
+        ids = trimmed_ids(target.path, path, trim) if trim else ids_if_alike(target.path, path, known)
         draft = load(path, "draft", report, exact=False, ids=ids, facts=known[1] if known else None)
         stack.callback(draft.close)
-        if ids is None:
-            compare_vocabularies(target.vocab, draft.vocab, target.path.name, path.name)
+        is_alike = ids is not None or are_alike(target.vocab, draft.vocab)
         n_target = options.n_ctx or target.n_ctx_train
         n_ctx = draft_context(n_target, options.draft_window, options.max_k, draft.n_ctx_train)
         try:
@@ -142,9 +142,36 @@ def open_draft(
         except ModelError as error:
             raise error if isinstance(error, DraftError) else NoMemoryError(str(error)) from error
         stack.callback(backend.close)
-        return backend
+        return backend if is_alike else translating(backend, target, options.max_k)
 
     return ReloadableBackend(opener, on_progress)
+
+
+def translating(backend: LlamaBackend, target: LlamaModel, room: int) -> TranslatedBackend:
+    """Return the context of a draft model with another vocabulary, over the target's. Raises VocabError."""
+    try:
+        return translated(backend, target.vocab, room)
+    except VocabError as error:
+        raise VocabError(
+            f"{backend.model.path.name} cannot draft for {target.path.name}: {error}. Choose a draft model of the same "
+            "family, or run with `--draft off`."
+        ) from None
+
+
+def about_words(draft: ReloadableBackend | None) -> str:
+    """Return what is to be known about a draft model's vocabulary, as a clause; "" if it is the target's."""
+    share = writable_share(draft.backend) if draft else 1.0
+    return f"the draft model has another vocabulary and can write {share:.0%} of usual text" if share < 1 else ""
+
+
+def ids_if_alike(target: Path, draft: Path, facts: tuple[ModelFacts, ModelFacts] | None) -> IdsOnly | None:
+    """Return the draft's ids if they mean the same as the target's; None if its words are needed to see or translate
+    that.
+    """
+    try:
+        return shared_ids(target, draft, facts)
+    except VocabError:
+        return None
 
 
 def drafting_context(draft: LlamaModel, trim: Trim | None, n_ctx: int, n_seats: int) -> LlamaBackend:

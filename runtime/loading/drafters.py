@@ -14,6 +14,7 @@ from runtime.backends.heads.early_exit import EarlyExitBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.shared import SharedBackend
+from runtime.backends.translated import TranslatedSharedBackend
 from runtime.core.backend import Backend, SharedPasses
 from runtime.core.drafter import Drafter
 from runtime.drafters.lookahead import WindowShape
@@ -91,4 +92,4 @@ def made(drafter: Registered, given: Given) -> Drafter:
 
 def shared_passes(backend: Backend) -> SharedPasses | None:
     """Return the backend if conversations can share its passes, else None."""
-    return backend if isinstance(backend, SharedBackend) else None
+    return backend if isinstance(backend, SharedBackend | TranslatedSharedBackend) else None

@@ -64,10 +64,7 @@ class Exactness:
         if self.is_exact:
             return f"exact up to width {self.width}"
         if not self.difference:
-            return (
-                f"exact up to width {self.width} of {self.tried}; beyond, matrices that are not quantized "
-                "sometimes round differently"
-            )
+            return f"exact up to width {self.width} of {self.tried}; beyond, some matrices sometimes round differently"
         if self.width >= self.tried:
             return (
                 f"exact up to width {self.width}, but not in prefill; there, logits differ by up to "

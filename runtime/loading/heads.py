@@ -8,8 +8,10 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
+from runtime.backends.heads.assistant import AssistantBackend
 from runtime.backends.heads.early_exit import EarlyExitBackend
 from runtime.backends.heads.head import HeadBackend
 from runtime.backends.heads.llama_heads import DflashBackend, EagleBackend, MtpBackend
@@ -25,7 +27,8 @@ from runtime.memory.fit import PairSpec
 from runtime.models.block_heads import DFLASH, block_of, layers_of
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
-from runtime.models.heads import unfit
+from runtime.models.heads import ASSISTANT, unfit
+from runtime.models.mtp import is_apart
 from runtime.models.own_heads import is_own
 
 log = logging.getLogger(__name__)
@@ -46,19 +49,14 @@ def open_head(
 
     Raises HeadError.
     """
+    target_facts = spec.target if spec else ModelFacts(read_model_header(target.model.path))
+    n_opened = count()
 
     def opened(path: Path, stack: ExitStack, report: OnProgress) -> Backend:
-        facts = head_facts(path, spec.target if spec else ModelFacts(read_model_header(target.model.path)), target)
-        if is_own(facts):
-            own = open_state_head(path, facts, target, max(1, options.slots), options.max_model_k)
-            stack.callback(own.close)
-            return own
-        ids = IdsOnly(facts.architecture, facts.n_vocab) if facts.n_vocab else None
-        head = load(path, "draft", report, exact=False, ids=ids, facts=facts, is_head=True)
-        stack.callback(head.close)
-        backend = head_context(target, head, facts, options)
-        stack.callback(backend.close)
-        return backend
+        facts = head_facts(path, target_facts, target)
+        if next(n_opened) and facts.architecture == ASSISTANT:
+            raise HeadError("it would empty its target's cache, so it is used again after the next start")
+        return opened_head(path, facts, target, options, stack, report)
 
     def opener(stack: ExitStack, report: OnProgress) -> Backend:
         if file.learned is not None:
@@ -75,9 +73,31 @@ def open_head(
     return reloadable(target, opener, on_progress)
 
 
-def head_context(target: LlamaBackend, head: LlamaModel, facts: ModelFacts, options: Options) -> HeadBackend:
+def opened_head(
+    path: Path, facts: ModelFacts, target: LlamaBackend, options: Options, stack: ExitStack, report: OnProgress
+) -> Backend:
+    """Return the head in a file with these facts, which `stack` closes. Raises ModelError."""
+    if is_own(facts):
+        own = open_state_head(path, facts, target, max(1, options.slots), options.max_model_k)
+        stack.callback(own.close)
+        return own
+    ids = IdsOnly(facts.architecture, facts.n_vocab) if facts.n_vocab else None
+    head = load(path, "draft", report, exact=False, ids=ids, facts=facts, is_head=True, with_mtp=is_apart(facts))
+    stack.callback(head.close)
+    backend = head_context(target, head, facts, options)
+    stack.callback(backend.close)
+    return backend
+
+
+def head_context(
+    target: LlamaBackend, head: LlamaModel, facts: ModelFacts, options: Options
+) -> HeadBackend | AssistantBackend:
     """Return the context for a head's architecture."""
     n_trails, room = max(1, options.slots), options.max_model_k
+    if facts.architecture == ASSISTANT:
+        return AssistantBackend(head, target, n_trails, room)
+    if is_apart(facts):
+        return MtpBackend(target, n_trails, room, head)
     if facts.architecture == DFLASH:
         return DflashBackend(head, target, block_of(facts), n_trails, room)
     return EagleBackend(head, target, layers_of(facts), n_trails, room)

@@ -29,6 +29,7 @@ class LayoutTrial:
     tried: int
     plain: float
     prefill: float
+    is_calm: bool = True  # whether other programs left the cores alone meanwhile
 
     @property
     def prefers_exact(self) -> bool:

@@ -13,8 +13,10 @@ from runtime.backends import library
 from runtime.backends.embedding import Embedder
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
+from runtime.backends.translated import writable_share
 from runtime.core.backend import OnProgress
 from runtime.core.clock import Clock, steadiest, wall
+from runtime.core.cores import n_cores
 from runtime.core.drafter import Drafter, traits_of
 from runtime.drafters.lookahead import WindowShape
 from runtime.drafters.registry import Needs, needing
@@ -25,7 +27,7 @@ from runtime.loading.neighbours import Neighbours
 from runtime.loading.open_pair import OpenPair
 from runtime.loading.opening import open_context, window_shape
 from runtime.loading.options import Options
-from runtime.loading.pass_timing import n_cores, thread_counts
+from runtime.loading.pass_timing import thread_counts
 from runtime.loading.profile import TargetProfile
 from runtime.loading.profile_cache import fingerprint, record
 from runtime.memory.pressure import PressureMonitor, room_for_states
@@ -66,12 +68,12 @@ class LoadedPair(OpenPair):
         clock = steadiest() if self._n_taken and not self._workers else wall
         self._counts = [self.options.threads] if self.options.threads else thread_counts(self._n_taken)
         self.profile = TargetProfile(self.pair.target, self.backend, self.options)
-        counts, n_rows = self._target_counts, self.backend.n_rows
+        counts, n_rows, others = self._target_counts, self.backend.n_rows, Neighbours()
         self.costs = self.profile.calibration(self.backend, self.pair.target, counts, n_rows, clock)
         if not self._workers:
             record(self.pair.target, self.costs.pass_seconds[1])
         self.draft_costs: Calibration | None = None
-        if why := self._take_draft(clock, on_progress):
+        if why := self._take_draft(clock, on_progress, self._n_taken == 0 and others.are_calm()):
             self.left_out = Reason("cost", f"the draft model was left out, because {why}")
         shape = self._window_shape() if needing(self.names, Needs.WINDOW) else None
         room, draft = self.options.max_k, self.draft
@@ -84,8 +86,10 @@ class LoadedPair(OpenPair):
         """Numbers of threads to try for the target; a single one with workers, which have threads of their own."""
         return self._counts[-1:] if self._workers else self._counts
 
-    def _take_draft(self, clock: Clock, on_progress: OnProgress) -> str:
-        """Open and time the draft. Return why it was closed, if it cannot pay; a fixed draft length keeps it."""
+    def _take_draft(self, clock: Clock, on_progress: OnProgress, is_calm: bool) -> str:
+        """Open and time the draft. Return why it was closed, if it cannot pay; a fixed draft length keeps it, and so
+        does a machine that was not calm, as the controller times drafts and passes again while it replies.
+        """
         path, costs, room = self.pair.draft or self.pair.target, self.costs.costs(), self.options.max_model_k
         is_judged = self._wanted.is_model and self.options.fixed_k is None
         cache = self.profile.cache("ceiling", room, self._counts, fingerprint(path)) if is_judged else None
@@ -94,8 +98,12 @@ class LoadedPair(OpenPair):
         self._open_draft(on_progress)
         if self.draft is None:
             return ""
+        others = Neighbours()
         self.draft_costs = self.profile.calibration(self.draft.backend, path, self._counts, 1, clock)
-        why = found_never(cache, costs, self.draft_costs.pass_seconds[1], room) if cache else ""
+        if not (is_calm and others.are_calm()):
+            return ""
+        seconds, rate = self.draft_costs.pass_seconds[1], writable_share(self.draft.backend)
+        why = found_never(cache, costs, seconds, room, rate) if cache else ""
         if why:
             self.draft.close()
             self.draft = self.draft_costs = None
@@ -155,7 +163,7 @@ class LoadedPair(OpenPair):
 
     def _promise(self) -> str:
         """Return the user's options for passes that round differently, as a clause for the screen."""
-        if library.has_gpu():
+        if library.has_gpu() or self.target.adapters:
             return "`--fast` allows drafts, but a close choice may then differ"
         if self.options.exact and library.are_tiled():
             return "restart Slipstream with `--exact`: this process already uses another model's kernels"
@@ -170,8 +178,8 @@ class LoadedPair(OpenPair):
     @property
     def could_be_exact(self) -> bool:
         """Whether another layout of the weights, not tried yet, might allow drafts for greedy and seeded replies."""
-        is_open = self.exactness.width < self.exactness.tried and not self.options.exact and not self.options.fast
-        return is_open and not self.is_elsewhere and layout.remembered(self.pair.target) is None
+        asked = self.options.exact or self.options.fast or self.is_elsewhere or self.target.adapters
+        return not asked and self.exactness.width < self.exactness.tried and not layout.remembered(self.pair.target)
 
     def _controller(self, drafters: list[Drafter]) -> Controller:
         """Return the controller, which starts from the last run's statistics and saves its own for the next run."""
@@ -208,8 +216,7 @@ class LoadedPair(OpenPair):
             return Threads(one, many, drafting, apply)
         # If all free threads are fastest, those that become free later will be as well
         one, many = (max(thread_counts()) if n == max(self._counts) else n for n in (one, many))
-        watch = Watch(n_cores(), self._neighbours, self._n_taken)
-        return Threads(one, many, drafting, apply, watch)
+        return Threads(one, many, drafting, apply, Watch(n_cores(), self._neighbours, self._n_taken))
 
     def _degradation(self) -> Degradation:
         """Return the monitor that closes drafters between two tokens when memory runs short."""

@@ -5,12 +5,13 @@ Knows the system's counters and the clock; decides nothing.
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from typing import NamedTuple
 
 import psutil
+
+from runtime.core.cores import usable
 
 # Seconds: the minimum span of a reading, because the counters move in steps of a hundredth, and the span after which it
 # is out of date
@@ -72,6 +73,10 @@ class Neighbours:
         self._seen = NOTHING
         return max(0.0, seen.taken - seen.own) / seen.time if seen.time <= STALE else None
 
+    def are_calm(self) -> bool:
+        """Return whether others used little of the cores since the last result, as far as is known."""
+        return (self.busy_cores() or 0.0) <= CALM
+
     def wait_for_family(self) -> None:
         """Wait up to MAX_WAIT seconds until our other processes, which load at the same time, leave the cores idle."""
         end = time.perf_counter() + MAX_WAIT
@@ -100,8 +105,7 @@ def readings() -> CoreSeconds | None:
         cores = psutil.cpu_times(percpu=True)
     except (OSError, RuntimeError, KeyError, psutil.Error):  # KeyError: psutil is unloaded when the interpreter ends
         return None
-    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
-    taken = sum(getattr(cores[core], what, 0.0) for core in mine if core < len(cores) for what in TAKEN)
+    taken = sum(getattr(cores[core], what, 0.0) for core in usable() if core < len(cores) for what in TAKEN)
     return CoreSeconds(time.perf_counter(), taken, time.process_time() + family_seconds())
 
 

@@ -21,10 +21,11 @@ from runtime.drafters.registry import Needs, described, needing
 from runtime.loading import layout
 from runtime.loading.cache_types import fastest
 from runtime.loading.draft import WantedDraft
+from runtime.loading.eyes import n_needed, open_eyes
 from runtime.loading.heads import HeadSource
 from runtime.loading.opening import load, open_target
 from runtime.loading.options import Options
-from runtime.loading.planning import HEADS, MODEL, MTP, drafts_by, n_snapshots, pair_spec, plan_of, plan_with_halves
+from runtime.loading.planning import HEADS, MODEL, MTP, drafts_by, n_snapshots, pair_spec, plan_with_halves, plan_within
 from runtime.memory.fit import DEFAULT_CONTEXT
 from runtime.memory.footprint import ALL_LAYERS
 from runtime.memory.pressure import Reading
@@ -47,7 +48,8 @@ class OpenPair:
         fast = options.fast or pair.fast
         is_asked = options.exact or pair.exact
         exact = is_asked or (not fast and layout.prefers_exact(pair.target))
-        self.options = replace(options, exact=exact, is_exact_asked=is_asked, fast=fast)
+        reserved = options.reserved + n_needed(self.pair, options)
+        self.options = replace(options, exact=exact, is_exact_asked=is_asked, fast=fast, reserved=reserved)
         self.names = pair.drafters if options.drafters is None else options.drafters  # of the requested drafters
         self.off = None if self.names else Reason("user", "drafters are switched off")
         self.left_out: Reason | None = None  # why a requested drafter is unavailable
@@ -90,7 +92,7 @@ class OpenPair:
                 return self._open(on_progress, head)
             except NoMemoryError:
                 self._free()
-                if not library.has_gpu():
+                if not library.has_gpu() or self.options.is_whole:
                     raise
                 self.options, self.names, self.off = asked
         library.leave_gpus()
@@ -107,7 +109,7 @@ class OpenPair:
         if self.spec and not {MODEL, self._drafts_by} & {*self.names}:
             self.spec = replace(self.spec, draft=None)
         try:
-            self.plan = plan_of(self.spec, with_share(self.reader(), share), self.options, self.pair.target.name)
+            self.plan = plan_within(self.spec, with_share(self.reader(), share), self.options, self.pair.target.name)
         except NoMemoryError as error:
             raise NoMemoryError(f"{self._missing} {error}") if self._missing else error from None
         if self._missing:
@@ -119,7 +121,7 @@ class OpenPair:
         facts = self.spec.target if self.spec else None
         has_draft = self.plan is None or self.plan.with_draft
         wanted = WantedDraft(self.pair, self.spec, self.plan, self._drafts_by, self.names, head)
-        halves = plan_with_halves(self.spec, self.reader(), self.options)
+        halves = plan_with_halves(self.spec, self.reader().without(self.options.reserved), self.options)
         refused = wanted.try_out(on_progress)
         self.target = load(
             self.pair.target,
@@ -128,10 +130,12 @@ class OpenPair:
             self.options.exact,
             n_gpu_layers,
             facts=facts,
-            with_mtp=self._drafts_by == MTP and has_draft and not refused,
+            with_mtp=self._drafts_by == MTP and not self.pair.draft and has_draft and not refused,
             workers=self._workers,
         )
         self._closers.append(self.target.close)
+        self.target.load_adapters(self.pair.lora)
+        open_eyes(self.target, self.pair, self.options)
         if halves and fastest(self.target, halves[1].n_ctx) == HALVES:
             self.spec, self.plan, self.target.cache_types = *halves, HALVES
             wanted = replace(wanted, spec=self.spec, plan=self.plan)

@@ -5,7 +5,7 @@ Knows the pair's settings and the results of earlier starts; the backends run th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runtime.backends import library
@@ -62,6 +62,8 @@ def open_context(
 
 def open_early_exit(target: LlamaModel, pair: Pair, options: Options) -> EarlyExitBackend:
     """Open a target that exits after the pair's layer, the file's, or the best-paying one. Raises EarlyExitError."""
+    if target.adapters:
+        raise EarlyExitError("its first layers cannot be used with LoRA adapters")
     backend = EarlyExitBackend(target, options.n_ctx or target.n_ctx_train, options.max_k + 1)
     named = target.metadata("slipstream.exit_layer")
     layer = pair.exit_layer or (int(named) if named.isdigit() else 0)
@@ -112,7 +114,22 @@ def load(
     with_mtp: bool = False,
     workers: Sequence[str] = (),
 ) -> LlamaModel:
-    """Load a model. Raises KeyboardInterrupt if `on_progress` returned False."""
+    """Load a model that writes text, or drafts. Raises as `stoppable` does, and ModelError for an embedding model."""
+    rest = gpu_layers, exact, ids, facts, is_head, with_mtp, workers
+    model = stoppable(what, on_progress, lambda report: LlamaModel(path, report, *rest))
+    if model.pooling.is_pooled and not is_head:
+        model.close()
+        raise ModelError(
+            f"{path.name} is an embedding model: Slipstream runs models that write text. Choose another GGUF here, and "
+            "use this one with `slipstream serve`."
+        )
+    return model
+
+
+def stoppable(what: str, on_progress: OnProgress, make: Callable[[Callable[[float], bool]], LlamaModel]) -> LlamaModel:
+    """Return the model that `make` loads, given what reports its progress. Raises KeyboardInterrupt if `on_progress`
+    returned False.
+    """
     stopped = False
 
     def report(share: float) -> bool:
@@ -121,7 +138,7 @@ def load(
         return not stopped
 
     try:
-        return LlamaModel(path, report, gpu_layers, exact, ids, facts, is_head, with_mtp, workers)
+        return make(report)
     except ModelError:
         if stopped:
             raise KeyboardInterrupt from None

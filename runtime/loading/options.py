@@ -24,9 +24,12 @@ class Options:
     fast: bool = False  # replies with a seed may use passes that round differently from plain decode
     without_gpu: bool = False  # compute on the processor alone, even if there is a GPU
     memory: Thresholds = USUAL  # levels at which drafters are closed
+    reserved: int = 0  # bytes of free memory that other models will take
+    is_whole: bool = False  # whether loading fails rather than leave out a part for lack of memory
     limits: Limits = UNLIMITED  # sequences that run and wait
     slots: int = 1  # conversations that are cached, so that several replies can take turns
     prompt_bytes: int = 0  # bytes of the prompt cache on disk; 0: none
+    sees_images: bool = True  # whether a vision encoder is opened, if there is one
     reads_ahead: bool = True  # whether expected prompts are read while there is nothing else to do
     rpc: tuple[str, ...] | None = None  # workers that take layers of the target; None: those that the pair names
     worker_timeout: float = 0.0  # seconds to wait for missing workers; then the available ones are used, if any

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable
 from itertools import cycle
@@ -13,6 +12,7 @@ import psutil
 
 from runtime.core.backend import Backend
 from runtime.core.clock import Clock, wall
+from runtime.core.cores import n_cores, n_fast
 from runtime.core.draft import NO_DRAFT, Draft
 from runtime.speculative.control.costs import PassCosts
 
@@ -26,19 +26,20 @@ SHORT, CLEAR = 1e-3, 1.4
 Pass = Callable[[int], float]  # decodes that many rows and returns the seconds
 
 
-def n_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def thread_counts(n_taken: int = 0) -> list[int]:
-    """Return the numbers of threads worth trying: one, half of the available physical cores, and all of them.
+    """Return the numbers of threads worth trying: one, half of the fast cores, all of those, and all physical cores.
 
-    Available are those that this process may use and others have not taken.
+    Of the cores that this process may use, `n_taken` are in use by others.
     """
     free = max(1, n_cores() - n_taken)
     physical = min(free, psutil.cpu_count(logical=False) or free)
-    return sorted({1, max(1, physical // 2), physical})
+    fast = min(physical, n_fast())
+    return sorted({1, max(1, fast // 2), fast, physical})
+
+
+def usual_threads(n_taken: int = 0) -> int:
+    """Return the number of threads to use where it is not measured: passes wait for the slowest, so no slow cores."""
+    return min(n_fast(), max(thread_counts(n_taken)))
 
 
 def pass_runner(backend: Backend, clock: Clock = wall) -> Pass:

@@ -30,15 +30,16 @@ from runtime.memory.fit import (
 )
 from runtime.memory.footprint import ALL_LAYERS, ContextSpec, compute_bytes
 from runtime.memory.pressure import MIB, Level, MemoryPool, Reading, Thresholds, is_sane
+from runtime.models.adapters import n_bytes
 from runtime.models.cache_layout import HALVES, cache_bytes
 from runtime.models.facts import ModelFacts
-from runtime.models.heads import ASSISTANT, DRAFTERS, begins_for, drafter_of
+from runtime.models.heads import begins_for, drafter_of
 from runtime.models.mtp import has_mtp
 from runtime.models.own_heads import UNKNOWN
 from runtime.models.registry import Pair
 
 MODEL, MTP = ModelDrafter.name, MtpDrafter.name  # drafters with weights, besides those of heads
-HEADS = frozenset(needing(known_names(), Needs.HEAD)) | {DRAFTERS[ASSISTANT], UNKNOWN}
+HEADS = frozenset(needing(known_names(), Needs.HEAD)) | {UNKNOWN}
 MAX_CONTEXT = 2**31 - 1  # most tokens of a context
 TARGET_BATCH = 512  # rows of the target's prefill
 # Draft tokens of a recurrent target on a processor. Each snapshot that can be restored slows every pass down (3% for
@@ -64,6 +65,8 @@ def pair_spec(pair: Pair, options: Options, with_draft: bool) -> PairSpec | None
     spec = spec_of(pair.target, draft, context, floor, options.draft_window, library.has_gpu())
     if spec and with_draft and draft is None and has_mtp(spec.target):
         spec = replace(spec, draft=spec.target)
+    if spec and pair.lora:
+        spec = replace(spec, n_adapted=n_bytes(pair.lora))
     if spec is None or options.n_ctx or pair.context:
         return spec
     n_ctx = spec.context.n_ctx if spec.target.n_context else DEFAULT_CONTEXT
@@ -98,6 +101,17 @@ def plan_with_halves(spec: PairSpec | None, reading: Reading, options: Options) 
         return None
     plan = plan_of(found, reading, options, "")
     return (found, plan) if plan else None
+
+
+def plan_within(spec: PairSpec | None, reading: Reading, options: Options, name: str) -> LoadPlan | None:
+    """Return the plan for the memory that other models leave free; None if that is unknown.
+
+    Raises NoMemoryError if the target does not fit, or a part would be left out that the options demand.
+    """
+    plan = plan_of(spec, reading.without(options.reserved), options, name)
+    if plan and plan.is_less and options.is_whole:
+        raise NoMemoryError(f"{name}: {plan.text}.")
+    return plan
 
 
 def plan_of(spec: PairSpec | None, reading: Reading, options: Options, name: str) -> LoadPlan | None:

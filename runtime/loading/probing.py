@@ -16,6 +16,7 @@ import numpy as np
 
 from runtime.backends import library
 from runtime.backends.contexts import open_backend
+from runtime.backends.heads.assistant import AssistantBackend
 from runtime.backends.heads.head import HeadBackend
 from runtime.backends.heads.llama_heads import MtpBackend
 from runtime.backends.model import IdsOnly, LlamaModel
@@ -30,6 +31,7 @@ from runtime.memory.system import MemoryReader
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import TRIED_WITH, is_tried
+from runtime.models.mtp import is_apart
 from runtime.models.own_heads import is_own
 
 REFUSED = 20  # exit code after printing what is wrong
@@ -124,13 +126,13 @@ def draft_something(target: Path, head: Path | None) -> None:
         stack.callback(model.close)
         backend = open_backend(model, min(N_CTX, model.n_ctx_train), N_ROWS, N_BATCH)
         stack.callback(backend.close)
-        drafting: HeadBackend
+        drafting: HeadBackend | AssistantBackend
         if head is None:
             drafting = MtpBackend(backend, 1, N_ROWS - 1)
         else:
             facts = head_facts(head, ModelFacts(read_model_header(target)), backend)
             ids = IdsOnly(facts.architecture, facts.n_vocab) if facts.n_vocab else None
-            weights = LlamaModel(head, gpu_layers=0, ids=ids, facts=facts, is_head=True)
+            weights = LlamaModel(head, gpu_layers=0, ids=ids, facts=facts, is_head=True, with_mtp=is_apart(facts))
             stack.callback(weights.close)
             drafting = head_context(backend, weights, facts, Options(max_k=N_ROWS - 1))
         stack.callback(drafting.close)

@@ -18,13 +18,13 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.shared import SharedBackend
 from runtime.core.backend import Backend
 from runtime.core.clock import Clock
+from runtime.core.cores import n_cores
 from runtime.core.draft import Tokens
 from runtime.core.errors import ModelError
 from runtime.drafters.reply_store import Replies, folder
 from runtime.loading.calibration import Calibration, calibrate
 from runtime.loading.exactness import Exactness, is_exact_padded, is_exact_together, sample, self_test, worst
 from runtime.loading.options import Options
-from runtime.loading.pass_timing import n_cores
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.cache_layout import CacheSpec, cache_bytes
 from runtime.models.drafting import ComparableVocab
@@ -37,6 +37,8 @@ from runtime.speculative.control.kept import kept, restore
 PADDED = 8, 4, 2  # rows to which passes may be padded: kernels of GPUs take as long for them as for one
 FAR_CONTEXTS = 256, 1024, 4096  # tokens of long contexts in which exactness is tested; FilledContext doubles them
 FAR_ROWS, FAR_BYTES = 4, 256 << 20  # rows that are compared there; most memory for that
+# Matrices that kernels may take in pairs of rows (ggml-cpu.c, nrows), and those of them that are repacked on Arm
+PAIRED, REPACKED = {"Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K"}, {"Q4_0", "Q8_0", "Q4_K", "Q6_K"}
 COSTS_NOTHING = 1.05  # largest ratio to a plain pass's time that counts as free
 
 
@@ -70,7 +72,7 @@ class TargetProfile:
         Where rounding depends on the width of passes and a wider one costs nothing, the backend pads them all.
         """
         seats = [backend.n_seats] if isinstance(backend, SharedBackend) else []
-        cache = self.cache("rounding", self._options.max_k, *seats)
+        cache = self.cache("rounding", self._options.max_k, *seats, *backend.model.adapters.keys)
         known = cache.read_as(Exactness)
         if known is None or not 1 <= known.width <= known.tried:
             known = tested(backend, self._options.max_k + 1)
@@ -122,24 +124,37 @@ def is_free(costs: PassCosts, rows: int) -> bool:
 def tested(backend: LlamaBackend, max_width: int) -> Exactness:
     """Return the result of the self-test, corrected for what it may miss.
 
-    On a processor, float matrices round by width, which mostly, but not always, is lost where results are quantized,
-    and passes over long contexts may use other kernels.
+    On a processor, float matrices, as those of LoRA adapters are, round by width, which mostly, but not always, is lost
+    where results are quantized, and passes over long contexts may use other kernels. Adapters are on during the test.
     """
-    vocab = backend.model.vocab
+    vocab, adapters = backend.model.vocab, backend.model.adapters
+    backend.use(adapters.named(dict.fromkeys(range(len(adapters.keys)), 1.0)))
     found = self_test(backend, max_width, vocab=vocab)
     if backend.attention.has_blocks:
         found = replace(found, prefill=False)
     if isinstance(backend, SharedBackend):
         found = replace(found, together=is_exact_together(backend, found.width, vocab))
+    backend.use(())
     try:
         facts = ModelFacts(read_model_header(backend.model.path))
     except (ModelError, OSError):
         return found
     if library.has_gpu():
         return found
+    if has_pairs(facts):
+        return replace(found, width=1, prefill=False)
     far = far_difference(backend, found.width, longest_test(backend, facts))
     found = replace(found, difference=max(found.difference, far))
-    return replace(found, width=1, prefill=False) if facts.has_float_matrices or far else found
+    return replace(found, width=1, prefill=False) if facts.has_float_matrices or adapters or far else found
+
+
+def has_pairs(facts: ModelFacts) -> bool:
+    """Return whether some matrices may be multiplied with two rows at once, which rounds otherwise than one.
+
+    That depends on the number of threads too, so that a self-test may miss it.
+    """
+    paired = PAIRED - REPACKED if library.are_tiled() else PAIRED
+    return library.takes_pairs() and any(tensor.kind in paired for tensor in facts.header.tensors)
 
 
 def longest_test(backend: LlamaBackend, facts: ModelFacts) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from runtime.backends import library
 from runtime.backends.stored.prefix_store import PrefixStore, folder, forget, size
+from runtime.backends.translated import own_context
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.planning import MODEL
 from runtime.loading.profile_cache import fingerprint
@@ -32,7 +31,7 @@ def opened_draft_store(loaded: LoadedPair) -> PrefixStore | None:
     options, draft = loaded.options, loaded.draft
     if not options.prompt_bytes or draft is None or loaded.drafts_by != MODEL:
         return None
-    backend: Any = draft.backend
+    backend = own_context(draft.backend)
     kind = type(backend).__name__, backend.model.cache_types, library.has_gpu(), backend.n_batch
     path = loaded.pair.draft or loaded.pair.target
     return PrefixStore(fingerprint(path, "draft prompts", library.version(), *kind), options.prompt_bytes)

@@ -54,6 +54,7 @@ class PairSpec:
     window: int = DRAFT_WINDOW
     on_device: bool = False
     is_open: bool = False  # no number of tokens was requested
+    n_adapted: int = 0  # bytes of LoRA adapters
 
     @property
     def has_head(self) -> bool:
@@ -62,7 +63,7 @@ class PairSpec:
 
     def needs(self, n_ctx: int, with_draft: bool) -> int:
         """Return the bytes of the target, and with `with_draft` also of the draft model, if there is one."""
-        target = estimate(self.target, replace(self.context, n_ctx=n_ctx)).needed
+        target = estimate(self.target, replace(self.context, n_ctx=n_ctx)).needed + self.n_adapted
         return target + (self.draft_needs(n_ctx) if with_draft else 0)
 
     def roomy(self, n_free: int) -> PairSpec:

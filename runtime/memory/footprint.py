@@ -20,6 +20,7 @@ from runtime.models.cache_layout import (
 )
 from runtime.models.facts import ModelFacts, is_repackable
 from runtime.models.heads import FEW_ROWS, HEAD_ROWS, SPARE, STATES, drafter_of, n_drafted, n_words
+from runtime.models.mtp import is_apart
 from runtime.models.own_heads import borrows_output, is_own, n_outputs
 
 FLOAT, HALF = 4, 2  # bytes
@@ -87,11 +88,11 @@ def head_bytes(head: ModelFacts, target: ModelFacts, spec: ContextSpec) -> int:
     """
     if is_own(head):
         return own_head_bytes(head, target, spec)
-    is_own_layer, room = head is target, spec.n_rows - 1
+    is_layer, room = head is target or is_apart(head), spec.n_rows - 1
     n_tokens = spec.cache_spec().n_tokens + spec.n_seats * room + HEAD_ROWS
     cache = replace(spec.cache_spec(), n_tokens=-(-n_tokens // STEP) * STEP)
-    weights = head.n_bytes - head.n_bytes_loaded if is_own_layer else head.n_bytes_loaded
-    cells = drafting_cache_bytes(head, cache) if is_own_layer else cache_bytes(head, cache)
+    weights = head.n_bytes - head.n_bytes_loaded if head is target else head.n_bytes
+    cells = drafting_cache_bytes(head, cache) if is_layer else cache_bytes(head, cache)
     logits = output_rows(head, room, spec.n_seats) * (target.n_vocab + head.own("embedding_length")) * FLOAT
     graph = head_graph_bytes(head, target, cache.n_tokens, spec.n_seats)
     return weights + cells + graph + logits + shown_bytes(head, target, spec)

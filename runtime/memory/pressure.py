@@ -10,7 +10,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
 from runtime.core.errors import SettingsError
@@ -48,6 +48,11 @@ class Reading:
     stalled_some: float = 0.0  # share of the last ten seconds in which some process waited for memory
     stalled_full: float = 0.0  # in which all of them did
     os_level: Level = Level.OK  # as the operating system reports it
+
+    def without(self, n_bytes: int) -> Reading:
+        """Return the reading with `n_bytes` less of the machine's own memory free."""
+        pools = (pool if pool.is_device else replace(pool, free=max(0, pool.free - n_bytes)) for pool in self.pools)
+        return replace(self, pools=tuple(pools))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +170,12 @@ class PressureMonitor:
         self.source, self.thresholds, self.clock = source, thresholds, clock
         self.reserve = reserve  # bytes that are allocated again when the level falls
         self.found = Assessment(Level.OK)
+        self.has_room = True  # whether the last reading had room for the reserve, with more than must stay free
         self.problem = ""  # why the last reading failed
         self.next_look = -math.inf
         self._costs: deque[float] = deque([math.inf], maxlen=4)  # seconds of the last readings
         self._calm = self.thresholds.calm_seconds  # that are required now
-        self._calm_since, self._calm_level = math.inf, Level.OK
+        self._calmer = math.inf, Level.OK  # since when readings are calmer than the level, and their highest level
         self._fell = -math.inf
 
     @property
@@ -194,20 +200,20 @@ class PressureMonitor:
     def _take(self, reading: Reading, now: float) -> None:
         """Raise, keep or lower the level by one reading."""
         found = judge(reading, self.thresholds)
+        calm = judge(reading, self.thresholds, self.thresholds.recovery, self.reserve).level
+        self.has_room = calm == Level.OK
         if found.level >= self.level:
             if found.level > self.level:
                 self._wait_longer(now)
-            self.found, self._calm_since = found, math.inf
+            self.found, self._calmer = found, (math.inf, Level.OK)
             return
-        calm = judge(reading, self.thresholds, self.thresholds.recovery, self.reserve).level
-        if calm >= self.level:
-            self._calm_since = math.inf
-        elif self._calm_since == math.inf:
-            self._calm_since, self._calm_level = now, calm
-        self._calm_level = max(self._calm_level, calm)
-        if now - self._calm_since >= self._calm:
-            self.found = Assessment(self._calm_level, found.text or self.found.text)
-            self._calm_since, self._fell = math.inf, now
+        since, highest = self._calmer if calm < self.level else (math.inf, Level.OK)
+        if calm < self.level:
+            since, highest = min(since, now), max(highest, calm)
+        if now - since >= self._calm:
+            self.found = Assessment(highest, found.text or self.found.text)
+            since, highest, self._fell = math.inf, Level.OK, now
+        self._calmer = since, highest
 
     def _wait_longer(self, now: float) -> None:
         """Require a longer calm the next time if memory runs short again soon after the level fell."""

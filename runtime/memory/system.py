@@ -6,7 +6,6 @@ Values that cannot be read are left out. Knows files and system calls; pressure.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from runtime.core.cores import sysctl_number
 from runtime.memory.pressure import Level, MemoryPool, Reading
 
 V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
@@ -134,15 +134,21 @@ def stalls(text: str) -> tuple[float, float]:
 
 def macos_level() -> Level:
     """Return macOS's level of memory pressure; OK where it reports none."""
-    name, value, size = (
-        b"kern.memorystatus_vm_pressure_level",
-        ctypes.c_int(0),
-        ctypes.c_size_t(ctypes.sizeof(ctypes.c_int)),
-    )
-    sysctl = getattr(ctypes.CDLL(ctypes.util.find_library("c")), "sysctlbyname", None)
-    if sysctl is None or sysctl(name, ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)):
-        return Level.OK
-    return Level(MACOS.get(value.value, 0))
+    return Level(MACOS.get(sysctl_number("kern.memorystatus_vm_pressure_level"), 0))
+
+
+def own_bytes(process: int) -> int:
+    """Return the bytes of memory that a process holds and no file backs, which are those that no longer count as free.
+
+    Where the system does not tell them apart, all count so; 0 for a process that has ended.
+    """
+    try:
+        info: Any = psutil.Process(process).memory_info()
+    except psutil.Error:
+        return 0
+    if (private := getattr(info, "private", None)) is not None:  # on Windows
+        return int(private)
+    return int(info.rss - info.shared) if hasattr(info, "shared") else sys.maxsize
 
 
 def trim_heap() -> None:

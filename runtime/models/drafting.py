@@ -18,8 +18,8 @@ from runtime.models.header import Header
 
 def why_undraftable(facts: ModelFacts) -> str:
     """Return the reason as a clause after a name and a colon; "" if drafts are possible."""
-    if facts.is_embedder:
-        return "it is an embedding model and writes no text"
+    if facts.pooling.is_pooled:
+        return f"it is {'a reranking' if facts.pooling.ranks else 'an embedding'} model and writes no text"
     if facts.architecture not in SNAPSHOTTED and layers_named(facts, STATEFUL):
         return f"llama.cpp cannot take back what a draft leaves in the recurrent layers of {facts.architecture} models"
     return ""
@@ -76,3 +76,12 @@ def compare_vocabularies(target: ComparableVocab, draft: ComparableVocab, target
                 "in the draft. "
                 "Choose a draft model of the same family, or run with `--draft off`."
             )
+
+
+def are_alike(target: ComparableVocab, draft: ComparableVocab) -> bool:
+    """Return whether the tokens of two vocabularies mean the same."""
+    try:
+        compare_vocabularies(target, draft, "", "")
+    except VocabError:
+        return False
+    return True

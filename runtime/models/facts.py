@@ -18,6 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from runtime.models.header import Header, TensorInfo
 from runtime.models.library_limits import MAX_LAYERS
+from runtime.models.pooling import PoolingKind, is_nested
 
 REPACKED = "Q4_0", "Q4_K", "IQ4_NL", "MXFP4"  # types that are repacked into another layout on x86
 FLOATS = "F32", "F16", "BF16"
@@ -135,9 +136,16 @@ class ModelFacts:
         )
 
     @property
-    def is_embedder(self) -> bool:
-        """Whether it is an embedding model, whose output is pooled into vectors."""
-        return bool(self.own("pooling_type"))
+    def pooling(self) -> PoolingKind:
+        """How the outputs are pooled, if it is an embedding or a reranking model."""
+        is_causal = self.header.metadata.get(f"{self.architecture}.attention.causal") is not False
+        return PoolingKind(self.architecture, self.own("pooling_type"), is_causal)
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether its vectors may be cut; see `is_nested`."""
+        names = self.name, self.header.text("general.basename"), self.architecture
+        return is_nested(names, self.header.strings("general.tags").texts())
 
     @property
     def exit_layer(self) -> int:
@@ -147,7 +155,12 @@ class ModelFacts:
     @property
     def has_template(self) -> bool:
         """Whether the file has a chat template."""
-        return bool(self._template("", ".default", ".tool_use"))
+        return bool(self.template)
+
+    @property
+    def template(self) -> str:
+        """The source of the chat template; "" if the file has none."""
+        return self._template("", ".default", ".tool_use")
 
     def _template(self, *names: str) -> str:
         """Return the first chat template of these names that is not blank; "" if there is none."""

@@ -14,13 +14,12 @@ import numpy as np
 from runtime.models.block_heads import DFLASH, DSPARK, MASK, is_dspark, is_whole, layers_of
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TensorInfo
-from runtime.models.mtp import n_drafting, why_no_mtp
+from runtime.models.mtp import apart_differences, is_apart, n_drafting, why_no_mtp
 from runtime.models.own_heads import is_own, own_differences, own_drafter, own_wanted_by
 from runtime.models.trimmed import trim_of
 
 EAGLE, ASSISTANT = "eagle3", "gemma4-assistant"
-# by architecture; there is no drafter for the last one yet
-DRAFTERS = {EAGLE: "eagle", DFLASH: "dflash", ASSISTANT: "assistant"}
+DRAFTERS = {EAGLE: "eagle", DFLASH: "dflash", ASSISTANT: "assistant"}  # by architecture
 TRIED_WITH = "0.3.36"  # version of llama-cpp-python with which these tables were tested
 # Tested targets whose graph names its layers' inputs; in others, requesting those ends the process
 SHOWN = frozenset(
@@ -44,7 +43,8 @@ N_LAYERS = 3  # layers of the target that an EAGLE-3 head reads
 TABLE = "d2t"  # the target's token for each row of a head with a reduced vocabulary
 # Heads that differ from DFlash by one tensor only, and draft in another way
 VARIANTS = {"selector_hidden.weight": "DFlash 2", "blk.0.hc_attn_fn.weight": "DeepSeek 4 DSpark"}
-UNUSED = "a Gemma 4 assistant reads its target's own cache, which Slipstream does not support"
+# Header keys of the heads in which an assistant and its target must agree, as it reads the target's cache
+SHARED_KEYS = "attention.key_length", "attention.key_length_swa"
 FIRST_KEY = b"general.architecture"  # the first key of a header
 BEGINNING = 4096  # bytes at the start of a file that contain it
 
@@ -53,6 +53,8 @@ def drafter_of(facts: ModelFacts | None) -> str:
     """Return the drafter for a head's file; "" for a model."""
     if facts is None:
         return ""
+    if is_apart(facts):
+        return "mtp"
     return DSPARK if is_dspark(facts) else DRAFTERS.get(facts.architecture, "") or own_drafter(facts.architecture)
 
 
@@ -72,10 +74,10 @@ def begins_for(path: Path) -> str:
 
 def wanted_by(facts: ModelFacts) -> str:
     """Return a description of a head's target, of a copy, or of a model's MTP layers; "" for other files."""
-    if facts.architecture == ASSISTANT:
-        return f"not used: {UNUSED}"
     if is_own(facts):
         return own_wanted_by(facts)
+    if own := of_few_families(facts):
+        return own
     if drafter_of(facts):
         layers = ", ".join(map(str, layers_of(facts)))
         block = f", {facts.own('block_size')} tokens at once" if facts.architecture == DFLASH else ""
@@ -86,6 +88,15 @@ def wanted_by(facts: ModelFacts) -> str:
     if n_layers := n_drafting(facts):
         why = why_no_mtp(facts)
         return f"{n_layers} of its own layers, {f'not used: {why}' if why else 'drafts by itself (mtp)'}"
+    return ""
+
+
+def of_few_families(facts: ModelFacts) -> str:
+    """Return a description of the target of a Gemma 4 assistant, or of MTP layers in a file of their own; else ""."""
+    if facts.architecture == ASSISTANT:
+        return f"an assistant for Gemma 4 targets of {n_words(facts):,} tokens and width {width_read(facts):,}"
+    if is_apart(facts):
+        return f"the drafting layer (mtp) of {facts.architecture} targets of {facts.n_trunk_layers} layers"
     return ""
 
 
@@ -101,7 +112,8 @@ def n_drafted(head: ModelFacts) -> int:
 
 def width_read(head: ModelFacts) -> int:
     """Return the width of the hidden states that the head reads."""
-    return head.own("target_hidden_size" if head.architecture == EAGLE else "embedding_length")
+    keys = {EAGLE: "target_hidden_size", ASSISTANT: "embedding_length_out"}
+    return head.own(keys.get(head.architecture, "embedding_length"))
 
 
 def is_tried(head: ModelFacts, target: ModelFacts) -> bool:
@@ -128,15 +140,33 @@ def differences(head: ModelFacts, target: ModelFacts, path: Path) -> Iterator[st
         yield f"it reads states of {read} values, and the target's have {width}"
     if n_words(head) != target.n_vocab:
         yield f"it is for {n_words(head):,} tokens, and the target has {target.n_vocab:,}"
+    if head.architecture == ASSISTANT:
+        yield from assistant_differences(head, target, tensors)
+        return
+    if is_apart(head):
+        yield from apart_differences(head, target)
+        return
     if wrong := [layer for layer in layers if not 0 <= layer < target.n_trunk_layers]:
         yield f"it reads layer {wrong[0]} of a target that has {target.n_trunk_layers}"
     yield from misshapen(head, tensors, path)
 
 
+def assistant_differences(head: ModelFacts, target: ModelFacts, tensors: dict[str, TensorInfo]) -> Iterator[str]:
+    """Yield the reasons why an assistant of the right width and vocabulary cannot read the target's cache."""
+    width, own = width_read(head), head.own("embedding_length")
+    if target.architecture != "gemma4":
+        yield f"it is an assistant for Gemma 4, and the target is a {target.architecture} model"
+    for key in SHARED_KEYS:
+        if head.own(key) != target.own(key):
+            yield f"its attention heads have {head.own(key)} values, and the target's {target.own(key)}"
+    for name, shape in (("pre", (2 * width, own)), ("post", (own, width))):
+        found = tensors.get(f"nextn.{name}_projection.weight")
+        if found is None or found.shape != shape:
+            yield f"its {name}_projection is missing or has a wrong shape"
+
+
 def unknown_kinds(head: ModelFacts, tensors: dict[str, TensorInfo]) -> Iterator[str]:
     """Yield the reasons why the head is of a kind that cannot be run."""
-    if head.architecture == ASSISTANT:
-        yield UNUSED
     if variant := next((VARIANTS[name] for name in VARIANTS if name in tensors), ""):
         yield f"it is a {variant} head, a variant of DFlash that Slipstream does not run"
     if head.architecture == EAGLE and len(layers_of(head)) != N_LAYERS:

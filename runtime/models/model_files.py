@@ -94,14 +94,19 @@ def check_file(path: Path) -> None:
     if not path.exists():
         raise ModelError(f"There is no file {path}. Check the path, or name a model of `slipstream models list`.")
     try:
-        require_plain(path)
-        with path.open("rb") as file:
-            head = file.read(4)
+        is_gguf = begins_as_gguf(path)
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}). Name a GGUF file that you may read.") from error
-    if head != b"GGUF":
+    if not is_gguf:
         raise ModelError(f"{path.name} is not a GGUF file. Convert the model to GGUF, or download a GGUF of it.")
     check_shards(path)
+
+
+def begins_as_gguf(path: Path) -> bool:
+    """Return whether a file begins as a GGUF. Raises OSError."""
+    require_plain(path)
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"
 
 
 def check_shards(path: Path) -> None:

@@ -35,9 +35,25 @@ def n_drafting(facts: ModelFacts) -> int:
     return facts.own("nextn_predict_layers")
 
 
+def is_apart(facts: ModelFacts) -> bool:
+    """Whether a file has MTP layers for a target in another file, as `convert_hf_to_gguf.py --mtp` writes it."""
+    names = {tensor.name for tensor in facts.header.tensors}
+    return f"blk.{facts.n_trunk_layers}.{ENTRY}" in names and not any(name.startswith("blk.0.") for name in names)
+
+
+def apart_differences(head: ModelFacts, target: ModelFacts) -> Iterator[str]:
+    """Yield the reasons why MTP layers in a file of their own cannot draft for a target."""
+    own, others = head.architecture, target.architecture
+    if own != others:
+        yield f"it is the drafting layer of a {own} model, and the target is a {others} model"
+    if head.n_trunk_layers != target.n_trunk_layers:
+        yield f"it follows a model of {head.n_trunk_layers} layers, and the target has {target.n_trunk_layers}"
+    yield from obstacles(head)
+
+
 def has_mtp(facts: ModelFacts) -> bool:
     """Whether a model's file has a usable MTP layer."""
-    return not why_no_mtp(facts)
+    return not (is_apart(facts) or why_no_mtp(facts))
 
 
 def why_no_mtp(facts: ModelFacts) -> str:

@@ -12,49 +12,32 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from platformdirs import user_config_path
-from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, ValidationInfo, with_config
+from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, with_config
 
-from runtime.core.errors import RegistryError
-from runtime.drafters.registry import known_names, usual
-from runtime.models.addresses import as_upstream, as_workers, is_web
+from runtime.core.errors import RegistryError, nearest
+from runtime.core.rare_sampling import RARE_NAMES, USUAL, RareSampling
+from runtime.drafters.registry import usual
+from runtime.models.adapters import told
+from runtime.models.addresses import as_upstream, is_web
 from runtime.models.hub.names import HubError
 from runtime.models.model_files import HUB, MAX_NAME, fetched, find_file, recent_file
 from runtime.models.own_sampling import sampling_in
+from runtime.models.pair_values import (
+    Adapters,
+    Drafters,
+    ModelFile,
+    checked_sampling,
+    checked_upstream,
+    checked_workers,
+)
 from runtime.models.plain_file import read_plain
-from runtime.models.strict_toml import nearest, only_value, parse_toml, validated
+from runtime.models.strict_toml import only_value, parse_toml, validated
 
 AS_TRAINED = 0  # tokens of context: the trained length, as far as memory allows
 NO_FILE = Path()  # the target of a pair whose model another server has
+PLAIN = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "penalty_last_n")  # sampling settings
+LISTS = "rpc", "lora"  # keys whose values are lists
 UPSTREAM_KEY = "SLIPSTREAM_UPSTREAM_KEY"
-
-
-def placed(file: object, info: ValidationInfo) -> object:
-    """Return the path of a file in a registry, relative to the registry's folder, which is the context."""
-    return file if not isinstance(file, str) or file.startswith(HUB) else Path(str(info.context), file)
-
-
-def known_drafters(names: object) -> object:
-    """Return the names of drafters. Raises ValueError for an unknown one."""
-    for name in names if isinstance(names, list) else ():
-        if name not in known_names():
-            raise ValueError(f"unknown drafter '{name}'. {nearest(str(name), known_names())}")
-    return names
-
-
-def checked_upstream(url: object) -> object:
-    """Return the normalized address of a server. Raises ValueError."""
-    return as_upstream(url) if isinstance(url, str) and url else url
-
-
-def checked_workers(addresses: object) -> object:
-    """Return the addresses of workers, each with its port. Raises ValueError."""
-    if isinstance(addresses, list) and not all(isinstance(each, str) for each in addresses):
-        raise ValueError("'rpc' must be a list of texts, such as [\"192.168.1.21:50052\"].")
-    return as_workers(addresses) if isinstance(addresses, list) else addresses
-
-
-ModelFile = Annotated[Path, BeforeValidator(placed)]
-Drafters = Annotated[tuple[str, ...], BeforeValidator(known_drafters)]
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -69,6 +52,8 @@ class Pair:
     name: str
     target: Annotated[ModelFile, Field(description="Name the GGUF file of the model.")]
     draft: ModelFile | None = None
+    mmproj: ModelFile | None = None  # the vision encoder; None: the one beside the target, if there is one
+    lora: Adapters = ()  # LoRA adapters of the target, such as ["adapter.gguf", "other.gguf=0.5"]
     description: str = ""
     licence: str = ""
     size: Annotated[StrictInt, Field(ge=0, le=2**63)] = 0  # bytes of all its files, according to a source; 0 = unknown
@@ -84,6 +69,10 @@ class Pair:
     top_k: Annotated[StrictInt, Field(ge=-1, le=2**31 - 1)] = 40
     top_p: Annotated[StrictFloat, Field(ge=0.001, le=1)] = 0.95
     min_p: Annotated[StrictFloat, Field(ge=0, le=0.999)] = 0.05
+    repetition_penalty: Annotated[StrictFloat, Field(gt=0, le=100)] = 1.0
+    penalty_last_n: Annotated[StrictInt, Field(ge=-1, le=2**31 - 1)] = 64
+    # Settings of rare samplers, a table such as {xtc_probability = 0.5}
+    sampling: Annotated[RareSampling, BeforeValidator(checked_sampling)] = USUAL
     exact: StrictBool = False  # bit-identical kernels for K-quants as well, a little slower
     fast: StrictBool = False  # replies with a seed may use passes that round differently from plain decode
     # whether its head is trained further on recently rejected drafts while the server is idle
@@ -98,15 +87,22 @@ class Pair:
 
     @property
     def files(self) -> list[Path]:
-        """The target, and the draft model if there is one; none if another server has the model."""
+        """The target, and the draft model and the vision encoder it names; none if another server has the model."""
         if self.upstream:
             return []
-        return [self.target] if self.draft is None else [self.target, self.draft]
+        return [file for file in (self.target, self.draft, self.mmproj) if file is not None]
 
     @property
     def sampling_defaults(self) -> dict[str, Any]:
         """The pair's sampling settings for requests that set none."""
-        return {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+        rare = {name: getattr(self.sampling, name) for name in RARE_NAMES}
+        return {name: getattr(self, name) for name in PLAIN} | rare
+
+
+def titled(pair: Pair) -> str:
+    """Return the name of a pair, and of its LoRA adapters that are on."""
+    on = told(pair.lora)
+    return f"{pair.name} + {on}" if on else pair.name
 
 
 def bundled(name: str) -> Path:
@@ -144,7 +140,7 @@ def parse_registry(texts: Sequence[tuple[Path, bytes]]) -> dict[str, Pair]:
     pairs: dict[str, Pair] = {}
     for file, text in texts:
         for name, table in parse_tables(file, text).items():
-            known = asdict(pairs[name]) | {"rpc": [*pairs[name].rpc]} if name in pairs else {}
+            known = asdict(pairs[name]) | {key: [*getattr(pairs[name], key)] for key in LISTS} if name in pairs else {}
             named = [*known.get("named", ()), *table]
             values = known | with_one_source(table, f"{file}: [pairs.{name}]") | {"name": name, "named": named}
             pairs[name] = validated(Pair, values, f"{file}: [pairs.{name}]", RegistryError, context=file.parent)
@@ -168,9 +164,9 @@ def with_one_source(table: dict[str, Any], where: str) -> dict[str, Any]:
     """
     if not table.get("upstream"):
         return {"upstream": ""} | table if "target" in table else table
-    if both := next((name for name in ("target", "draft", "rpc") if name in table), None):
+    if both := next((name for name in ("target", "draft", "mmproj", "lora", "rpc") if name in table), None):
         raise RegistryError(f"{where}: 'upstream' has the model, so there can be no '{both}'. Leave one of them out.")
-    return {"target": NO_FILE, "draft": None, "rpc": []} | table
+    return {"target": NO_FILE, "draft": None, "mmproj": None, "lora": [], "rpc": []} | table
 
 
 def find_pair(name: str, registry: dict[str, Pair], recent: Iterable[str] = ()) -> Pair:
@@ -238,7 +234,8 @@ def located(pair: Pair) -> Pair:
     if pair.upstream:
         return pair
     try:
-        return replace(pair, target=fetched(pair.target), draft=pair.draft and fetched(pair.draft))
+        draft, mmproj = (file and fetched(file) for file in (pair.draft, pair.mmproj))
+        return replace(pair, target=fetched(pair.target), draft=draft, mmproj=mmproj)
     except HubError as error:
         raise HubError(
             f"The pair '{pair.name}' is not on this machine. Fetch it with `slipstream models pull {pair.name}`."

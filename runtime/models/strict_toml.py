@@ -6,7 +6,6 @@ It names the file, the key and the nearest valid name. Knows TOML and pydantic; 
 from __future__ import annotations
 
 import tomllib
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -14,7 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from runtime.core.errors import SlipstreamError, listed
+from runtime.core.errors import SlipstreamError, nearest
 from runtime.core.outside import NotTextError, text_of
 from runtime.models.plain_file import read_plain
 
@@ -25,14 +24,6 @@ TYPES = {  # its error types for a value of a wrong type, and the required type
     "tuple_type": "list",
 }  # fmt: skip
 NUMBERS = {"finite_number": "that is finite", "int_from_float": "without a fraction"}
-
-
-def nearest(word: str, known: list[str]) -> str:
-    """Return `Did you mean 'x'?`, or the known names."""
-    close = get_close_matches(word[:64], known, n=1, cutoff=0.5)
-    if close:
-        return f"Did you mean '{close[0]}'?"
-    return f"Known: {listed(known)}."
 
 
 def read_toml(path: Path, error: type[SlipstreamError]) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.conversation.prompt import Ids, Prompt
@@ -13,6 +16,20 @@ from runtime.engine.engine import Engine
 from runtime.process.kept import KeptProcess
 from runtime.process.messages import Call
 from runtime.speculative.control.explain import Explanation
+
+PART = 2**18  # characters of the texts that are encoded in one call, which has its time
+
+
+def parts(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the texts in order, few enough together for one call."""
+    some, n = list[str](), 0
+    for text in texts:
+        if some and n + len(text) > PART:
+            yield some
+            some, n = [], 0
+        some.append(text)
+        n += len(text)
+    yield some
 
 
 class RemoteCalls(Engine):
@@ -30,10 +47,15 @@ class RemoteCalls(Engine):
         explanation: Explanation = self._ask("explain")
         return explanation
 
-    def embed(self, tokens: Sequence[int]) -> list[float]:
+    def embed(self, inputs: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """See Engine."""
-        vector: list[float] = self._ask("embed", list(tokens))
-        return vector
+        vectors: NDArray[np.float32] = self._ask("embed", inputs)
+        return vectors
+
+    def close_drafts(self) -> int:
+        """See Engine."""
+        n_bytes: int = self._ask("close_drafts")
+        return n_bytes
 
     def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
         """See Engine."""
@@ -62,6 +84,14 @@ class RemoteCalls(Engine):
         """See Engine."""
         ids: list[int] = self._ask_text("tokenize", text, special=special, bos=bos)
         return ids
+
+    def texts_to_ids(self, texts: Sequence[str], cuts: bool = False) -> list[list[int]]:
+        """See Engine."""
+        return [ids for some in parts(texts) for ids in self._ask_text("texts_to_ids", some, cuts)]
+
+    def pairs_to_ids(self, query: str, documents: Sequence[str]) -> list[list[int]]:
+        """See Engine."""
+        return [ids for some in parts(documents) for ids in self._ask_text("pairs_to_ids", query, some)]
 
     def token_bytes(self, token: int) -> bytes:
         """See Engine."""

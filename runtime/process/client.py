@@ -62,6 +62,7 @@ class EngineProcess(RemoteCalls, PushedEngine):
         self._on_lost: Callable[[Exception], None] = silent
         self._numbers = trace.sequences if trace else count(1)
         self._last: LiveReply | None = None
+        self._n_drafts = 0  # bytes of the drafts that were closed last
         threading.Thread(target=self._run, name="outputs", daemon=True).start()
 
     def rest(self) -> None:
@@ -84,9 +85,21 @@ class EngineProcess(RemoteCalls, PushedEngine):
         self._fail(self._replies.all(), end)
 
     @property
+    def pending_bytes(self) -> int:
+        """See Engine."""
+        n_needed = self.facts.n_needed - (self._n_drafts if self.status.given_up else 0)
+        return 0 if self.facts.has_gpu else max(0, n_needed - self.kept.current.own_bytes)
+
+    @property
     def is_answering(self) -> bool:
         """Whether any reply is being generated."""
         return bool(self._replies.all())
+
+    def close_drafts(self) -> int:
+        """See Engine."""
+        n_bytes = super().close_drafts()
+        self._n_drafts = n_bytes or self._n_drafts
+        return n_bytes
 
     def watch(self, on_lost: Callable[[Exception], None]) -> None:
         """See Engine."""

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
@@ -23,6 +23,7 @@ from runtime.core.errors import SlipstreamError
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.output import Output, Status
+from runtime.engine.pooled import PooledEngine, pools
 from runtime.loading.neighbours import family
 from runtime.memory.system import trim_heap
 from runtime.process.answers import AT_ONCE, TextAnswers, answer, packed, sendable
@@ -46,6 +47,7 @@ IDLE = 5.0  # seconds without a command after which memory is checked
 WAY = 5e-4
 # Interpreter switch interval in seconds: a pass takes the lock about thirty times, and calls about text may hold it
 SWITCH = 1e-4
+HostedEngine = LoadedEngine | PooledEngine
 
 
 class Host:
@@ -56,7 +58,7 @@ class Host:
     def __init__(self, commands: Connection, texts: Connection, stops: Connection) -> None:
         self._commands, self._texts, self._stops = commands, texts, stops
         self._outbox, self._told = Outbox(), Status()
-        self._pool = ThreadPoolExecutor(AT_ONCE, "requests")  # prepares them
+        self._pool: Executor = ThreadPoolExecutor(AT_ONCE, "requests")  # prepares them
 
     def load(self) -> bool:
         """Load the pair of the first message. Return whether that succeeded."""
@@ -64,14 +66,18 @@ class Host:
         pair, options = receive(self._commands)
         send(self._commands, UsesGpu(library.has_gpu() and not options.without_gpu))
         try:
-            engine = LoadedEngine(pair, options, self._report, learns=True)
+            engine: HostedEngine = (
+                PooledEngine(pair, options, self._report)
+                if pools(pair)
+                else LoadedEngine(pair, options, self._report, learns=True)
+            )
         except Exception as error:
             send(self._commands, Failed(0, sendable(error)))
             return False
         self.open(engine)
         return True
 
-    def open(self, engine: LoadedEngine) -> None:
+    def open(self, engine: HostedEngine) -> None:
         """Report that the engine is loaded, and begin to hear cancels and calls about text."""
         gc.freeze()  # loaded objects stay, and the garbage collector need not scan them while replies are generated
         self.engine, self._told = engine, engine.status
@@ -84,7 +90,7 @@ class Host:
         while self._obey():
             self._step()
             if self._outbox.should_send:
-                gives_way = self._outbox.has_first and self.engine.core.n_running == 1
+                gives_way = self._outbox.has_first and self.engine.n_running == 1
                 self._send_outputs()
                 if gives_way:
                     time.sleep(WAY)
@@ -100,8 +106,8 @@ class Host:
         """Handle the commands that have arrived; wait for one if no reply is generated. Return False for a close
         command.
         """
-        while self.engine.core.is_idle or self._commands.poll():
-            if self.engine.core.is_idle:
+        while self.engine.is_idle or self._commands.poll():
+            if self.engine.is_idle:
                 self._rest()
             try:
                 command = receive(self._commands)
@@ -119,7 +125,7 @@ class Host:
 
     def _rest(self) -> None:
         """Store prompts, then check memory from time to time, until a command arrives."""
-        while not self._commands.poll(REST) and self.engine.prompts.keep():
+        while not self._commands.poll(REST) and self.engine.store_prompts():
             pass
         while not self._commands.poll(IDLE):
             gc.collect()  # an error refers to what failed, in a cycle
@@ -144,10 +150,11 @@ class Host:
 
     def _send_outputs(self, *more: Message) -> None:
         """Send the outputs since the last time, `more` messages, and the status if it has changed."""
-        messages: list[Message] = [*self._outbox.take(), *more]
+        messages: list[Message] = [*self._outbox.take()]
         if (status := self.engine.status) != self._told:
             self._told = status
             messages.append(status)
+        messages += more  # whoever has an answer finds the status after it
         messages = [*map(with_sendable_error, messages)]
         try:
             together = [pack(*messages)]

@@ -40,6 +40,7 @@ class KeptProcess:
         self._on_wait, self._on_restart = on_wait, on_restart
         self._is_reduced = False  # whether the current process runs without something that was requested
         self.current = self._started(on_progress)
+        self._losses.forget_others()
         if self._losses.is_reduced:
             facts = self.current.facts
             lost = f"the model's process was lost while it loaded and was started again{self._losses.consequence}"
@@ -134,6 +135,10 @@ class Losses:
             raise ModelError(
                 f"{name} cannot be run: its process was lost {n} times at the same place ({lost}). {self._remedy(lost)}"
             ) from lost
+
+    def forget_others(self) -> None:
+        """Let later starts use the memory that was left to other models at the first one."""
+        self._options = replace(self._options, reserved=0, is_whole=False)
 
     def _remedy(self, lost: ProcessLostError) -> str:
         """Return a remedy for the user."""

@@ -104,7 +104,7 @@ def bare(output: Output) -> Bare:
     made = None if came.made is None else tuple(came.made)
     return (
         number, came.text, came.tokens, came.drafted, came.pieces, came.logprobs, came.finish_reason, came.notice,
-        came.stats, came.stop, made, came.n_read,
+        came.stats, came.stop, made, came.n_read, came.surprise_limit,
     )  # fmt: skip
 
 
@@ -113,8 +113,8 @@ def as_output(fields: Bare) -> Output:
     number, *rest = fields
     if len(rest) == 1:
         return Output(number, rest[0])
-    *more, made, n_read = rest
-    more += (None if made is None else Pass(*made), n_read)
+    *more, made, n_read, limit = rest
+    more += (None if made is None else Pass(*made), n_read, limit)
     return Output(number, Chunk(*more))
 
 

@@ -17,6 +17,7 @@ from runtime.core.backend import OnProgress
 from runtime.engine.engine import Ask
 from runtime.engine.output import Output, Status
 from runtime.loading.options import Options
+from runtime.memory.system import own_bytes
 from runtime.models.registry import Pair
 from runtime.process.answers import Answers, TextCalls, value_of
 from runtime.process.messages import (
@@ -87,6 +88,11 @@ class ModelProcess:
                         raise came.error
             if not on_progress(*progress):  # repeated while none comes, so that the caller can cancel
                 raise KeyboardInterrupt
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of memory that it holds and no file backs; see `own_bytes`."""
+        return own_bytes(self._process.pid)
 
     @property
     def is_alive(self) -> bool:

@@ -193,5 +193,7 @@ class LiveReplies:
                 reply.reply_tokens += came.tokens
                 if came.made is not None:
                     reply.passes.append(came.made)
+                if came.surprise_limit is not None:
+                    reply.ask = replace(reply.ask, surprise_limit=came.surprise_limit)
         has_ended = isinstance(came, Exception) or came.finish_reason is not None
         return self._remove(number, has_ended) if has_ended else reply

@@ -5,10 +5,10 @@ lead in a circle: no value fits them that ends. Knows JSON; knows no tokens.
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from decimal import Decimal
-from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -19,7 +19,11 @@ MAX_PATTERNS = 100  # for keys, each of which is compared with all others: 500 t
 LIMITS = {"properties": ("keys", MAX_KEYS), "patternProperties": ("patterns for keys", MAX_PATTERNS)}
 MAX_DEPTH = 500  # schemas within each other; llguidance's recursion ends the process at some 2,000
 MAX_TEXT = 10_000  # characters of a text that is given word for word: 100,000 take a quarter of a second at each token
+MAX_REPEATS = 100_000  # of one part of a pattern: ten times as many are more than the library follows
 MAX_REMAINDERS = 20_000  # of a number's multiples, each a state: 100,000 take 5 seconds
+
+# Of a regular expression: escapes and classes, repetitions, and single characters
+PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|.", re.DOTALL)
 
 
 def n_keys(schema: Any, keyword: str = "properties") -> int:
@@ -30,21 +34,25 @@ def n_keys(schema: Any, keyword: str = "properties") -> int:
 
 def excess(schema: Any) -> str:
     """Return which part is too large to be compiled in about a second; "" if none is."""
+    if size := oversize(schema):
+        return size
+    if (n := max(map(longest_value, nodes(schema)), default=0)) > MAX_TEXT:
+        return f"has a text of {n} characters in an enum or const, and more than {MAX_TEXT} take too long at each token"
+    if (n := max(map(n_repeats, nodes(schema)), default=0)) > MAX_REPEATS:
+        return f"has a pattern that repeats a part {n} times, and more than {MAX_REPEATS} are too many to follow"
+    if any(with_many_remainders(schema)):
+        return f"has multipleOf with a common multiple above {MAX_REMAINDERS}, which takes too long to prepare"
+    return ""
+
+
+def oversize(schema: Any) -> str:
+    """Return of what it has too many parts or levels; "" if of none."""
     for keyword, (what, most) in LIMITS.items():
         if (n := n_keys(schema, keyword)) > most:
             return f"names {n} {what}, and more than {most} take too long to prepare"
     if deepest(schema, lambda node: following(node, schema), id) > MAX_DEPTH:
         return f"nests more than {MAX_DEPTH} schemas"
-    if (n := longest_text(schema)) > MAX_TEXT:
-        return f"has a text of {n} characters in an enum or const, and more than {MAX_TEXT} take too long at each token"
-    if any(map(partial(has_many_remainders, root=schema), nodes(schema))):
-        return f"has multipleOf with a common multiple above {MAX_REMAINDERS}, which takes too long to prepare"
     return ""
-
-
-def longest_text(schema: Any) -> int:
-    """Return the number of characters of the longest value of an `enum` or `const`."""
-    return max(map(longest_value, nodes(schema)), default=0)
 
 
 def longest_value(node: Schema) -> int:
@@ -52,23 +60,38 @@ def longest_value(node: Schema) -> int:
     return max(len(str(value)) for value in (node.get("const"), *as_list(node.get("enum"))))
 
 
+def n_repeats(node: Schema) -> int:
+    """Return how often a part of a node's own `pattern` may be repeated, those around it counted: 6 of (a{2}){3}."""
+    most, last = [1], 1  # of each open group, and of the part before
+    for piece in PIECES.findall(str(node.get("pattern", ""))):
+        if piece == "(":
+            most.append(1)
+        elif piece == ")" and len(most) > 1:
+            last = most.pop()
+        elif number_of_times := re.fullmatch(r"\{(\d{0,9}),?(\d{0,9})\}", piece):
+            last *= int(number_of_times[2] or number_of_times[1] or 1)
+        else:
+            last = 1
+        most[-1] = max(most[-1], last)
+    return max(most)
+
+
 def without_excess(schema: Schema) -> list[str]:
     """Leave out of a schema what takes too long or has no end, where it stands, and return the keywords: multiples,
-    values that are given word for word, references in a circle.
+    patterns, values that are given word for word, references in a circle.
     """
     found = list[str]()
+    for node in with_many_remainders(schema):
+        for inner in nodes(node):
+            inner.pop("multipleOf", None)
+        found.append("multipleOf")
     for node in list(nodes(schema)):
-        if has_many_remainders(node, schema):
-            for inner in nodes(node):
-                inner.pop("multipleOf", None)
-            found.append("multipleOf")
-        if longest_value(node) > MAX_TEXT:
-            found += [key for key in ("enum", "const") if node.pop(key, None) is not None]
-    while ref := endless(schema):
-        found.append(f"$ref {ref:.32}")
-        for node in nodes(schema):
-            if node.get("$ref") == ref:
-                del node["$ref"]
+        too_long = ["pattern"] * (n_repeats(node) > MAX_REPEATS) + ["enum", "const"] * (longest_value(node) > MAX_TEXT)
+        found += [key for key in too_long if node.pop(key, None) is not None]
+    circles = set(endless(schema))
+    for node in nodes(schema):
+        if node.get("$ref") in circles:
+            found.append(f"$ref {node.pop('$ref'):.32}")
     return found
 
 
@@ -79,10 +102,12 @@ def following(node: Any, root: Schema) -> Iterator[Any]:
         yield from [resolved(str(node["$ref"]), root)] if "$ref" in node else ()
 
 
-def has_many_remainders(node: Schema, root: Schema) -> bool:
-    """Return whether a value must be a multiple of so much that following it takes too long."""
-    has_steps = any("multipleOf" in each for each in nodes(node)) or "$ref" in node
-    return has_steps and n_remainders(node, root) > MAX_REMAINDERS
+def with_many_remainders(schema: Any) -> Iterator[Schema]:
+    """Yield the schemas in a schema, inner ones first, whose values must be multiples of so much that following them
+    takes too long.
+    """
+    if any("multipleOf" in node for node in nodes(schema)):
+        yield from (node for node in nodes(schema) if n_remainders(node, schema) > MAX_REMAINDERS)
 
 
 def n_remainders(node: Schema, root: Schema) -> int:
@@ -101,8 +126,8 @@ def n_remainders(node: Schema, root: Schema) -> int:
     return math.lcm(*(int(step.scaleb(-unit)) for step in found))
 
 
-def endless(schema: Schema) -> str:
-    """Return a reference in the schema that no finite value fits; "" if there is none."""
+def endless(schema: Schema) -> list[str]:
+    """Return the references in the schema that no finite value fits."""
     targets = {ref: pointed_at(ref, schema) for ref in sorted(refs(schema))}
     users = defaultdict[str, list[str]](list)
     for ref, target in targets.items():
@@ -114,7 +139,7 @@ def endless(schema: Schema) -> str:
         if ref not in ending and ends(targets[ref], ending):
             ending.add(ref)
             left += users[ref]
-    return next((ref for ref in targets if ref not in ending), "")
+    return [ref for ref in targets if ref not in ending]
 
 
 def ends(node: Any, ending: Collection[str]) -> bool:

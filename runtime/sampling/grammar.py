@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +19,18 @@ from numpy.typing import NDArray
 from runtime.core.draft import Path, Tokens, common_start
 from runtime.core.errors import SettingsError
 from runtime.core.watched import never
-from runtime.sampling import grammar_trial
-from runtime.sampling.bounds import endless, excess
+from runtime.sampling.checking import LONGEST_REASON, check_schema, check_size, too_slow
 from runtime.sampling.control_tokens import ControlTokens
 from runtime.sampling.gbnf_lark import gbnf_as_lark
 from runtime.sampling.lark import LarkGrammar
-from runtime.sampling.schema import closed, contradiction, enforceable, unsupported
+from runtime.sampling.masks import CallChoice
+from runtime.sampling.schema import closed, enforceable
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 log = logging.getLogger(__name__)
 WHITESPACE = r"[ ]?|\n[ ]{0,16}"  # between JSON's parts; without a limit a model can continue forever
-LONGEST_REASON = 300  # characters of the library's explanation, at most
 # Messages of the library that are no sentences
 REASONS = {
     "NoExtension": "no text follows it",
@@ -55,12 +54,14 @@ class Grammar:
     """A kind out of KINDS, and the schema or grammar as text (empty for json_object).
 
     `calls` is auto or required if it constrains calls of the conversation's tools, or either if the answer is
-    constrained as well. An upstream server gets that instead of the grammar.
+    constrained as well. An upstream server gets that instead of the grammar. `begins` is the text of a call behind its
+    mark, up to the function's name.
     """
 
     kind: str
     text: str = ""
     calls: str = ""
+    begins: str = ""
 
 
 def compile_grammar(
@@ -83,7 +84,7 @@ def compile_grammar(
         raise SettingsError(f"The {grammar.kind} is not valid {what}: {error}. Correct it and try again.") from error
     except RecursionError as error:
         raise SettingsError(f"The {grammar.kind} nests too deeply. Simplify it and try again.") from error
-    if too_much := grammar_trial.excess(grammar.text, source, is_unwanted):
+    if too_much := too_slow(grammar.text, source, is_unwanted):
         raise SettingsError(f"The {grammar.kind} cannot be compiled: {too_much}. Simplify it and try again.")
     matcher = LLMatcher(tokenizer, source, log_level=0, limits=LLParserLimits(step_lexer_fuel=STEP_FUEL))
     if matcher.is_error() and grammar.kind == "json_schema":
@@ -104,34 +105,6 @@ def reason_of(text: str) -> str:
     """Return the reason in an error message of the library as a clause, without the grammar that it repeats."""
     reason = text.strip().split("\n")[0][:LONGEST_REASON].rstrip(". ")
     return next((clause for sign, clause in REASONS.items() if sign in reason), reason)
-
-
-def check_schema(schema: Any) -> None:
-    """Raise SettingsError naming the keywords of a JSON schema that cannot be enforced, or its excessive size."""
-    check_size(schema)
-    if isinstance(schema, dict) and (limits := contradiction(schema)):
-        raise SettingsError(f"The json_schema cannot be used: {limits}. Correct one of them and try again.")
-    if isinstance(schema, dict) and (keywords := unsupported(schema)):
-        raise SettingsError(
-            f"The json_schema cannot be used: {named(keywords)} not supported in it as given. Leave that out of the "
-            "schema and try again."
-        )
-
-
-def check_size(schema: Any) -> None:
-    """Raise SettingsError for a JSON schema that would take too long to compile, or to follow."""
-    if too_much := excess(schema):
-        raise SettingsError(f"The json_schema {too_much}. Leave some out.")
-    if isinstance(schema, dict) and (ref := endless(schema)):
-        raise SettingsError(
-            f"The json_schema refers to '{ref[:LONGEST_REASON]}' in a circle, so no value that ends can follow it. "
-            "Give that a way to end."
-        )
-
-
-def named(keywords: Sequence[str]) -> str:
-    """Return keywords as part of a sentence, with its verb."""
-    return " and ".join(f"'{keyword}'" for keyword in keywords) + (" are" if len(keywords) > 1 else " is")
 
 
 def translate(grammar: Grammar, matcher: Any, control: ControlTokens) -> str:
@@ -156,7 +129,11 @@ def translate(grammar: Grammar, matcher: Any, control: ControlTokens) -> str:
 
 
 class GrammarMask:
-    """The grammar of one reply, queried token by token. Implements TokenMask."""
+    """The grammar of one reply, queried token by token. Implements TokenMask.
+
+    With `begins`, the tokens [n] that begin a call behind its mark, a reply is over after a complete call where the
+    model would write anything but another one.
+    """
 
     def __init__(
         self,
@@ -164,8 +141,9 @@ class GrammarMask:
         n_vocab: int,
         ends: frozenset[int] = frozenset(),
         token_text: Callable[[int], str] = str,
+        begins: NDArray[np.int64] | None = None,
     ) -> None:
-        self.n_vocab, self._ends, self._token_text = n_vocab, ends, token_text
+        self.n_vocab, self._ends, self._token_text, self._begins = n_vocab, ends, token_text, begins
         self._fresh, self._matcher = matcher, matcher.deep_copy()
         self._only_ends = np.zeros(n_vocab, dtype=np.bool_)
         self._only_ends[list(ends)] = True
@@ -206,6 +184,13 @@ class GrammarMask:
         if mask is None:
             mask = self._masks[path] = self._compute() if self._go_to(path) else self._only_ends
         return mask
+
+    def choice(self, path: Path) -> CallChoice | None:
+        """See TokenMask; None also in text that may come before calls."""
+        if self._begins is None or 2 * np.count_nonzero(self.allowed(path)) > self.n_vocab:
+            return None
+        is_complete = self._go_to(path) and self._matcher.is_accepting()
+        return CallChoice(self._only_ends, self._begins) if is_complete else None
 
     def forced(self) -> Path:
         """Return the tokens that must come next, as the tokenization of forced text; a model may tokenize it

@@ -6,6 +6,7 @@ Pure functions that are exact and read as few values as possible; know no contex
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from runtime.sampling.settings import Sampling
 
 SET = 64  # approximate size of a set of values of which only the largest is read first
 FEW = 64  # values up to which plain Python is faster than NumPy
+MANY = 512  # tokens from which on counting them by id is faster than one by one
 ROUNDING = 1e-3  # safety margin for bounds on exponents
 
 
@@ -63,6 +65,23 @@ class Row:
             near = near[np.argpartition(logits[near], -k)[-k:]]
             near.sort()
         return near
+
+    def spread(self) -> float:
+        """Return the standard deviation of the logits that are not minus infinity."""
+        n, n_whole = len(self.logits), len(self.logits) // self.n_sets * self.n_sets
+        total = column_sum(self.logits[:n_whole].reshape(-1, self.n_sets), self.logits[n_whole:])
+        if total == -math.inf:
+            return float(self.logits[self.logits > -np.inf].std(dtype=np.float64))
+        with np.errstate(over="ignore"):  # a very negative bias
+            squares = np.square(self.logits)
+            of_squares = column_sum(squares[:n_whole].reshape(-1, self.n_sets), squares[n_whole:])
+        return math.sqrt(max(0.0, of_squares / n - (total / n) ** 2))
+
+
+def column_sum(whole: Logits, rest: Logits) -> float:
+    """Return the sum of two arrays; the first one [depth, n] is added up by columns, which is fastest."""
+    total = float(np.add.reduce(np.add.reduce(whole, axis=0)))
+    return total + float(np.add.reduce(rest)) if len(rest) else total
 
 
 def softmax(logits: Logits, temperature: float) -> NDArray[np.float64]:
@@ -136,12 +155,21 @@ def cut(logits: Sequence[float], sampling: Sampling) -> tuple[list[int], list[fl
 
 def penalise(logits: Logits, recent: Tokens, sampling: Sampling) -> None:
     """Apply the three penalties to `logits` [n_vocab] in place (repetition: Keskar et al., arXiv 1909.05858)."""
-    ids, counts = np.unique(recent, return_counts=True)
-    inside = ids < len(logits)
-    ids, counts = ids[inside], counts[inside]
+    ids, counts = counted(recent, len(logits))
     values = logits[ids]
     values = np.where(values > 0, values / sampling.repetition_penalty, values * sampling.repetition_penalty)
     logits[ids] = values - sampling.frequency_penalty * counts - sampling.presence_penalty
+
+
+def counted(tokens: Tokens, n_vocab: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the different tokens below `n_vocab`, and how often each occurs."""
+    if len(tokens) <= MANY:
+        found = Counter(tokens.tolist())
+        ids, counts = np.array([*found], dtype=np.int64), np.array([*found.values()], dtype=np.int64)
+        return (ids, counts) if max(found, default=0) < n_vocab else (ids[ids < n_vocab], counts[ids < n_vocab])
+    all_counts = np.bincount(tokens[tokens < n_vocab], minlength=1)
+    ids = np.flatnonzero(all_counts)
+    return ids, all_counts[ids]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Chooses tokens from rows of logits, with the same settings for the target and the drafters of a reply.
 
 The pipeline's order: logit bias, grammar mask, repetition, frequency and presence penalties, temperature, top-k, top-p,
-min-p. Knows nothing about drafts' acceptance (see verify.py).
+min-p; with rare samplers, see chain.py. Knows nothing about drafts' acceptance (see verify.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import random
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,46 +18,42 @@ from numpy.typing import NDArray
 from runtime.core.draft import Distribution, Logits, Path, Tokens, certain
 from runtime.core.drafter import Pick
 from runtime.core.errors import SettingsError
-from runtime.sampling.logits import FEW, Report, Row, TokenLogprobs, distribution, lead, logprobs, penalise, uncertain
-from runtime.sampling.settings import MAX_SEED, Sampling
-
-NO_CONTEXT: Tokens = np.zeros(0, dtype=np.int32)
-
-
-class TokenMask(Protocol):
-    """The tokens that a constraint such as a grammar allows after the reply so far."""
-
-    def begin(self, reply: Tokens) -> None:
-        """Set the reply's tokens [n]."""
-
-    def allowed(self, path: Path) -> NDArray[np.bool_]:
-        """Return the mask [n_vocab] of tokens that may follow the reply and the tentative tokens of `path`."""
-
-    def forced(self) -> Path:
-        """Return the tokens that must come next, as far as known."""
+from runtime.sampling.dry import NO_BREAKERS, Breakers
+from runtime.sampling.logits import FEW, Report, Row, TokenLogprobs, distribution, lead, logprobs, uncertain
+from runtime.sampling.masks import TokenMask, keep_allowed
+from runtime.sampling.noise import gumbel
+from runtime.sampling.reply_samplers import ReplySamplers
+from runtime.sampling.settings import Sampling
 
 
 class Sampler:
     """Chooses the tokens of one reply. `begin` sets the context before each step; a path continues it tentatively."""
 
-    def __init__(self, sampling: Sampling, mask: TokenMask | None = None, tolerance: float = 0.0) -> None:
+    def __init__(
+        self,
+        sampling: Sampling,
+        mask: TokenMask | None = None,
+        tolerance: float = 0.0,
+        breakers: Breakers = NO_BREAKERS,
+    ) -> None:
         self.sampling, self.mask = sampling, mask
         self.tolerance = tolerance  # difference of a logit between batch widths, at most
         self.n_near_ties = 0  # choices that such a difference could change
-        self.is_greedy = sampling.temperature == 0
+        self.is_greedy = sampling.is_greedy
         self.rng = random.Random(sampling.seed)  # not NumPy's, whose import takes longer than a first token
-        biases = dict[int, float]()
-        for token, bias in sampling.logit_bias:
-            biases[token] = biases.get(token, 0.0) + bias
-        self._bias_ids = np.array([*biases], dtype=np.int64)
-        with np.errstate(over="ignore"):  # a very negative bias forbids the token, as minus infinity does
-            self._biases = np.array([*biases.values()]).astype(np.float32)
-        self._changes_logits = bool(sampling.logit_bias or mask or sampling.penalises)
-        self.context, self.position = NO_CONTEXT, 0
+        self._biases = Biases(sampling.logit_bias)
+        self._samplers: ReplySamplers | None = None
+        if not sampling.is_simple:
+            self._samplers = ReplySamplers(sampling, breakers, lambda: self.rng.getrandbits(64))
+        self._has_order = sampling.rare.has_order
+        self._changes_logits = bool(sampling.logit_bias or mask or (self._samplers and self._samplers.changes_logits))
+        self.position = 0
 
     def begin(self, context: Tokens, position: int) -> None:
         """Set the `context` [n] that every path starts after; its last `position` tokens are the reply's."""
-        self.context, self.position = context, position
+        self.position = position
+        if self._samplers:
+            self._samplers.begin(context, position)
         if self.mask:
             self.mask.begin(context[len(context) - position :])
 
@@ -67,19 +62,26 @@ class Sampler:
         if not self._changes_logits:
             return logits
         row = logits.copy()
-        inside = self._bias_ids < len(row)  # a draft model's vocabulary may be shorter
-        row[self._bias_ids[inside]] += self._biases[inside]
+        if self._biases:
+            self._biases.add_to(row)
         if self.mask:
-            row[~self.mask.allowed(path)[: len(row)]] = -np.inf
-        if (self.mask or len(self._bias_ids) >= len(row)) and row.max() == -np.inf:
+            keep_allowed(row, self.mask, path)
+        if (self.mask or len(self._biases) >= len(row)) and row.max() == -np.inf:
             raise SettingsError(
                 "No token is left to choose from: logit_bias forbids what the grammar demands. Forbid less."
             )
-        if self.sampling.penalises:
-            n = self.sampling.penalty_last_n
-            recent = np.concatenate([self.context[-n:], np.array(path, dtype=np.int32)])[-n:]
-            penalise(row, recent, self.sampling)
+        if self._samplers:
+            self._samplers.change(row, path)
         return row
+
+    def surprise_limit(self, path: Path) -> float | None:
+        """Return mirostat's limit on the surprise of the token after `path`, which the target chose; None without."""
+        return self._samplers.surprise_limit(path) if self._samplers else None
+
+    def resume(self, surprise_limit: float, n: int) -> None:
+        """Continue a reply after `n` tokens with mirostat's limit there."""
+        if self._samplers:
+            self._samplers.resume(surprise_limit, n)
 
     def forced(self) -> Path:
         """Return the tokens that the grammar forces."""
@@ -87,25 +89,34 @@ class Sampler:
 
     def distribution(self, logits: Logits, path: Path = ()) -> Distribution:
         """Return the distribution of the token after `path`, after the whole pipeline; temperature above 0."""
-        return distribution(Row(self.adjusted(logits, path)), self.sampling)
+        return self._given(Row(self.adjusted(logits, path)), path)
 
     def choose(self, logits: Logits, path: Path = ()) -> int:
         """Return the token by logits and seed: argmax of log p(x) + Gumbel noise, or of the logits when greedy."""
         row = self.adjusted(logits, path)
-        if self.is_greedy:
+        if self.is_greedy and self.sampling.rare.samplers is None:
             best = int(row.argmax())
             if self.tolerance:
                 others = max(part.max(initial=-np.inf) for part in (row[:best], row[best + 1 :]))
                 self._count_near_tie(float(row[best] - others))
             return best
         found = Row(row)
-        if (token := found.lone(lead(self.sampling, len(row)))) is not None:
+        if self._has_order:
+            given = self._given(found, path)
+        elif (token := found.lone(lead(self.sampling, len(row)))) is not None:
             return token
-        given = uncertain(found, self.sampling)
-        if self.tolerance and self.sampling.seed is not None:
+        else:
+            given = uncertain(found, self.sampling)
+        if self.tolerance and self.sampling.seed is not None and len(given.ids) > 1:
             scores = np.sort(self._scores(given, len(path))) * self.sampling.temperature
-            self._count_near_tie(float(scores[-1] - scores[-2]) if len(scores) > 1 else np.inf)
+            self._count_near_tie(float(scores[-1] - scores[-2]))
         return self.couple(given, len(path))
+
+    def _given(self, row: Row, path: Path, is_targets: bool = True) -> Distribution:
+        """Return the distribution of the token after `path` by its adjusted row, the target's or a drafter's."""
+        if self._samplers is None:
+            return distribution(row, self.sampling)
+        return self._samplers.distribution(row, path, is_targets)
 
     def _count_near_tie(self, lead: float) -> None:
         """Count a choice that rounding could change; `lead` is that of the best over the next, in logits."""
@@ -161,49 +172,25 @@ class Sampler:
         confidence = row.peak()
         if self.is_greedy:
             return Pick(row.likeliest(), confidence, None)
-        given = distribution(row, self.sampling)
+        given = self._given(row, path, is_targets=False)
         return Pick(self.couple(given, len(path)), confidence, given)
 
 
-class SharedMask:
-    """Allows the tokens that all its masks allow; if there are none, those of the last mask. Implements TokenMask."""
+class Biases:
+    """What is added to logits, by token."""
 
-    def __init__(self, masks: Sequence[TokenMask]) -> None:
-        self._masks = masks
+    def __init__(self, pairs: Sequence[tuple[int, float]]) -> None:
+        biases = dict[int, float]()
+        for token, bias in pairs:
+            biases[token] = biases.get(token, 0.0) + bias
+        self._ids = np.array([*biases], dtype=np.int64)
+        with np.errstate(over="ignore"):  # a very negative bias forbids the token, as minus infinity does
+            self._values = np.array([*biases.values()]).astype(np.float32)
 
-    def begin(self, reply: Tokens) -> None:
-        """Set the reply's tokens [n]."""
-        for mask in self._masks:
-            mask.begin(reply)
+    def __len__(self) -> int:
+        return len(self._ids)
 
-    def allowed(self, path: Path) -> NDArray[np.bool_]:
-        """Return the mask [n_vocab] of tokens that may follow the reply and `path`."""
-        masks = [mask.allowed(path) for mask in self._masks]
-        found: NDArray[np.bool_] = np.logical_and.reduce(masks)
-        return found if found.any() else masks[-1]
-
-    def forced(self) -> Path:
-        """Return the forced tokens of the first mask that has any."""
-        return next(filter(None, (mask.forced() for mask in self._masks)), ())
-
-
-def together(masks: Sequence[TokenMask]) -> TokenMask | None:
-    """Return all masks as one, or None if there are none."""
-    return SharedMask(masks) if len(masks) > 1 else next(iter(masks), None)
-
-
-def mix(x: Any) -> Any:
-    """Return SplitMix64's finalizer of a Python int or, wrapping, of a uint64 array (Steele et al., OOPSLA 2014)."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x = (x ^ (x >> shift)) * factor
-        x = x & MAX_SEED if isinstance(x, int) else x
-    return x ^ (x >> 31)
-
-
-def gumbel(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return Gumbel noise [n] for tokens `ids` [n], a function of (seed, position, id) alone."""
-    key = np.uint64(mix(mix(seed + 0x9E3779B97F4A7C15 & MAX_SEED) + position & MAX_SEED))
-    bits = mix(mix(ids.astype(np.uint64) + key))
-    uniform = ((bits >> 11).astype(np.float64) + 0.5) * 2.0**-53
-    noise: NDArray[np.float64] = -np.log(-np.log(uniform))
-    return noise
+    def add_to(self, row: Logits) -> None:
+        """Add the biases to `row` [n_vocab], which a draft model's shorter vocabulary may have."""
+        inside = self._ids < len(row)
+        row[self._ids[inside]] += self._values[inside]

@@ -12,7 +12,6 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 Schema = dict[str, Any]
@@ -21,7 +20,6 @@ MAPS = ("properties", "patternProperties", *DEFINITIONS)  # keywords whose value
 LISTS = ("prefixItems", "items", "anyOf", "oneOf", "allOf")
 SINGLE = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
 ALSO = ("allOf", "anyOf", "oneOf", "$ref", "patternProperties")  # these may name keys in addition to `properties`
-MAX_REPORTED = 8  # unsupported keywords that are reported, at most
 
 
 def closed(schema: Schema) -> Schema:
@@ -117,20 +115,10 @@ def is_usable(schema: Schema, lenient: bool = False) -> bool:
     return not LLMatcher.validate_grammar_with_warnings(grammar)[0]
 
 
-def unsupported(schema: Schema) -> tuple[str, ...]:
-    """Return the unsupported keywords, as far as they can be found; none if the whole schema can be enforced."""
-    return supported(schema)[1][:MAX_REPORTED]
-
-
-def supported(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
-    """Return the schema without unsupported keywords, and those. Each is left out only where it is not supported."""
-    text, keywords = _supported(json.dumps(schema))
-    found: Schema = json.loads(text)
-    return found, keywords
-
-
-@lru_cache(maxsize=256)
-def _supported(text: str) -> tuple[str, tuple[str, ...]]:
+def supported(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return a schema without unsupported keywords as JSON, and those. Each is left out only where it is not
+    supported. May take long; see checking.py.
+    """
     schema, found = json.loads(text), dict[str, None]()
     for has_refs in (False, True):  # what a reference leads to is mended first
         if is_usable(schema):

@@ -69,6 +69,9 @@ class ThoughtMask:
         """Return the rest of the closing mark, if it is forced."""
         return self._closing[self._thought.n_closing :] if self._must_close(self._thought) else ()
 
+    def choice(self, path: Path) -> None:
+        """Return None."""
+
     def _must_close(self, thought: Thought) -> bool:
         """Whether the budget is spent. An incomplete character is finished first."""
         if not thought.is_inside or thought.is_over or thought.n < self._most:

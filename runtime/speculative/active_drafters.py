@@ -14,6 +14,7 @@ from runtime.core.backend import Backend
 from runtime.core.draft import Tokens
 from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
+from runtime.core.image_runs import text_only
 from runtime.drafters.registry import described
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
@@ -61,8 +62,8 @@ class ActiveDrafters:
         """
         self.shortage = self.degradation.reason if self.degradation else None
         state.drafters, state.left_out, state.n_idle = set(), None, 0
-        late = list[Drafter]()
-        for drafter in list(self.drafters):
+        late, context = list[Drafter](), state.view(context)
+        for drafter in state.readers(self.drafters):
             if drafter.takes_part(expected, has_grammar):
                 with self._guarded(drafter):
                     drafter.begin(context, expected)
@@ -77,6 +78,7 @@ class ActiveDrafters:
 
     def resume(self, state: DraftingState, context: Tokens) -> None:
         """Switch the drafters to a sequence, after steps of another one."""
+        context = state.view(context)
         for drafter in list(self.drafters):
             if drafter.name in state.drafters:
                 with self._guarded(drafter):
@@ -84,6 +86,7 @@ class ActiveDrafters:
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
         """End a reply, complete or not: the tokens of `context` after the first `n_prompt`."""
+        n_prompt, context = len(text_only(context[:n_prompt])), text_only(context)
         for drafter in list(self.drafters):
             with self._guarded(drafter):
                 drafter.finish(context, n_prompt)
@@ -158,7 +161,14 @@ class ActiveDrafters:
         `context`; `state` is the state of that reply.
         """
         if self.degradation is not None:
-            self._take_change(self.degradation.update(self.drafters), state, context)
+            change = self.degradation.update(self.drafters, is_replying=state is not None)
+            self._take_change(change, state, context)
+
+    def rest(self) -> bool:
+        """Close the draft model or head until a reply finds room for it. Return whether there was one to close."""
+        change = self.degradation.rest(self.drafters) if self.degradation else Change()
+        self._take_change(change)
+        return bool(change.suspended)
 
     def renew(self) -> None:
         """Reopen the draft model or head from its current file. Call it between two replies."""
@@ -181,8 +191,8 @@ class ActiveDrafters:
         self._set([*left, *change.restored])
         if state is not None and context is not None:
             state.n_idle *= not (change.suspended or change.restored)
-            state.reading.context = context
-            for drafter in change.restored:
+            state.reading.context = state.view(context)
+            for drafter in state.readers(change.restored):
                 with self._guarded(drafter):
                     deque(self._admit(state, drafter), maxlen=0)
         reason = self.degradation.reason if self.degradation else None

@@ -69,7 +69,7 @@ class Decoder:
         """
         if self._passes.threads:
             self._passes.threads.resume()
-        self.drafting.current, state.reading.context = state, context
+        self.drafting.current, state.reading.context = state, state.view(context)
         state.beginning = state.beginning or self.active.begin(state, context, expected, has_grammar, is_cancelled)
         try:
             state.has_begun = bool(next(state.beginning, True))
@@ -100,9 +100,7 @@ class Decoder:
         results: dict[int, Result] = {**errors}
         if ready:
             n_read = self.target.n_unread(prompts) + sum(each.asked.n_unread for each in ready)
-            asked = [
-                PassInput(each.asked.context, each.draft, each.asked.state.widths is Widths.EXACT) for each in ready
-            ]
+            asked = [pass_input(each) for each in ready]
             all_logits, took = self._passes.time(lambda: self.target.forward([*asked, *prompts]))
             shares, took = self._shares(ready, took, n_read, n_sequences)
             for each, logits, share in zip(ready, all_logits, shares, strict=False):
@@ -141,7 +139,7 @@ class Decoder:
         """Verify a sequence's draft after a pass, and learn from the outcome. `share` is its part of the pass [s]."""
         began, asked, draft = self._passes.clock(), ready.asked, ready.draft
         if self.active.drafters:
-            self.controller.states.set_kind(asked.state.kind)
+            self.controller.set_kind(*asked.state.kind)
         verdict = asked.state.rule.verify(draft, logits, asked.sampler)
         for drafter in self.active.observers:
             drafter.observe(draft, logits)
@@ -200,3 +198,9 @@ class Decoder:
         if reason is None and self.active.drafters and state.widths is Widths.EXACT and self.target.exact_rows < 2:
             return self.inexact
         return reason or self.controller.reason(state.terms)
+
+
+def pass_input(plan: StepPlan) -> PassInput:
+    """Return the context and the draft to verify, for the pass."""
+    state = plan.asked.state
+    return PassInput(plan.asked.context, plan.draft, state.widths is Widths.EXACT, state.kind.adapters)

@@ -1,9 +1,10 @@
 """Suspends drafters between two tokens when memory is short, and restores them when it is not; never the target.
 
 TIGHT closes the draft model and all cached conversations but the latest; drafters without a model continue. CRITICAL
-leaves plain decode; drafters whose state can be rebuilt from the context or from disk are created again, empty. The
-text does not depend on any of this: the loop may lose and gain drafters at every step. Knows drafters and the memory
-level; does not read memory and does not change the loop, but returns the changes.
+leaves plain decode; drafters whose state can be rebuilt from the context or from disk are created again, empty. A draft
+model can also rest until a reply finds room for it. The text does not depend on any of this: the loop may lose and gain
+drafters at every step. Knows drafters and the memory level; does not read memory and does not change the loop, but
+returns the changes.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ class Degradation:
         self.level = Level.OK  # the level applied to the drafters
         self.reason: Reason | None = None  # why drafters are suspended now
         self._suspended: dict[str, Drafter | None] = {}  # by name; None: to be created again
+        self._is_resting = False  # whether the draft model or head stays closed until a reply finds room for it
 
-    def update(self, drafters: Sequence[Drafter]) -> Change:
+    def update(self, drafters: Sequence[Drafter], is_replying: bool = False) -> Change:
         """Read the memory level; suspend those of `drafters` that it does not allow and restore those that it does."""
         level = self.monitor.update()
+        self._is_resting &= not (is_replying and self.monitor.has_room)
         if level == self.level:
             return self._restore() if self._suspended else Change()
         is_worse, self.level = level > self.level, level
@@ -65,6 +68,17 @@ class Degradation:
             log.warning("%s", self.reason and self.reason.text)
         return self._restore()._replace(suspended=suspended, slots=self._slots if level == Level.OK else 1)
 
+    def rest(self, drafters: Sequence[Drafter]) -> Change:
+        """Close the draft model or head until a reply finds room for it, as another program needs its memory."""
+        going = tuple(drafter for drafter in drafters if drafter.name == self._owner)
+        if self._draft is None or not going:
+            return Change()
+        self._is_resting = True
+        self._suspend(going)
+        self.reason = Reason("memory", "another model needed the memory of its drafts")
+        trim_heap()
+        return Change(suspended=going)
+
     def renew(self, drafters: Sequence[Drafter]) -> Change:
         """Close the draft model or head so that it is reopened from its current file, now or once memory allows."""
         going = tuple(drafter for drafter in drafters if drafter.name == self._owner)
@@ -74,7 +88,8 @@ class Degradation:
         return self._restore()._replace(suspended=going)
 
     def _is_disallowed(self, name: str) -> bool:
-        return self.level == Level.CRITICAL or (self.level == Level.TIGHT and name == self._owner)
+        is_owners = name == self._owner and (self.level == Level.TIGHT or self._is_resting)
+        return self.level == Level.CRITICAL or is_owners
 
     def _suspend(self, drafters: Sequence[Drafter]) -> None:
         """Suspend drafters and free the memory that the level does not allow."""

@@ -76,7 +76,7 @@ class Drafting:
             return
         began, self.current = time.perf_counter(), state
         if n_together == 1:
-            self._target.backend.resume(context, state.widths is Widths.EXACT)
+            self._target.resume(context, state.widths is Widths.EXACT, state.kind.adapters)
         self._lineup.resume(state, context)
         self.switch_seconds = time.perf_counter() - began
 
@@ -85,7 +85,7 @@ class Drafting:
         state, n_context = asked.state, len(asked.context)
         most = self._target.most_drafted(state.widths, n_context, self._controller.max_k if state.drafters else 0)
         if self._lineup.drafters:
-            self._controller.states.set_kind(state.kind)
+            self._controller.set_kind(*state.kind)
         exact_rows = self._target.exact_rows_at(n_context) if state.widths is Widths.PREFER_EXACT else None
         terms = self._controller.begin(n_context, most, n_together, exact_rows, frozenset(state.drafters))
         state.terms = terms
@@ -144,7 +144,7 @@ class Drafting:
             return CONTINUE
 
         budget = Budget(step.room, accept, pick_of(asked), forced=asked.sampler.forced)
-        whole = drafter.propose(asked.context, budget).first(step.room)
+        whole = drafter.propose(text_of(asked), budget).first(step.room)
         confidences = confidences[: len(whole)]
         k, gain = self._controller.length(step.terms, drafter.name, confidences)
         tokens = whole.tokens[: len(confidences)]
@@ -156,7 +156,7 @@ class Drafting:
             self._threads.set()
         criterion = self._controller.criterion(drafter.name, choice)
         budget = Budget(step.room, criterion.should_continue, pick_of(step.asked))
-        draft = drafter.propose(step.asked.context, budget).first(step.room)
+        draft = drafter.propose(text_of(step.asked), budget).first(step.room)
         first, rest = criterion.seconds()
         if self._threads and criterion.n_rest > 0 and drafter.has_passes:
             times = self._controller.states[drafter.name].times
@@ -196,7 +196,7 @@ class Drafting:
         while wanted:
             rows = drafter.forward_all(list(wanted.values()))
             for i, logits in zip(list(wanted), rows, strict=True):
-                self._controller.states.set_kind(later[i].step.asked.state.kind)
+                self._controller.set_kind(*later[i].step.asked.state.kind)
                 try:
                     wanted[i] = makers[i].send(logits)
                 except StopIteration as end:
@@ -213,7 +213,7 @@ def generators(later: Sequence[DeferredDraft], room: int) -> list[DraftGenerator
     for n_left, (step, drafter, criterion) in zip(range(len(later), 0, -1), later, strict=True):
         most = min(step.room, -(-room // n_left))
         budget = Budget(most, criterion.should_continue, pick_of(step.asked))
-        found.append(drafter.drafting(step.asked.context, budget))
+        found.append(drafter.drafting(text_of(step.asked), budget))
         room -= most
     return found
 
@@ -221,3 +221,8 @@ def generators(later: Sequence[DeferredDraft], room: int) -> list[DraftGenerator
 def pick_of(asked: StepInput) -> Callable[[Logits, Path], Pick]:
     """Return the function with which a drafter picks a token for a sequence."""
     return partial(asked.state.rule.pick, asked.sampler)
+
+
+def text_of(asked: StepInput) -> Tokens:
+    """Return the part of a context that drafters read: all of it, unless it has images."""
+    return asked.state.view(asked.context) if asked.state.reading.has_images else asked.context

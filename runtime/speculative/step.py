@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
 import numpy as np
 
-from runtime.core.draft import Tokens
+from runtime.core.draft import Adapters, Tokens
+from runtime.core.drafter import Drafter
+from runtime.core.image_runs import text_only
 from runtime.sampling.logits import Report, TokenLogprobs
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.explain import Why
@@ -44,11 +46,22 @@ class PromptReading:
     at_once: float = 0.0
     share: float = 0.0
     seconds: float = 0.0  # so far
+    has_images: bool = False  # whether the prompt has images, of which drafters see nothing
     context: Tokens = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # [n] prompt and reply by now
 
     def may_continue(self, decode_seconds: float) -> bool:
         """Return whether the next piece may be read, given the time of decoding, in which this reading is counted."""
         return self.seconds <= self.at_once + self.share * (decode_seconds - self.seconds)
+
+
+class TextKind(NamedTuple):
+    """What acceptance differs by: the kind of text, such as code, and the LoRA adapters of the passes."""
+
+    form: str = ""
+    adapters: Adapters = ()
+
+
+NO_KIND = TextKind()
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +71,7 @@ class DraftingState:
     n_reply: int = 0  # expected number of tokens of the reply
     rule: Rule = COUPLED  # verification rule
     widths: Widths = Widths.EXACT  # permitted widths of its passes
-    kind: str = ""  # kind of text, because acceptance differs by kind
+    kind: TextKind = NO_KIND
     is_traced: bool = False  # whether each step records its reasons
     drafters: set[str] = field(default_factory=set)  # names of the drafters that take part
     n_idle: int = 0  # number of next steps that skip all drafters
@@ -67,6 +80,14 @@ class DraftingState:
     has_begun: bool = False  # whether drafters have begun the sequence
     beginning: Iterator[None] | None = None  # while they read its prompt, a piece in each step
     reading: PromptReading = field(default_factory=PromptReading)
+
+    def view(self, context: Tokens) -> Tokens:
+        """Return the part of `context` [n] that drafters read: its text."""
+        return text_only(context) if self.reading.has_images else context
+
+    def readers(self, drafters: Iterable[Drafter]) -> list[Drafter]:
+        """Return those of the drafters that can draft from what they see."""
+        return [each for each in drafters if not (self.reading.has_images and each.reads_states)]
 
     def may_read(self, n_reply: int, decode_seconds: float) -> bool:
         """Return whether drafters may begin, or read the next piece of the prompt after the first of `n_reply` tokens,

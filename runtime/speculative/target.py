@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from runtime.core.backend import Backend, SharedPasses
-from runtime.core.draft import Logits, PassInput
+from runtime.core.backend import AdaptedBackend, SharedPasses
+from runtime.core.draft import Adapters, Logits, PassInput, Tokens
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.step import StepInput, Widths
 
@@ -27,7 +27,7 @@ class TargetPasses:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: AdaptedBackend,
         exact_rows: int = sys.maxsize,
         shared: Sharing | None = None,
         rows_at: Callable[[int], int] | None = None,
@@ -42,14 +42,25 @@ class TargetPasses:
         return self.exact_rows < sys.maxsize
 
     def forward(self, asked: Sequence[PassInput]) -> list[Logits]:
-        """Return the logits for each of these contexts and drafts, from one pass."""
+        """Return the logits for each of these contexts and drafts, which have the same adapters, from one pass."""
+        self.backend.use(asked[0].adapters)
         if self.shared is None or len(asked) == 1:
-            return [self.backend.forward(*each) for each in asked]
+            return [self.backend.forward(each.context, each.draft, each.exact) for each in asked]
         return self.shared.passes.forward_all(asked)
 
     def n_unread(self, prompts: Sequence[PassInput]) -> int:
         """Return the number of tokens of these prompts to prefill."""
-        return sum(len(each.context) - self.backend.n_cached(each.context, each.exact) for each in prompts)
+        return sum(len(each.context) - self.n_cached(each.context, each.exact, each.adapters) for each in prompts)
+
+    def n_cached(self, context: Tokens, exact: bool, adapters: Adapters) -> int:
+        """Return the number of leading tokens of `context` that are cached with these adapters."""
+        self.backend.use(adapters)
+        return self.backend.n_cached(context, exact)
+
+    def resume(self, context: Tokens, exact: bool, adapters: Adapters) -> None:
+        """Load the cached conversation that `context` continues with these adapters."""
+        self.backend.use(adapters)
+        self.backend.resume(context, exact)
 
     def exact_rows_at(self, n_context: int) -> int:
         """Return the number of rows up to which a pass at this context length rounds as plain decode does."""

@@ -21,8 +21,9 @@ from runtime.core.children import Child, end_with_parent
 from runtime.core.errors import ModelError
 from runtime.loading.exactness import sample
 from runtime.loading.layout import LayoutTrial
+from runtime.loading.neighbours import Neighbours, family
 from runtime.loading.options import Options
-from runtime.loading.pass_timing import thread_counts
+from runtime.loading.pass_timing import usual_threads
 from runtime.loading.profile import tested
 
 LEAST, ROUNDS, BUDGET = 3, 15, 20.0  # turns: minimum, and maximum unless the time budget in seconds ends first
@@ -39,6 +40,7 @@ class LayoutProcess:
         self._process = Child(
             "runtime.tools.layouts", target.absolute(), layout, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
         )
+        family.add(self._process.pid)
         self.width = int(self._read())
 
     def seconds(self, rows: int) -> float:
@@ -58,6 +60,7 @@ class LayoutProcess:
 
     def close(self) -> None:
         """End the process."""
+        family.discard(self._process.pid)
         with self._process:  # closes its pipes
             self._process.kill()
 
@@ -73,27 +76,29 @@ def compare(target: Path) -> LayoutTrial:
             return LayoutTrial(fast.width, fast.width, WIDTH, 1.0, 1.0)
         exact = LayoutProcess(target, "exact")
         stack.callback(exact.close)
-        plain, prefill = (share(fast, exact, rows) for rows in (1, READ))
-    return LayoutTrial(fast.width, exact.width, WIDTH, plain, prefill)
+        (plain, is_calm), (prefill, stays_calm) = (share(fast, exact, rows) for rows in (1, READ))
+    return LayoutTrial(fast.width, exact.width, WIDTH, plain, prefill, is_calm and stays_calm)
 
 
-def share(fast: LayoutProcess, exact: LayoutProcess, rows: int) -> float:
-    """Return the exact layout's speed relative to the fast one's, by the fastest pass of each.
+def share(fast: LayoutProcess, exact: LayoutProcess, rows: int) -> tuple[float, bool]:
+    """Return the exact layout's speed relative to the fast one's, by the fastest pass of each, and whether other
+    programs left the cores alone.
 
     They take turns, and the fastest counts because other load on the machine only makes passes longer.
     """
-    began, taken = time.perf_counter(), list[tuple[float, float]]()
+    began, others, taken, is_calm = time.perf_counter(), Neighbours(), list[tuple[float, float]](), True
     while len(taken) < LEAST or (len(taken) < ROUNDS and time.perf_counter() - began < BUDGET):
         taken.append((fast.seconds(rows), exact.seconds(rows)))
+        is_calm = others.are_calm() and is_calm
     of_fast, of_exact = map(min, zip(*taken, strict=True))
-    return float(round(of_fast / of_exact, 3))
+    return float(round(of_fast / of_exact, 3)), is_calm
 
 
 def contend(target: Path, layout: str) -> None:
     """Run the process of one layout until its input ends."""
     model = LlamaModel(target, exact=layout == "exact")
     backend = open_backend(model, min(N_CTX, model.n_ctx_train), WIDTH, READ)
-    backend.set_threads(threads := max(thread_counts()), threads)
+    backend.set_threads(threads := usual_threads(), threads)
     print(tested(backend, WIDTH).width, flush=True)
     text, held = np.resize(sample(model.vocab, N_CTX), backend.n_ctx), backend.n_ctx
     for rows in map(int, sys.stdin):

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from runtime.loading.pass_timing import measure, n_cores, pass_runner, timed
+from runtime.core.cores import brand, n_cores
+from runtime.loading.pass_timing import measure, pass_runner, timed
 from runtime.models.registry import Pair
 from runtime.speculative.control.costs import PassCosts
 
@@ -59,7 +60,7 @@ def memory_bandwidth() -> float:
 
 def processor() -> str:
     """Return the processor's name."""
-    return cpu_info("model name") or platform.processor() or platform.machine()
+    return cpu_info("model name") or brand() or platform.processor() or platform.machine()
 
 
 def cpu_info(*names: str) -> str:
@@ -81,6 +82,13 @@ def backends() -> list[str]:
     from runtime.backends import library as compiled
 
     return compiled.backends()
+
+
+def encodes_images() -> bool:
+    """Return whether llama.cpp was compiled with its part that encodes images."""
+    from runtime.backends.mtmd_library import is_built
+
+    return is_built()
 
 
 def devices() -> list[Device]:

@@ -15,12 +15,13 @@ from platformdirs import user_cache_path
 
 from runtime.core.errors import ModelError
 from runtime.core.removal import KEY, own_files, own_folders, remove_files
-from runtime.learning.place import wiped
+from runtime.drafters.reply_store import make_private_folder
 from runtime.loading.profile_cache import fingerprint
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.shards import shard_names
 from runtime.models.trimmed import Trim, trim_of
+from runtime.training.place import trainings, wiped
 
 if TYPE_CHECKING:
     from runtime.backends.shrink import Recipe
@@ -32,11 +33,6 @@ TRAINED = "-trained.gguf"  # of drafts trained on replies
 def root() -> Path:
     """Return the folder of all of them."""
     return user_cache_path("slipstream") / "drafts"
-
-
-def trainings() -> Path:
-    """Return the folder where trainings keep their state for resuming."""
-    return user_cache_path("slipstream") / "trainings"
 
 
 def folder(target: Path) -> Path:
@@ -82,6 +78,13 @@ def forget() -> int:
     name = rf".*({SUFFIX}|{TRAINED}).*"
     drafts = (path for folder in own_folders(root(), KEY) for path in own_files(folder, name))
     return n_bytes + remove_files(drafts, "Close Slipstream where it runs, and try again.")
+
+
+def moved(target: Path, kind: str, draft: Path) -> Path:
+    """Move a trained draft of that kind to its place, replacing an earlier one. Raises OSError."""
+    path = folder(target) / f"{target.stem}-{kind}{TRAINED}"
+    make_private_folder(path.parent)
+    return draft.replace(path)
 
 
 def makeable(target: Path, facts: ModelFacts) -> list[Recipe]:

@@ -35,6 +35,7 @@ class Trial:
     guess_seconds: float = 0.0  # time per draft token
     per_pass: float = 1.0  # tokens per pass, with its draft tokens
     costs: str = ""  # of a draft token, its verification and a plain token, in a clause
+    is_calm: bool = True  # whether other programs left the cores alone meanwhile
 
     @property
     def ratio(self) -> float:

@@ -16,7 +16,8 @@ from runtime.conversation.chat_template import Message
 from runtime.core.errors import DraftError, SlipstreamError
 from runtime.engine import Engine, Sampling
 from runtime.engine.stats import Stats
-from runtime.models.drafting import HeaderVocab, compare_vocabularies, why_undraftable
+from runtime.loading.neighbours import Neighbours
+from runtime.models.drafting import HeaderVocab, are_alike, why_undraftable
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import drafter_of, unfit
@@ -47,8 +48,8 @@ PROMPTS = (
 class Target:
     """A model for which a draft model is searched."""
 
-    def __init__(self, pair: Pair) -> None:
-        self.pair = replace(pair, draft=None)
+    def __init__(self, pair: Pair, prompts: Sequence[str] = PROMPTS) -> None:
+        self.pair, self.prompts = replace(pair, draft=None), prompts
         self.facts = ModelFacts(read_model_header(pair.target))
         self._vocab = HeaderVocab(self.facts.header)
 
@@ -58,7 +59,7 @@ class Target:
         return why_undraftable(self.facts)
 
     def refusal(self, path: Path) -> str:
-        """Return the reason why a file cannot draft; "" if it can. For vocabularies, it is the first difference."""
+        """Return the reason why a file cannot draft; "" if it can, perhaps with another vocabulary."""
         try:
             facts = ModelFacts(read_model_header(path))
             if drafter_of(facts):
@@ -71,10 +72,14 @@ class Target:
                 return f"it reads {share:.0%} of what the target reads for a token, so it can hardly pay"
             if not facts.n_bytes or not facts.n_vocab:
                 return "it has no weights or no vocabulary"
-            compare_vocabularies(self._vocab, HeaderVocab(facts.header), self.pair.target.name, path.name)
+            return why_undraftable(facts) if facts.pooling.is_pooled else ""
         except SlipstreamError as error:
             return str(error)
-        return ""
+
+    def is_foreign(self, path: Path) -> bool:
+        """Return whether a draft model has another vocabulary than the target, as its header spells it."""
+        facts = ModelFacts(read_model_header(path))
+        return not (drafter_of(facts) or are_alike(self._vocab, HeaderVocab(facts.header)))
 
     def open(self, draft: Path | None) -> LoadedEngine:
         """Return an engine with that draft model, or without any."""
@@ -87,22 +92,23 @@ class Target:
         """Return the seconds of an engine's passes over 1, 2, ... rows, as measured when it was loaded."""
         return plain.decoder.controller.passes.costs.up_to(WIDEST, 0)
 
-    def try_out(self, plain: Engine, draft: Path, prompts: Sequence[str] = PROMPTS) -> Trial:
+    def try_out(self, plain: Engine, draft: Path) -> Trial:
         """Measure a draft model in turns with an engine without it, so that a busy moment affects both.
 
         Raises SlipstreamError.
         """
         engine, ends = self.open(draft), time.perf_counter() + BUDGET
-        sampling = drafted(engine)
+        sampling, others, is_calm = drafted(engine), Neighbours(), True
         ratios: list[float] = []
         seen: list[Stats] = []
         try:
             self._require_draft(engine, draft)
-            for prompt in [*prompts] * 4:
+            for prompt in [*self.prompts] * 4:
                 before, after = (self._answer(each, prompt, sampling) for each in (plain, engine))
                 if min(before.predicted_n, after.predicted_n) >= LEAST_TOKENS:
                     ratios.append(after.predicted_per_second / before.predicted_per_second)
                     seen.append(after)
+                is_calm = others.are_calm() and is_calm
                 if time.perf_counter() > ends:
                     break
             known = engine.explain()
@@ -111,7 +117,7 @@ class Target:
         own = [each for stats in seen for each in stats.steps if each.drafter == drafter_in(draft)]
         n_tokens = sum(stats.predicted_n for stats in seen)
         trial = trial_of(ratios, [stats.predicted_per_second for stats in seen], own, n_tokens)
-        return replace(trial, costs=costs_of(known, drafter_in(draft), trial.guess_seconds))
+        return replace(trial, costs=costs_of(known, drafter_in(draft), trial.guess_seconds), is_calm=is_calm)
 
     @staticmethod
     def _require_draft(engine: LoadedEngine, draft: Path) -> None:

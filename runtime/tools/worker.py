@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from platformdirs import user_cache_path
 
 from runtime.backends.workers import WorkerError, ask
-from runtime.loading.pass_timing import n_cores
+from runtime.core.cores import n_cores
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ The folder is for the user alone, since prompts may be from chats; `slipstream f
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,12 +14,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from runtime.drafters.reply_store import make_private_folder
-from runtime.learning.place import ABOUT, LOCK, Place
-from runtime.tools.made_drafts import TRAINED
-from runtime.tools.made_drafts import folder as made_here
 from runtime.training.extra import TrainingError
 from runtime.training.job import HEAD, MODEL, OWN_KINDS, Job
+from runtime.training.place import ABOUT, Place, clear
 from runtime.training.samples import not_written
 
 
@@ -28,7 +24,6 @@ from runtime.training.samples import not_written
 class Begun:
     """The settings of one training."""
 
-    number: str  # distinguishes it from a later training in the same folder
     kind: str
     prompts: tuple[str, ...]
     apart: tuple[str, ...]
@@ -40,8 +35,7 @@ def alone(job: Job) -> Iterator[None]:
     place = Place(job.folder)
     with ExitStack() as stack:
         try:
-            make_private_folder(place.path.parent)
-            make_private_folder(place.path)
+            place.make_folder()
             is_ours = stack.enter_context(place.locked())
         except OSError as error:
             raise not_written(place.path, error) from error
@@ -52,12 +46,13 @@ def alone(job: Job) -> Iterator[None]:
 
 def read(folder: Path) -> Begun | None:
     """Return the settings of the training in that folder, or None if there is none or it is invalid."""
+    place = Place(folder)
     try:
-        found = TypeAdapter(Begun).validate_python(Place(folder).read(ABOUT))
+        found = TypeAdapter(Begun).validate_python(place.read(ABOUT))
     except ValueError:
         return None
-    is_sound = found.number.isalnum() and found.kind in (HEAD, MODEL, *OWN_KINDS) and found.prompts
-    return found if is_sound and Place(folder).work.is_dir() else None
+    is_sound = place.number.isalnum() and found.kind in (HEAD, MODEL, *OWN_KINDS) and found.prompts
+    return found if is_sound and place.work.is_dir() else None
 
 
 def resumed(job: Job, choose: Callable[[], str]) -> tuple[Job, Path]:
@@ -68,34 +63,13 @@ def resumed(job: Job, choose: Callable[[], str]) -> tuple[Job, Path]:
     place = Place(job.folder)
     begun = read(place.path)
     if begun is None:
-        begun = Begun(secrets.token_hex(8), job.kind or choose(), job.prompts, job.apart)
+        begun = Begun(job.kind or choose(), job.prompts, job.apart)
         try:
             clear(place.path)
-            place.write(ABOUT, asdict(begun))
-            place.work.mkdir(0o700)  # last: a training interrupted before this starts again
+            place.make(asdict(begun))
         except OSError as error:
             raise not_written(place.path, error) from error
     return replace(job, kind=begun.kind, prompts=begun.prompts, apart=begun.apart), place.work
-
-
-def clear(folder: Path) -> None:
-    """Remove the files of another training there. Raises OSError."""
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != LOCK:
-            path.unlink()
-
-
-def moved(job: Job, draft: Path) -> Path:
-    """Move a draft to keep from the training's folder to its place, replacing an earlier one. Raises TrainingError."""
-    path = made_here(job.target) / f"{job.target.stem}-{job.kind}{TRAINED}"
-    try:
-        make_private_folder(path.parent)
-        draft.replace(path)
-    except OSError as error:
-        raise not_written(draft.parent, error) from error
-    return path
 
 
 def end(job: Job) -> None:

@@ -1,9 +1,8 @@
-"""Checks the additional modules that training needs: torch and gguf, from the extra `train`."""
+"""Checks the modules that training needs besides: torch and gguf, from the extra `train`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 
 from runtime.core.errors import SlipstreamError
@@ -16,19 +15,14 @@ class TrainingError(SlipstreamError):
 
 
 def require_extra() -> None:
-    """Raise TrainingError if a module that training needs is missing."""
+    """Raise TrainingError if a module that training needs is missing, or cannot be loaded."""
     if missing := [name for name in MODULES if find_spec(name) is None]:
         raise TrainingError(
             f"Training needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed. "
             "Install what is missing with `pip install 'slipstream[train]'`."
         )
-
-
-@contextmanager
-def loading() -> Iterator[None]:
-    """Wrap the import of these modules. Raises TrainingError if an installed one cannot be loaded."""
     try:
-        yield
+        import_module(MODULES[0])
     except (ImportError, OSError) as error:
         raise TrainingError(
             f"{MODULES[0]} is installed and cannot be loaded ({str(error).strip().splitlines()[0]}). Install it again "

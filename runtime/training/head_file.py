@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, quants
-from torch import Tensor
+from gguf import GGUFReader, GGUFWriter, LlamaFileType, quants
 
 from runtime.core.errors import ModelError
 from runtime.models.block_heads import layers_of
@@ -20,7 +19,7 @@ from runtime.models.header import read_header
 from runtime.models.heads import EAGLE, TABLE, n_words, width_read
 from runtime.training.head_model import Head
 from runtime.training.layers import LayerShape
-from runtime.training.own_head_file import finish
+from runtime.training.own_head_file import add_rows, finish
 from runtime.training.target_words import OutputRows
 
 NAMES = {
@@ -63,7 +62,7 @@ def write_head(path: Path, file: HeadFile) -> None:
     writer.add_array(f"{EAGLE}.target_layers", list(file.reads))
     writer.add_uint32(f"{EAGLE}.target_hidden_size", file.head.shape.width)
     for parameter, weight in file.head.state_dict().items():
-        add_weight(writer, f"{HEAD_NAMES[parameter.removesuffix('.weight')]}.weight", weight)
+        add_rows(writer, f"{HEAD_NAMES[parameter.removesuffix('.weight')]}.weight", weight.cpu().numpy())
     if file.output is not None:
         writer.add_tensor("output.weight", file.output.rows, raw_dtype=file.output.kind)
         writer.add_tensor(TABLE, file.output.kept)
@@ -82,13 +81,6 @@ def add_shape(writer: GGUFWriter, shape: LayerShape, n_context: int, name: str) 
     writer.add_rope_dimension_count(shape.head)
     writer.add_rope_freq_base(shape.rope_base)
     writer.add_layer_norm_rms_eps(shape.norm_eps)
-
-
-def add_weight(writer: GGUFWriter, name: str, weight: Tensor) -> None:
-    """Add one tensor."""
-    data = np.ascontiguousarray(weight.detach().float().cpu().numpy())
-    kind = GGMLQuantizationType.Q8_0 if data.ndim == 2 else GGMLQuantizationType.F32
-    writer.add_tensor(name, quants.quantize(data, kind), raw_dtype=kind)
 
 
 def read_head(path: Path) -> HeadFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -13,10 +14,9 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import SHOWN
 from runtime.models.trimmed import n_few
-from runtime.tools.made_drafts import trainings
 from runtime.training.extra import TrainingError
+from runtime.training.place import trainings
 from runtime.training.samples import MAX_TEXT_TOKENS, bytes_per_token
-from runtime.training.verdict import extended, gain
 
 HEAD, MODEL = "head", "model"
 OWN_KINDS = "hydra", "medusa"  # heads that are computed here
@@ -28,7 +28,7 @@ N_READ, MAX_VOCAB, HEAD_DIM, N_LAYERS = 3, 16_384, 64, 2
 OWN_MEMORY = 700_000_000  # bytes for torch and a batch
 MAX_HELD_OUT = 24  # held-out prompts, at most
 FEWEST = 500  # tokens; fewer are not worth a training
-PER_TRAINED = 24  # bytes on disk per trained weight: itself and two averages, in a checkpoint and the next one
+PER_TRAINED = 8  # bytes on disk per trained weight, in a checkpoint and the next one
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +168,22 @@ def require_memory(facts: ModelFacts, kind: str) -> None:
             f"Training a draft for this model takes about {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are "
             "free. Close other programs, or train for a smaller model."
         )
+
+
+def gain(shares: Sequence[float], drafted: float, passes: Sequence[float]) -> float:
+    """Return the speed relative to plain decode with the best number of draft tokens; 1 if none pays.
+
+    `shares` are the acceptance probabilities of each draft token, given those before it; `drafted` the seconds of one;
+    `passes` the seconds of target passes over 1, 2, ... rows.
+    """
+    best, expected, survives = 1.0, 1.0, 1.0
+    for k, (share, seconds) in enumerate(zip(shares, passes[1:], strict=False), 1):
+        survives *= share
+        expected += survives
+        best = max(best, expected * passes[0] / (k * drafted + seconds))
+    return best
+
+
+def extended(right: Sequence[float], n: int) -> list[float]:
+    """Return acceptance probabilities of `n` draft tokens: the measured ones, with the last one repeated."""
+    return [*right, *[right[-1] if right else 0.0] * n][:n]

@@ -1,12 +1,13 @@
-"""Losses of a head and a draft model on samples of the target's own distributions (Agarwal et al., arXiv 2306.13649).
+"""Losses of drafts on samples of the target's own distributions (Agarwal et al., arXiv 2306.13649).
 
 Knows tensors and samples; the trainer sets the number and the rate of steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -14,10 +15,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from runtime.training.draft_model import DraftModel
 from runtime.training.head_file import HeadFile
-from runtime.training.head_model import unrolled
-from runtime.training.samples import Sample
+from runtime.training.head_model import Head, unrolled
+from runtime.training.samples import N_LIKELY, Sample
 from runtime.training.target_words import TargetWords, floats
 
 ROWS = 128  # rows whose logits exist at a time
@@ -25,113 +25,101 @@ N_STEPS = 3  # steps of drafting that a head is trained for together
 
 
 class Lesson(NamedTuple):
-    """The mean loss of one step of drafting on a batch, and the share of predictions equal to the target's most likely
-    token.
+    """The mean loss of one step of drafting on a batch, and for each prediction [n] whether it is the target's most
+    likely token.
     """
 
     loss: Tensor
     right: Tensor
 
 
-class Learner(Protocol):
-    """A model in training."""
+class Learner(ABC):
+    """A draft in training, whose outputs are for the tokens `kept` [words] of the target's."""
+
+    first = 2  # index of the first token of a text that is predicted
+
+    def __init__(self, module: nn.Module, words: TargetWords, kept: NDArray[np.int64], device: torch.device) -> None:
+        self.module, self.words, self.device = module.to(device), words, device
+        self.kept = torch.from_numpy(kept).to(device)
+        self.row = torch.full((words.n_vocab,), -1, dtype=torch.long, device=device)
+        self.row[self.kept] = torch.arange(len(kept), device=device)
 
     @property
-    def module(self) -> nn.Module:
-        """The module with the weights."""
+    def outputs(self) -> Tensor:
+        """The rows of the output [words, width]: the module's own, if it has some."""
+        return cast("Tensor", self.module.outputs)
 
-    def lessons(self, batch: Sequence[Sample]) -> list[Lesson]:
-        """Return the lesson of each step of drafting."""
+    @abstractmethod
+    def predictions(self, ids: Tensor, states: Tensor) -> Iterable[Tensor]:
+        """Return the outputs' inputs [B, n, width] by step of drafting: those of step S predict the tokens from `first`
+        + S on.
 
-
-class TargetDistributions:
-    """The target's distributions over a draft's vocabulary."""
-
-    def __init__(self, batch: Sequence[Sample], length: int, row: Tensor, device: torch.device) -> None:
-        """`row` [n_vocab] is the index of a token in the draft's vocabulary, -1 for none; `length` is that of the
-        batch.
+        `ids` [B, T] are the texts, `states` [B, T, values] the target's states.
         """
-        shape = len(batch), length, batch[0].ids.shape[1]
-        ids, chances = np.zeros(shape, dtype=np.int64), np.full(shape, -np.inf, dtype=np.float32)
-        for i, sample in enumerate(batch):
-            ids[i, sample.start : len(sample.tokens)] = sample.ids
-            chances[i, sample.start : len(sample.tokens)] = sample.chances
-        self.likeliest = torch.from_numpy(ids[..., 0]).to(device)
-        self.places = row[torch.from_numpy(ids).to(device)]
-        self.weights = torch.from_numpy(chances).to(device).exp() * (self.places >= 0)
-        self.is_reply = self.weights.new_tensor(chances[..., 0] > -np.inf, dtype=torch.bool)
 
-    def lesson(self, guesses: Tensor, first: int, outputs: Tensor, kept: Tensor, known: Tensor | None = None) -> Lesson:
+    def lessons(self, samples: Sequence[Sample]) -> list[Lesson]:
+        """Return the lesson of each step of drafting."""
+        batch = LessonBatch(samples, self.row)
+        steps = enumerate(self.predictions(batch.tokens, batch.states), self.first)
+        return [batch.lesson(each, first, self.outputs, self.kept) for first, each in steps]
+
+
+class LessonBatch:
+    """Samples, padded, with the target's distributions over a draft's vocabulary."""
+
+    def __init__(self, samples: Sequence[Sample], row: Tensor) -> None:
+        """`row` [n_vocab] is the index of a token in the draft's vocabulary, -1 for none."""
+        shape = len(samples), max(len(sample.tokens) for sample in samples)
+        tokens, ids = np.zeros(shape, dtype=np.int64), np.zeros((*shape, min(N_LIKELY, len(row))), dtype=np.int64)
+        chances = np.full(ids.shape, -np.inf, dtype=np.float32)
+        n_values = 0 if samples[0].states is None else samples[0].states.shape[1]
+        states = np.zeros((*shape, n_values), dtype=np.float16)
+        for i, sample in enumerate(samples):
+            n, start = len(sample.tokens), sample.start
+            assert sample.ids is not None
+            tokens[i, :n], ids[i, start:n], chances[i, start:n] = sample.tokens, sample.ids, sample.chances
+            if sample.states is not None:
+                states[i, :n] = sample.states
+        self.tokens, self.states = (torch.from_numpy(each).to(row.device) for each in (tokens, states))
+        self.likeliest = torch.from_numpy(ids[..., 0]).to(row.device)
+        self.places = row[torch.from_numpy(ids).to(row.device)]
+        self.weights = torch.from_numpy(chances).to(row.device).exp() * (self.places >= 0)
+        self.is_reply = torch.from_numpy(chances[..., 0] > -np.inf).to(row.device)
+
+    def lesson(self, guesses: Tensor, first: int, outputs: Tensor, kept: Tensor) -> Lesson:
         """Return the lesson of predictions `guesses` [B, cells, width], the first of which is of token `first`.
 
-        `outputs` [words, width] are the output rows of the tokens `kept` [words]. Only predictions from `known` states
-        [B, cells] count.
+        `outputs` [words, width] are the output rows of the tokens `kept` [words]. Only predictions from states that the
+        target showed count.
         """
-        span = slice(first, first + guesses.shape[1])
-        here = self.is_reply[:, span] if known is None else self.is_reply[:, span] & known
+        n = guesses.shape[1]
+        span, here = slice(first, first + n), self.is_reply[:, first : first + n]
+        if self.states.shape[-1]:
+            here = here & self.states[:, :n].any(-1)
         places = self.places[:, span][here].clamp(min=0)
         weights = self.weights[:, span][here]
         loss, guessed = CrossEntropy.apply(guesses[here], outputs, places, weights)  # type: ignore[no-untyped-call]
-        right = kept[guessed] == self.likeliest[:, span][here]
-        return Lesson(loss, right.float().mean())
+        return Lesson(loss, kept[guessed] == self.likeliest[:, span][here])
 
 
-def padded(batch: Sequence[Sample]) -> NDArray[np.int64]:
-    """Return the ids of a batch, padded [B, T]."""
-    ids = np.zeros((len(batch), max(len(sample.tokens) for sample in batch)), dtype=np.int64)
-    for i, sample in enumerate(batch):
-        ids[i, : len(sample.tokens)] = sample.tokens
-    return ids
-
-
-def states_of(batch: Sequence[Sample], length: int, n_values: int, device: torch.device) -> Tensor:
-    """Return the target's states of a batch, padded with zeros [B, length, n_values]."""
-    states = np.zeros((len(batch), length, n_values), dtype=np.float16)
-    for i, sample in enumerate(batch):
-        assert sample.states is not None
-        states[i, : len(sample.states)] = sample.states
-    return torch.from_numpy(states).to(device)
-
-
-def places(kept: Tensor, n_vocab: int) -> Tensor:
-    """Return the index of each token among the kept ones [n_vocab], -1 for others."""
-    row = torch.full((n_vocab,), -1, dtype=torch.long, device=kept.device)
-    row[kept] = torch.arange(len(kept), device=kept.device)
-    return row
-
-
-class HeadLearner:
+class HeadLearner(Learner):
     """Trains a head on its target's states."""
 
+    module: Head
+
     def __init__(self, file: HeadFile, words: TargetWords, device: torch.device) -> None:
-        self.file, self.words, self.device = file, words, device
-        self.module = file.head.to(device)
         output = file.output or words.output(np.arange(words.n_vocab))
-        self.kept = torch.from_numpy(output.kept).to(device)
-        self.outputs = torch.from_numpy(floats(output.rows, output.kind)).to(device)
-        self.row = places(self.kept, words.n_vocab)
+        super().__init__(file.head, words, output.kept, device)
+        self._rows = torch.from_numpy(floats(output.rows, output.kind)).to(device)
 
-    def lessons(self, batch: Sequence[Sample]) -> list[Lesson]:
-        """Return the lessons of N_STEPS steps of drafting, on the head's own states after the first."""
-        ids = torch.from_numpy(padded(batch)).to(self.device)
-        wanted = TargetDistributions(batch, ids.shape[1], self.row, self.device)
-        states = states_of(batch, ids.shape[1], self.module.fc.in_features, self.device)
-        steps = unrolled(self.module, self.words.vectors, ids, states, N_STEPS)
-        return [wanted.lesson(guesses, 2 + step, self.outputs, self.kept) for step, guesses in enumerate(steps)]
+    @property
+    def outputs(self) -> Tensor:
+        """The target's output rows [words, width]."""
+        return self._rows
 
-
-class DraftLearner:
-    """Trains a small draft model."""
-
-    def __init__(self, module: DraftModel, kept: NDArray[np.int64], device: torch.device) -> None:
-        self.module, self.device = module.to(device), device
-        self.kept = torch.from_numpy(kept).to(device)
-
-    def lessons(self, batch: Sequence[Sample]) -> list[Lesson]:
-        """Return one lesson: the prediction of the next token."""
-        ids = torch.from_numpy(padded(batch)).to(self.device)
-        wanted = TargetDistributions(batch, ids.shape[1], self.module.row, self.device)
-        return [wanted.lesson(self.module(ids)[:, :-1], 1, self.module.words, self.kept)]
+    def predictions(self, ids: Tensor, states: Tensor) -> Iterable[Tensor]:
+        """Return N_STEPS steps of drafting, on the head's own states after the first."""
+        return unrolled(self.module, self.words.vectors, ids, states, N_STEPS)
 
 
 class CrossEntropy(torch.autograd.Function):

@@ -49,18 +49,17 @@ def write_own_head(path: Path, file: OwnHeadFile) -> None:
         writer.add_rope_freq_base(of.rope_base)
         writer.add_layer_norm_rms_eps(of.norm_eps)
     for name, values in file.weights.items():
-        kind = type_of(values)
-        writer.add_tensor(name, quants.quantize(np.ascontiguousarray(values, dtype=np.float32), kind), raw_dtype=kind)
+        add_rows(writer, name, values)
     if file.kept is not None:
         writer.add_tensor(TABLE, file.kept)
     finish(writer, new, path)
 
 
-def type_of(values: Rows) -> GGMLQuantizationType:
-    """Return the type in which a tensor is written."""
-    if values.ndim == 1:
-        return GGMLQuantizationType.F32
-    return GGMLQuantizationType.F16 if values.shape[1] % BLOCK else GGMLQuantizationType.Q8_0
+def add_rows(writer: GGUFWriter, name: str, values: Rows) -> None:
+    """Add one tensor in the type in which it is written."""
+    kind = GGMLQuantizationType.F16 if values.shape[-1] % BLOCK else GGMLQuantizationType.Q8_0
+    kind = GGMLQuantizationType.F32 if values.ndim == 1 else kind
+    writer.add_tensor(name, quants.quantize(np.ascontiguousarray(values, dtype=np.float32), kind), raw_dtype=kind)
 
 
 def finish(writer: GGUFWriter, new: Path, path: Path) -> None:

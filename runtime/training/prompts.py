@@ -5,7 +5,7 @@ Knows texts and files; the caller supplies the text of chats.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from runtime.training.extra import TrainingError
 NEUTRAL = Path(__file__).with_name("neutral.txt")  # a prompt per line
 APART = 8  # 1/n of the prompts is held out
 MAX_PROMPT, MIN_PROMPT = 1200, 8  # characters of a prompt
+N_TRIED, TRIED_CHARACTERS = 8, 300  # held-out prompts that a draft is tried with, at most; and characters of one
 KINDS = (".txt", ".md", ".rst", ".py")
 LARGEST = 2**24  # bytes read from a file, at most
 
@@ -74,3 +75,8 @@ def split(prompts: Iterable[str]) -> tuple[list[str], list[str]]:
     all_of_them = list(prompts)
     apart = [prompt for prompt in all_of_them if is_apart(prompt)] or all_of_them[-1:]
     return [prompt for prompt in all_of_them if prompt not in apart] or all_of_them, apart
+
+
+def to_try(apart: Sequence[str]) -> list[str]:
+    """Return held-out prompts to try a draft with."""
+    return [prompt[:TRIED_CHARACTERS] for prompt in apart[:N_TRIED]]

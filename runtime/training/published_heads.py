@@ -26,6 +26,7 @@ from runtime.models.own_heads import MAX_BLOCKS, MAX_HEADS
 from runtime.models.plain_file import read_plain, require_plain
 from runtime.training.own_head_file import OwnHeadFile
 from runtime.training.published_eagle import FIRST, eagle_names, eagle_shape
+from runtime.training.samples import UNREADABLE
 
 CONFIG = "config.json"
 SUFFIXES = ".safetensors", ".pt", ".bin"  # of weights, the preferred first
@@ -178,18 +179,7 @@ def loaded(path: Path, read: Callable[[Path], dict[str, Rows]]) -> dict[str, Row
     except ImportError as error:
         what = error.name or "a module"
         raise ModelError(f"{path.name} needs {what}, which is not installed. Run `pip install {what}`.") from error
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        NotImplementedError,
-        RuntimeError,
-        EOFError,
-        UnpicklingError,
-        KeyError,
-        AttributeError,
-        zipfile.BadZipFile,
-    ) as error:
+    except (*UNREADABLE, UnpicklingError, AttributeError) as error:
         raise ModelError(f"{path.name} is damaged ({reason_of(error)}). Download it again.") from error
 
 

@@ -1,16 +1,19 @@
-"""Stores a target's texts and samples on disk: token ids, its most likely tokens at each position, and the states that
-a head reads. One file per text, complete or absent.
+"""Stores a target's texts on disk with what it gives for them: its most likely tokens at each position, and the states
+that a head reads. One `.npz` file per text, complete or absent, which checkpoints are too.
 
-Files are read without trust: their size must match their first numbers, and every number must be possible. Knows arrays
-and files; loads no model and no torch.
+Files are read without trust: they contain nothing but arrays, whose sizes and token ids must be possible. Loads no
+model and no torch.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
+import struct
+import zlib
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,138 +21,116 @@ from numpy.typing import NDArray
 from runtime.core.draft import Tokens
 from runtime.models.plain_file import read_plain
 from runtime.training.extra import TrainingError
+from runtime.training.place import write_whole
 
 MAX_TEXT_TOKENS = 512  # tokens of a text that are read, at most
 N_LIKELY = 32  # of the target's tokens at a position, whose probabilities are stored
-PLACE = N_LIKELY * (4 + 2)  # bytes per position
-ID, HALF = np.dtype("<i4"), np.dtype("<f2")  # on disk
+HELD_OUT = 5  # one of this many texts is only measured on
+UNREADABLE = (
+    OSError, EOFError, RuntimeError, ValueError, TypeError, LookupError, MemoryError, BadZipFile, struct.error,
+    zlib.error,
+)  # fmt: skip
+Ids = NDArray[np.int32]
+Halves = NDArray[np.float16]
 
 
-class Text(NamedTuple):
-    """Token ids of a prompt and the target's reply."""
+class Sample(NamedTuple):
+    """A prompt with the target's reply, which begins at `start`, and what the target gives for it once it is read.
 
-    tokens: Tokens  # [n] int32
-    start: int  # where the reply begins, at least 1
+    Row i of `ids` and `chances` is for the token at `start` + i.
+    """
+
+    tokens: Tokens  # [n]
+    start: int  # at least 1
+    ids: Ids | None = None  # [n - start, N_LIKELY or the whole vocabulary], the most likely first
+    chances: Halves | None = None  # log probabilities
+    states: Halves | None = None  # [n, values], if a head reads them
 
     @property
     def is_readable(self) -> bool:
         """Whether it has a reply long enough to learn from."""
         return 1 <= self.start <= min(len(self.tokens), MAX_TEXT_TOKENS) - 8
 
+    @property
+    def key(self) -> str:
+        """Hash that identifies the text."""
+        return sha256(self.tokens.astype("<i4").tobytes()).hexdigest()
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A text and the target's results for it. Row i of `ids` and `chances` is for the token at `start` + i."""
-
-    tokens: Tokens  # [n]
-    start: int
-    ids: NDArray[np.int32]  # [n - start, N_LIKELY or the whole vocabulary], the most likely first
-    chances: NDArray[np.float16]  # log probabilities
-    states: NDArray[np.float16] | None  # [n, values], if a head reads them
+    @property
+    def is_held_out(self) -> bool:
+        """Whether a head that learns is only measured on it. The same text always is, or never."""
+        return int(self.key[:8], 16) % HELD_OUT == 0
 
 
 def bytes_per_token(n_values: int) -> int:
     """Return the bytes on disk per token, in its text and its sample with `n_values` values of states."""
-    return 4 + 4 + PLACE + 2 * n_values
-
-
-class Texts:
-    """The texts in a folder, by name, of a target with `n_vocab` tokens."""
-
-    def __init__(self, folder: Path, n_vocab: int) -> None:
-        self.folder, self.n_vocab = folder, n_vocab
-
-    def path(self, name: str) -> Path:
-        """Return the path of a text, which need not exist."""
-        return self.folder / f"{name}.text"
-
-    def names(self) -> list[str]:
-        """Return the names of the stored texts, in order."""
-        return sorted(path.stem for path in self.folder.glob("*.text"))
-
-    def write(self, name: str, text: Text) -> None:
-        """Store a text. Raises TrainingError if it cannot be written."""
-        write_whole(self.path(name), np.array([text.start, *text.tokens], dtype=ID).tobytes())
-
-    def read(self, name: str) -> Text | None:
-        """Return a text, or None if it is missing or invalid."""
-        with suppress(OSError, ValueError):
-            start, *tokens = np.frombuffer(read_plain(self.path(name)), dtype=ID).tolist()
-            text = Text(np.array(tokens, dtype=np.int32), start)
-            if 1 <= start <= len(tokens) and are_words(text.tokens, self.n_vocab):
-                return text
-        return None
+    return 4 + 4 + N_LIKELY * (4 + 2) + 2 * n_values
 
 
 class Samples:
-    """The samples in a folder, by number, of a target with `n_vocab` tokens; `n_values` per state, 0 for none."""
+    """The samples in a folder, by name, of a target with `n_vocab` tokens."""
 
-    def __init__(self, folder: Path, n_vocab: int, n_values: int) -> None:
+    def __init__(self, folder: Path, n_vocab: int, n_values: int = 0) -> None:
+        """`n_values` is the number of values of a token's states; 0 for samples without."""
         self.folder, self.n_vocab, self.n_values = folder, n_vocab, n_values
 
-    def path(self, number: int) -> Path:
+    def path(self, name: str) -> Path:
         """Return the path of a sample, which need not exist."""
-        return self.folder / f"{number:06}.sample"
+        return self.folder / f"{name}.npz"
 
-    def numbers(self) -> list[int]:
-        """Return the numbers of the stored samples, ascending."""
-        return sorted(int(path.stem) for path in self.folder.glob("*.sample") if path.stem.isdecimal())
+    def names(self) -> list[str]:
+        """Return the names of the stored samples, in order."""
+        return sorted(path.stem for path in self.folder.glob("*.npz"))
 
-    def write(self, number: int, sample: Sample) -> None:
+    def write(self, name: str, sample: Sample) -> None:
         """Store a sample. Raises TrainingError if it cannot be written."""
-        head = np.array([len(sample.tokens), sample.start], dtype=ID)
-        data = b"".join(each.astype(ID).tobytes() for each in (head, sample.tokens, sample.ids))
-        halves = [sample.chances] if sample.states is None else [sample.chances, sample.states]
-        write_whole(self.path(number), data + b"".join(each.astype(HALF).tobytes() for each in halves))
+        write_arrays(self.path(name), {key: part for key, part in sample._asdict().items() if part is not None})
 
-    def read(self, number: int) -> Sample:
-        """Return a sample. Raises TrainingError if it is damaged."""
-        path = self.path(number)
+    def read(self, name: str) -> Sample:
+        """Return a sample. Raises TrainingError, once it is removed, if it is missing or damaged."""
         try:
-            return self._parsed(read_plain(path))
-        except (OSError, ValueError) as error:
-            raise damaged(path) from error
+            found: dict[str, Any] = read_arrays(self.path(name))
+            sample = Sample(**found | {"start": int(found["start"])})
+            self._check(sample)
+        except UNREADABLE as error:
+            self.path(name).unlink(missing_ok=True)
+            raise TrainingError(
+                f"{self.path(name).name} of the training in {self.folder} was damaged and is removed. Run the same "
+                "command again: its part is made again, and the rest is kept."
+            ) from error
+        return sample
 
-    def _parsed(self, data: bytes) -> Sample:
-        """Return the sample in `data`. Raises ValueError if it is invalid."""
-        n, start = np.frombuffer(data[: 2 * ID.itemsize], dtype=ID).tolist()
-        n_likely, n_values = min(N_LIKELY, self.n_vocab), self.n_values
-        if not 1 <= start < n <= MAX_TEXT_TOKENS:
+    def _check(self, sample: Sample) -> None:
+        """Raise ValueError for a sample that cannot be of this target."""
+        n, start, n_values = len(sample.tokens), sample.start, self.n_values
+        rows = n - start, min(N_LIKELY, self.n_vocab)
+        shapes = [(n,), rows, rows, (n, n_values)]
+        kinds = np.int32, np.int32, np.float16, np.float16
+        n_parts = 1 if sample.ids is None else 4 if n_values else 3  # 1: a text that is not read yet
+        parts = [part for part in (sample.tokens, *sample[2:]) if part is not None]
+        if len(parts) != n_parts or not 1 <= start <= n:
             raise ValueError("no text")
-        sizes = [2, n, (n - start) * n_likely, (n - start) * n_likely, n * n_values]
-        ends = np.cumsum(np.multiply(sizes, [ID.itemsize] * 3 + [HALF.itemsize] * 2)).tolist()
-        if ends[-1] != len(data):
-            raise ValueError("cut off")
-        tokens, ids = (np.frombuffer(data[ends[i] : ends[i + 1]], dtype=ID) for i in range(2))
-        chances, states = (np.frombuffer(data[ends[i] : ends[i + 1]], dtype=HALF) for i in range(2, 4))
-        if not (are_words(tokens, self.n_vocab) and are_words(ids, self.n_vocab)) or (chances > 0).any():
-            raise ValueError("invalid tokens or probabilities")
-        rows = n - start, n_likely
-        shown = states.reshape(n, n_values) if n_values else None
-        return Sample(tokens, start, ids.reshape(rows), chances.reshape(rows), shown)
+        for part, shape, kind in zip(parts, shapes, kinds, strict=False):
+            if part.shape != shape or part.dtype != kind:
+                raise ValueError("wrong sizes")
+            if kind == np.int32 and not ((part >= 0) & (part < self.n_vocab)).all():
+                raise ValueError("impossible tokens")
 
 
-def are_words(ids: NDArray[np.int32], n_vocab: int) -> bool:
-    """Whether all ids are in the target's vocabulary."""
-    return bool(((ids >= 0) & (ids < n_vocab)).all())
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file, whose checksums are compared. Raises one of UNREADABLE."""
+    with np.load(BytesIO(read_plain(path)), allow_pickle=False) as found:
+        return {name: found[name] for name in found.files}
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
     """Write a file for the user alone, completely or not at all. Raises TrainingError on failure."""
-    new = path.with_suffix(".new")
+    data = BytesIO()
+    np.savez(data, **arrays)
     try:
-        new.touch(0o600)
-        new.write_bytes(data)
-        new.replace(path)
+        write_whole(path, data.getbuffer())
     except OSError as error:
-        discard(new)
         raise not_written(path.parent, error) from error
-
-
-def discard(path: Path) -> None:
-    """Remove a file, if possible."""
-    with suppress(OSError):
-        path.unlink()
 
 
 def not_written(folder: Path, error: OSError) -> TrainingError:
@@ -159,13 +140,4 @@ def not_written(folder: Path, error: OSError) -> TrainingError:
     return TrainingError(
         f"The progress cannot be written to {folder} ({error.strerror or error}). Free some room there and run "
         "the same command again: it resumes where it stopped."
-    )
-
-
-def damaged(path: Path) -> TrainingError:
-    """Remove a damaged file so that it is created again, and return the error about it."""
-    discard(path)
-    return TrainingError(
-        f"{path.name} of the training in {path.parent} was damaged and is removed. Run the same command again: its "
-        "part is made again, and the rest is kept."
     )

@@ -13,6 +13,9 @@ from itertools import count
 from threading import RLock, Thread
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.conversation.prompt import Prompt
 from runtime.conversation.quoting import Rendered
@@ -218,8 +221,18 @@ class UpstreamEngine(PushedEngine):
         why = f"{where(self._server, self._connection)} has the model and decides about drafts itself{told}"
         return Explanation((), (), 0.0, 0.0, 0.0, None, (), None, 0.0, 0.0, 0.0, why)
 
-    def embed(self, tokens: Sequence[int]) -> list[float]:
-        """Raise SettingsError: embeddings are not available here."""
+    def texts_to_ids(self, texts: Sequence[str], cuts: bool = False) -> list[list[int]]:
+        """Raise SettingsError as `embed` does."""
+        self.embed(())
+        return []
+
+    def pairs_to_ids(self, query: str, documents: Sequence[str]) -> list[list[int]]:
+        """Raise SettingsError as `embed` does."""
+        self.embed(())
+        return []
+
+    def embed(self, inputs: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Raise SettingsError: neither embeddings nor scores are available here."""
         raise SettingsError(f"Embeddings are made by {where(self._server, self._connection)}. Send the request there.")
 
     def close(self) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 
 from runtime.conversation.window import chat_prompt_of, without_oldest
 from runtime.core.errors import SettingsError
+from runtime.core.rare_sampling import RARE_NAMES, USUAL, RareSampling
 from runtime.engine.engine import Ask
 from runtime.sampling.grammar import Grammar
 from runtime.sampling.settings import Sampling
-from runtime.upstream.server import OURS, SGLANG, Server
+from runtime.upstream.server import LLAMA_CPP, OURS, SGLANG, VLLM, Server
 from runtime.upstream.words import END, Conversation
 
 CHAT, TEXT = "/chat/completions", "/completions"
@@ -88,9 +89,20 @@ def sampling_fields(sampling: Sampling, server: Server) -> dict[str, Any]:
         if sampling.repetition_penalty != 1:
             name = "repeat_penalty" if server.is_llama_cpp_like else "repetition_penalty"
             fields[name] = sampling.repetition_penalty
+    if server.is_llama_cpp_like and sampling.penalises:
+        fields["repeat_last_n"] = sampling.penalty_last_n
     if sampling.logit_bias:
         fields |= bias_fields(sampling, server)
-    return fields
+    return fields | rare_fields(sampling.rare, server)
+
+
+def rare_fields(rare: RareSampling, server: Server) -> dict[str, Any]:
+    """Return the fields for rare samplers that are used. Raises SettingsError for one that the server does not have."""
+    changed = {name: getattr(rare, name) for name in RARE_NAMES if getattr(rare, name) != getattr(USUAL, name)}
+    taken = {OURS: RARE_NAMES, LLAMA_CPP: [name for name in RARE_NAMES if name != "min_tokens"], VLLM: ["min_tokens"]}
+    if lacking := next((name for name in changed if name not in taken.get(server.program, ())), None):
+        raise SettingsError(f"{lacking} is not available from the server that has the model. Leave it out.")
+    return changed
 
 
 def bias_fields(sampling: Sampling, server: Server) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from runtime.core.errors import SlipstreamError, listed
 from runtime.engine.engine import EngineFacts
@@ -66,11 +67,11 @@ def look_when_loaded(connection: Connection, model: str, should_continue: Callab
 def look_at(connection: Connection, model: str) -> Server:
     """Return the program at that address, and its model. Raises UpstreamError."""
     cards = model_cards(connection, model)
-    name = model or only_model(connection, [str(card["id"]) for card in cards])
+    name = model or only_model(connection, cards)
     card = next((card for card in cards if card["id"] == name), cards[0] if len(cards) == 1 else {})
     owner = str(card.get("owned_by", ""))
     program = owner if owner in PROGRAMS else ""
-    n_ctx = context_of(card) or (slot_context(connection) if program == LLAMA_CPP else 0)
+    n_ctx = context_of(card) or (slot_context(connection, name) if program in (OURS, LLAMA_CPP) else 0)
     return Server(program, first_line(name), n_ctx, bool(program) and answers(connection, "/metrics"))
 
 
@@ -92,15 +93,25 @@ def model_cards(connection: Connection, model: str) -> list[dict[str, Any]]:
     return cards
 
 
-def only_model(connection: Connection, names: list[str]) -> str:
-    """Return the name of the only model. Raises UpstreamError where there are several."""
-    if len(names) == 1:
-        return names[0]
+def only_model(connection: Connection, cards: list[dict[str, Any]]) -> str:
+    """Return the name of the only model, or of the only one that is loaded. Raises UpstreamError where there are
+    several.
+    """
+    names = [str(card["id"]) for card in cards]
+    for found in (names, [str(card["id"]) for card in cards if is_loaded(card)]):
+        if len(found) == 1:
+            return found[0]
     shown = listed([first_line(name) for name in names])
     raise UpstreamError(
         f"The server at {connection.base} has {len(names)} models: {shown}. Name one, as `upstream_model` of the pair "
         "or after a # at the end of the address."
     )
+
+
+def is_loaded(card: dict[str, Any]) -> bool:
+    """Return whether an entry of the list says that its model is loaded."""
+    status = card.get("status")
+    return isinstance(status, dict) and status.get("value") == "loaded"
 
 
 def context_of(card: dict[str, Any]) -> int:
@@ -110,10 +121,13 @@ def context_of(card: dict[str, Any]) -> int:
     return next((n for n in found if isinstance(n, int) and n > 0), 0)
 
 
-def slot_context(connection: Connection) -> int:
-    """Return the tokens of context of a conversation with llama.cpp's server; 0 if they are not reported."""
+def slot_context(connection: Connection, model: str) -> int:
+    """Return the tokens of context of a conversation with a model, which is loaded for that; 0 if they are not
+    reported.
+    """
     try:
-        settings = connection.get_json(f"{connection.root}/props").get("default_generation_settings")
+        props = connection.get_json(f"{connection.root}/props?model={quote(model, safe='')}")
+        settings = props.get("default_generation_settings")
     except SlipstreamError:
         return 0
     n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else 0

@@ -14,6 +14,7 @@ from typing import Any
 
 from runtime.conversation.chat_template import Message, TemplateForm
 from runtime.conversation.infill import Infill
+from runtime.conversation.pictured import Pictured
 from runtime.conversation.prompt import Beginning, ChatPrompt, Ids, Prompt
 from runtime.conversation.quoting import Rendered
 from runtime.core.errors import SettingsError, TemplateError
@@ -72,6 +73,8 @@ class Words:
             raise SettingsError("Another server cannot fill in the middle of a file. Send the text before the cursor.")
         if isinstance(prompt, Beginning):
             raise SettingsError("Another server decides what it reads ahead. Send the whole prompt.")
+        if isinstance(prompt, Pictured):
+            raise SettingsError("Images are not sent to another server. Leave the image out.")
         return list(self._written(prompt).encode("utf8", "replace"))
 
     def _written(self, prompt: str | Sequence[Message] | ChatPrompt | Rendered) -> str:

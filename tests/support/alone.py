@@ -10,7 +10,7 @@ import numpy as np
 from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
 from tests.support.toy_engine import N_CTX, PIECES
-from tests.support.toy_library import END, ToyModel
+from tests.support.toy_library import END, ToyModel, adapted
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Request:
     max_tokens: int | None
     stops: tuple[str, ...] = ()
     is_short: bool = False
+    lora: tuple[tuple[int, float], ...] | None = None
 
     @property
     def is_predictable(self) -> bool:
@@ -44,7 +45,7 @@ def alone(request: Request) -> Said:
     def choose(tokens: list[int]) -> int:
         context = [*request.prompt, *tokens]
         sampler.begin(np.array(context, dtype=np.int32), len(tokens))
-        return sampler.choose(model.logits(context))
+        return sampler.choose(model.logits(context, adapted(request.lora)))
 
     return told(request, choose)
 

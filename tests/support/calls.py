@@ -84,6 +84,12 @@ def read(form: CallForm, text: str, sizes: Sequence[int]) -> tuple[str, Calls]:
 
 def folded(parts: Sequence[Part]) -> tuple[str, Calls]:
     """The text and the calls that parts of a reply add up to."""
+    words, calls = gathered(parts)
+    return words, [(name, json.loads(arguments)) for name, arguments in calls]
+
+
+def gathered(parts: Sequence[Part]) -> tuple[str, list[list[str]]]:
+    """The same, with the arguments as text, which may be incomplete."""
     words, calls = "", list[list[str]]()
     for part in parts:
         if isinstance(part, CallBegins):
@@ -92,7 +98,7 @@ def folded(parts: Sequence[Part]) -> tuple[str, Calls]:
             calls[-1][1] += part.text
         else:
             words += part.text
-    return words, [(name, json.loads(arguments)) for name, arguments in calls]
+    return words, calls
 
 
 def random_reply(

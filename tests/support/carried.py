@@ -154,11 +154,16 @@ def texts_in(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
+def literals_of(form: CallForm, key: str) -> list[str]:
+    """The texts around names, keys and values."""
+    literals = [form.opening, form.closing, form.between or "", form.head]
+    literals += [filled(part, key=key) for style in styles_of(form) for part in (style.before, style.after)]
+    return list(filter(None, literals))
+
+
 def cases(form: CallForm) -> st.SearchStrategy[Case]:
     """Calls with a hostile name or value."""
-    literals = [form.opening, form.closing, form.between or "", form.head]
-    literals += [filled(part, key="v") for style in styles_of(form) for part in (style.before, style.after)]
-    texts = st.lists(st.sampled_from([*PIECES, *filter(None, literals)]), max_size=4).map("".join)
+    texts = st.lists(st.sampled_from([*PIECES, *literals_of(form, "v")]), max_size=4).map("".join)
     keys = st.sampled_from(NAMES) | texts
     return st.tuples(keys, valued(texts)).map(lambda found: case_of(*found))
 

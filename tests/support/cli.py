@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from typer.testing import CliRunner
@@ -50,6 +51,16 @@ def spawned(*args: str, stdin: str | None = None, **more: object) -> subprocess.
     """Run the command in a process of its own."""
     fed = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
     return subprocess.run([*SLIPSTREAM, *args], capture_output=True, text=True, timeout=120, check=False, **fed, **more)  # type: ignore[call-overload]
+
+
+@contextmanager
+def beside(*args: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the command while the block runs; a test that fails does not wait for its end."""
+    with subprocess.Popen([*SLIPSTREAM, *args], stderr=subprocess.PIPE, text=True) as command:
+        try:
+            yield command
+        finally:
+            command.kill()
 
 
 def failing(*args: str, code: int = 1) -> str:

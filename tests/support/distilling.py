@@ -18,11 +18,11 @@ from app.chats.database import default_path
 from app.chats.store import Store
 from app.models import distill
 from runtime.models.registry import load_registry
-from runtime.tools.made_drafts import trainings
 from runtime.tools.paired import Trial
 from runtime.tools.pairing import Target
 from runtime.training import begun
 from runtime.training.begun import Begun
+from runtime.training.place import trainings
 
 DEMO = load_registry()["demo"]
 NEVER = 10**9
@@ -63,7 +63,7 @@ class Distilling:
         self.trained.append(job)
         assert DEMO.draft is not None
         (work / "draft.gguf").write_bytes(DEMO.draft.read_bytes())
-        return work / "draft.gguf", (0.01,), (0.1,)
+        return work / "draft.gguf", 0.01, 0.1
 
     def run(self, name: str = "demo", kind: str = "", source: str = "", looks: int = NEVER, n_tokens: int = 500) -> int:
         """The exit code; it is cancelled after that many looks at whether it is."""

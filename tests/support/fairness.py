@@ -16,6 +16,7 @@ from runtime.speculative import active_drafters
 from tests.support.toy_library import PASS_SECONDS, ROW_SECONDS
 
 TILE, PIECE, ROOM, LEAD, OVERTAKEN = 4, 12, 2e-3, 5e-3, 2e-2  # what stands for 32 and 128 tokens, and for a second
+TURN = 2e-4  # for a tenth of a second
 READ = max(ROOM, PASS_SECONDS + ROW_SECONDS * PIECE)  # seconds of a piece
 DECODED, DRAFTED = 2 * PASS_SECONDS, PASS_SECONDS  # most seconds of a pass that reads nothing; of each draft for it
 
@@ -29,6 +30,7 @@ class Fairness:
         self.overtaken_at = dict[int, float]()
         self.wrongs = list[str]()
         self._admitted, self._record = Scheduler.admitted, Scheduler.record
+        patch.setattr(order.AdapterTurns, "SECONDS", TURN)
         for module, name, value in (
             (active_drafters, "PIECE", PIECE),
             (order, "TILE", TILE),

@@ -99,7 +99,7 @@ def logged() -> Iterator[Sizes]:
     try:
         yield found
     finally:
-        lib.llama_log_set(library._on_log, None)
+        lib.llama_log_set(library.on_log, None)
 
 
 def total(sizes: Sizes, kind: str) -> float:

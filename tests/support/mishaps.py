@@ -67,10 +67,10 @@ class UnluckyEngine(host.LoadedEngine):
         self.said += sum(len(came.tokens) for _, came in outputs if isinstance(came, Chunk))
         return outputs
 
-    def embed(self, tokens: Sequence[int]) -> list[float]:
-        if len(tokens) == SLOW:
+    def embed(self, inputs: Sequence[Sequence[int]]) -> Any:
+        if len(inputs[0]) == SLOW:
             time.sleep(PIECE)
-        return super().embed(tokens)
+        return super().embed(inputs)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool = False) -> list[int]:
         if "[slow text]" in text:

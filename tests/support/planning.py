@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from runtime.core.draft import Tokens
+from runtime.core.draft import Adapters, Tokens
 from runtime.core.limits import UNLIMITED, Limits
 from runtime.engine.binding import Binding
 from runtime.engine.engine import Ask
@@ -36,6 +36,9 @@ class Cache:
 
     def fits(self, lengths: Iterable[int]) -> bool:
         return sum(lengths) <= self.n_cells
+
+    def use(self, adapters: Adapters) -> None:
+        pass
 
     def n_cached(self, context: Tokens, exact: bool = True) -> int:
         return min(self.held.get(int(context[0]), 0), len(context) - 1)

@@ -30,7 +30,8 @@ class Reply:
     def hear(self, came: Chunk | Exception) -> None:
         """The engine tells something of it."""
         self.came.append(came)
-        self.has_begun = self.has_begun or isinstance(came, Chunk)
+        if isinstance(came, Chunk) and not self.has_begun:
+            self.has_begun, self.n_waited = True, 0  # until now it was in line
         self.has_ended = isinstance(came, Exception) or came.finish_reason is not None
 
     def take(self, chunk: Chunk | Exception | None) -> None:

@@ -7,7 +7,6 @@ A rebuilt scheduler is tested by the same machine through another `Scheduling`.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -37,8 +36,7 @@ class Scheduling:
     def __init__(self, setup: Setup, n_ahead: float | None, patch: pytest.MonkeyPatch) -> None:
         self._setup, self._n_ahead = setup, n_ahead
         self._patch, clock = patch, TickingClock()
-        for name in ("perf_counter", "process_time", "monotonic"):
-            self._patch.setattr(time, name, clock)
+        clock.replace(self._patch, "perf_counter", "process_time", "monotonic")
         self._patch.setattr(host, "WAY", 0.0)
         self._patch.setattr(client, "CANCEL_SECONDS", 60.0)
         # A thread of a process that is late adds no steps, which would take time here
@@ -95,7 +93,7 @@ class Scheduling:
         said = [*reply.said.tokens, *(token for chunk in reply.came for token in chunk.tokens)]  # type: ignore[union-attr]
         ask = Ask(
             Ids(request.prompt), request.sampling, request.max_tokens, request.stops, reply_tokens=tuple(said),
-            is_short=request.is_short, is_admitted=reply.has_begun,
+            is_short=request.is_short, is_admitted=reply.has_begun, lora=request.lora,
         )  # fmt: skip
         try:
             reply.number = self.engine.add(ask, reply.hear)

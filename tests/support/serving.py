@@ -5,8 +5,9 @@ processes, as people have them, of which all tests of a worker share one that is
 from __future__ import annotations
 
 import json
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,9 +17,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.server.command import EngineServer, ServerSettings
+from app.server.command import EngineServer, ModelServer, ServerSettings
 from app.server.policy import ServerPolicy
 from app.server.served import OpenEngine
+from app.server.served_models import ServedModels
 from app.server.sockets import Addresses, listening
 from bench.instruments.toy import facts
 from runtime.core.errors import SettingsError
@@ -102,18 +104,36 @@ def running(
             policy=ServerPolicy(aliases, shows_slots, max_tokens), verbose=verbose,
         )  # fmt: skip
         server = EngineServer(opened, settings, lambda engine: loaded.set())
-        thread = threading.Thread(target=server.run, args=(sockets,))
-        thread.start()
-        if loads:
-            assert loaded.wait(PATIENCE)
-        here = Running(server, sockets[0].getsockname()[1], path, api_key)
-        try:
-            wait_for(lambda: server.started)
+        with on_thread(server, sockets, path, api_key) as here:
+            if loads:
+                assert loaded.wait(PATIENCE)
             yield here
-        finally:
-            here.close()
-            server.should_exit = True
-            thread.join()
+
+
+@contextmanager
+def running_models(models: ServedModels) -> Iterator[Running]:
+    """A server of several models until the block ends."""
+    with listening(Addresses("127.0.0.1", 0, None)) as sockets:
+        server = ModelServer(models, ServerSettings(Addresses("127.0.0.1", 0, None), policy=models.policy))
+        with on_thread(server, sockets) as here:  # type: ignore[arg-type]
+            yield here
+
+
+@contextmanager
+def on_thread(
+    server: EngineServer, sockets: Sequence[socket.socket], path: Path | None = None, api_key: str = ""
+) -> Iterator[Running]:
+    """The server on a thread, until the block ends."""
+    thread = threading.Thread(target=server.run, args=(sockets,))
+    thread.start()
+    here = Running(server, sockets[0].getsockname()[1], path, api_key)
+    try:
+        wait_for(lambda: server.started)
+        yield here
+    finally:
+        here.close()
+        server.should_exit = True
+        thread.join()
 
 
 class SharedProcess(EngineProcess):

@@ -77,8 +77,8 @@ class Stepping:
     def end(self, number: int) -> None:
         self._asked.put(partial(self._engine.end, number))
 
-    def embed(self, tokens: Any) -> Any:
-        return self._answer(partial(self._engine.embed, tokens))
+    def embed(self, inputs: Any) -> Any:
+        return self._answer(partial(self._engine.embed, inputs))
 
     def conversation(self, *asked: Any) -> Any:
         return self._answer(partial(self._engine.conversation, *asked))

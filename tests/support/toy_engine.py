@@ -11,7 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import llama_cpp.llama_cpp as lib
+
 from bench.instruments.toy import facts
+from runtime.backends.adapters import LoadedAdapters
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
@@ -82,7 +85,6 @@ class ToyEngine(LoadedEngine):
         self.vocab: Any = vocab
         self.decoder = decoder_of(setup, target, drafters)
         self._loaded: Any = SimpleNamespace(
-            target=SimpleNamespace(is_embedder=False),
             options=Options(limits=setup.limits),
             backend=target,
             close_embedder=lambda: None,
@@ -119,16 +121,25 @@ def opened(setup: Setup, model: ToyModel, vocab: ToyVocab) -> LlamaBackend:
     held: Any = SimpleNamespace(
         handle=model,
         vocab=vocab,
+        adapters=one_adapter(model),
         cache_types=("Q8_0", "F16"),
         n_embd=1,
         path=Path("toy.gguf"),
         is_recurrent=False,
         window=0,
+        vision=None,
     )
     held.context_params = partial(LlamaModel.context_params, held)
     if setup.kind == "shared":
         return SharedBackend(held, N_CTX, MAX_K + 1, N_BATCH, N_SEATS)
     return LlamaBackend(held, N_CTX, MAX_K + 1, N_BATCH, can_branch=setup.kind == "trees")
+
+
+def one_adapter(model: ToyModel) -> LoadedAdapters:
+    """One, which is off for requests that do not name it."""
+    found = LoadedAdapters(model)
+    found.keys, found.usual, found.handles = ("toy",), (0.0,), {"toy": lib.llama_adapter_lora_p_ctypes()}
+    return found
 
 
 def decoder_of(setup: Setup, target: LlamaBackend, drafters: list[Drafter]) -> Decoder:

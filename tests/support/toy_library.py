@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -42,9 +44,11 @@ class ToyModel:
         self.exact_rows, self.seconds = exact_rows, DRAFT_SECONDS if blur else PASS_SECONDS
 
     @staticmethod
-    def after(state: tuple[int, int, int], token: int) -> tuple[int, int, int]:
-        """What a cell of that token holds, after a cell of that state: a number for all tokens, and the last two."""
-        return (state[0] * 31 + token + 1) % 1_000_003, state[2], token
+    def after(state: tuple[int, int, int], token: int, adapted: int = 0) -> tuple[int, int, int]:
+        """What a cell of that token holds, after a cell of that state: a number for all tokens and the adapters with
+        which they were read, and the last two.
+        """
+        return (state[0] * 31 + token + 1 + 7 * adapted) % 1_000_003, state[2], token
 
     def row(self, state: tuple[int, int, int], n_rows: int = 1) -> Logits:
         """Logits [n_vocab] after a cell of that state, in a pass of so many rows."""
@@ -52,12 +56,17 @@ class ToyModel:
         rounded = self._noise[(number + 1) % N_NOISES] if n_rows > self.exact_rows else 0
         return self._table[before, last] + self._noise[number % N_NOISES] + rounded  # type: ignore[no-any-return]
 
-    def logits(self, tokens: Iterable[int]) -> Logits:
-        """Logits [n_vocab] after these tokens, alone."""
-        return self.row(reduce(self.after, tokens, START))
+    def logits(self, tokens: Iterable[int], adapted: int = 0) -> Logits:
+        """Logits [n_vocab] after these tokens, alone, with adapters."""
+        return self.row(reduce(lambda state, token: self.after(state, token, adapted), tokens, START))
 
 
 START = 0, 0, 0
+
+
+def adapted(lora: Iterable[tuple[int, float]] | None) -> int:
+    """A number for adapters, of which there is one, and their scales."""
+    return sum(round(100 * scale) for _, scale in lora or ())
 
 
 class TickingClock(Clock):
@@ -67,6 +76,13 @@ class TickingClock(Clock):
         self.now += 1e-6
         return self.now
 
+    def replace(self, patch: pytest.MonkeyPatch, *names: str) -> None:
+        """Take the place of clocks of `time`, but for threads of earlier tests: how often they look changes nothing."""
+        others = {each.ident for each in threading.enumerate()} - {threading.get_ident()}
+        for name in names:
+            real: Callable[[], float] = getattr(time, name)
+            patch.setattr(time, name, lambda real=real: real() if threading.get_ident() in others else self())
+
 
 @dataclass(eq=False, slots=True)
 class Cell:
@@ -75,6 +91,7 @@ class Cell:
     position: int
     token: int
     state: tuple[int, int, int]
+    adapted: int = 0  # a number for the adapters with which it was computed
     sequences: set[int] = field(default_factory=set)
 
 
@@ -87,6 +104,7 @@ class ToyContext:
         self._seen = defaultdict[tuple[int, int], list[Cell]](list)  # by sequence and position
         self.logits = (ctypes.c_float * (n_outputs * N_VOCAB))()
         self.stop_text: Any = None  # not empty: passes are to stop
+        self.adapted = 0  # a number for its adapters
 
     def decode(self, batch: Any) -> int:
         """A pass; returns llama_decode's code. One that is stopped leaves the first half of its rows."""
@@ -103,7 +121,7 @@ class ToyContext:
                 n_out += 1
         return STOPPED if is_stopped else 0
 
-    def _add(self, position: int, token: int, sequences: list[int]) -> Cell:
+    def _add(self, position: int, token: int, sequences: list[int], adapted: int | None = None) -> Cell:
         """The next cell of these sequences, which all have the same one before it."""
         assert not any(self._seen[each, position] for each in sequences), f"position {position} is taken"
         state = START
@@ -111,7 +129,8 @@ class ToyContext:
             before = {cell for each in sequences for cell in self._seen[each, position - 1]}
             assert len(before) == 1, f"position {position} follows {len(before)} cells"
             state = before.pop().state
-        cell = Cell(position, token, ToyModel.after(state, token))
+        adapted = self.adapted if adapted is None else adapted
+        cell = Cell(position, token, ToyModel.after(state, token, adapted), adapted)
         self.cells.add(cell)
         for each in sequences:
             self._join(cell, each)
@@ -157,9 +176,10 @@ class ToyContext:
         return 4 * len(self._between(sequence, 0, -1))
 
     def save(self, address: Any, size: int, sequence: int) -> int:
-        """Writes a copy of a sequence: its tokens, from which all follows."""
-        tokens = np.array(self.held(sequence), dtype=np.int32)
-        ctypes.memmove(address, tokens.tobytes(), size)
+        """Writes a copy of a sequence: its tokens and the adapters of each, from which all follows."""
+        tokens, cells = self.held(sequence), self._between(sequence, 0, -1)
+        numbers = [token + N_VOCAB * cell.adapted for token, cell in zip(tokens, cells, strict=True)]
+        ctypes.memmove(address, np.array(numbers, dtype=np.int32).tobytes(), size)
         return size
 
     def restore(self, address: Any, size: int, sequence: int) -> int:
@@ -168,8 +188,8 @@ class ToyContext:
         tokens = np.frombuffer(ctypes.string_at(address, size), dtype=np.int32).tolist()
         if len(self.cells) + len(tokens) > self.n_cells:
             return 0
-        for position, token in enumerate(tokens):
-            self._add(position, token, [sequence])
+        for position, number in enumerate(tokens):
+            self._add(position, number % N_VOCAB, [sequence], number // N_VOCAB)
         return size
 
 
@@ -187,6 +207,7 @@ class ToyLibrary:
             "llama_get_memory": lambda context: context,
             "llama_n_ctx": lambda context: context.n_cells,
             "llama_set_abort_callback": self._set_stop,
+            "llama_set_adapters_lora": self._set_adapters,
             "llama_set_n_threads": lambda context, one, many: None,
             "llama_decode": self._decode,
             "llama_get_logits": lambda context: ctypes.pointer(context.logits),
@@ -204,6 +225,11 @@ class ToyLibrary:
     @staticmethod
     def _set_stop(context: ToyContext, ask: Any, text: Any) -> None:
         context.stop_text = text
+
+    @staticmethod
+    def _set_adapters(context: ToyContext, handles: Any, n: int, scales: Any) -> int:
+        context.adapted = sum(adapted([(0, scales[i])]) for i in range(n))
+        return 0
 
     def _decode(self, context: ToyContext, batch: Any) -> int:
         self._clock.advance(context.model.seconds + ROW_SECONDS * batch.n_tokens)

@@ -11,7 +11,9 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from contextlib import suppress
+from typing import Any
 
 from runtime.process.host import Host
 from runtime.process.messages import Opened, UsesGpu, receive, send, unpack
@@ -82,6 +84,15 @@ class NoTexts:
         pass
 
 
+class AtOnce(Executor):
+    """Does all work when it is given, so that the order in which things happen does not depend on threads."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done = Future[Any]()
+        done.set_result(work(*args, **kwargs))
+        return done
+
+
 class HostEnd:
     """The host's ends of its pipes, and the calls that have come through one."""
 
@@ -117,6 +128,7 @@ class ToyProcess:
         self.stops = Pipe(self.go_on, self._stop)
         self.texts = Pipe(self.go_on, lambda message: None)
         self.host = Host(self.end, self.end, self.end)  # type: ignore[arg-type]
+        self.host._pool = AtOnce()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

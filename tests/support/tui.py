@@ -25,8 +25,7 @@ from app.tui.session import Session
 from runtime.engine import Options
 from runtime.models.registry import Pair
 from tests.support.scripted import ScriptedEngine
-
-PATIENCE = 60.0  # seconds, after which something is held not to come, on a busy machine
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture

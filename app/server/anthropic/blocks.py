@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from app.server.fields import Many, OtherPart, RequestModel, Text, as_parts, refuse_media
-from app.server.openai.messages import Arguments, CalledFunction, ChatMessage, PastToolCall, joined
+from app.server.fields import Many, OtherPart, RequestModel, Text, TextPart, as_parts, refuse_media, sees_images
+from app.server.openai.messages import Arguments, CalledFunction, ChatMessage, PastToolCall
+from app.server.pictures import ImagePart, encoded_in, image_part
 
 KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 
 
-def check_kind(value: object) -> object:
-    """Raises PydanticCustomError for a block of an unsupported type."""
-    refuse_media(value)
+def check_kind(value: object, info: ValidationInfo) -> object:
+    """Raises PydanticCustomError for a block of a type that is not supported, or not by the model."""
     kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "image" and sees_images(info):
+        return value
+    refuse_media(value)
     if kind not in KINDS:
         raise PydanticCustomError(
             "block_type", "Input should be an object of type {kinds}", {"kinds": " or ".join(KINDS)}
@@ -30,6 +33,26 @@ class TextBlock(RequestModel):
 
     type: Literal["text"]
     text: Text
+
+
+class ImageSource(RequestModel):
+    """The file of an image."""
+
+    type: Literal["base64"]
+    media_type: str | None = None
+    data: Text
+
+
+def read_source(source: object) -> ImagePart:
+    """Return the image. Raises PydanticCustomError."""
+    return image_part(encoded_in({"source": source}))
+
+
+class ImageBlock(RequestModel):
+    """An image."""
+
+    type: Literal["image"]
+    source: Annotated[ImagePart, BeforeValidator(read_source, json_schema_input_type=ImageSource)]
 
 
 class ThinkingBlock(RequestModel):
@@ -90,7 +113,8 @@ class ToolResultBlock(RequestModel):
 
 
 AnyBlock = Annotated[
-    TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")
+    TextBlock | ImageBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock,
+    Field(discriminator="type"),
 ]
 Content = Annotated[
     Many[Annotated[AnyBlock, BeforeValidator(check_kind)]],
@@ -98,9 +122,14 @@ Content = Annotated[
 ]
 
 
-def chat_message(role: Any, text: str, **more: Any) -> ChatMessage:
-    """Return a chat message with one text."""
-    return ChatMessage.model_validate({"role": role, "content": text, **more})
+def text_part(text: str) -> TextPart:
+    """Return a text as a part of a chat message."""
+    return TextPart(type="text", text=text)
+
+
+def chat_message(role: Any, content: str | list[TextPart], **more: Any) -> ChatMessage:
+    """Return a chat message with a text or parts."""
+    return ChatMessage.model_validate({"role": role, "content": content, **more})
 
 
 class AnthropicMessage(RequestModel):
@@ -125,7 +154,8 @@ class AnthropicMessage(RequestModel):
     def _merged_message(self, blocks: list[Any]) -> Iterator[ChatMessage]:
         """Yield text, reasoning and calls as one message, if there are any."""
         if blocks:
-            text = joined([block.text for block in blocks if isinstance(block, TextBlock)])
+            seen = [block for block in blocks if isinstance(block, TextBlock | ImageBlock)]
+            content = [block.source if isinstance(block, ImageBlock) else text_part(block.text) for block in seen]
             thought = "\n".join(block.thinking for block in blocks if isinstance(block, ThinkingBlock))
             calls = [block.call() for block in blocks if isinstance(block, ToolUseBlock)]
-            yield chat_message(self.role, text, tool_calls=calls or None, reasoning_content=thought or None)
+            yield chat_message(self.role, content, tool_calls=calls or None, reasoning_content=thought or None)

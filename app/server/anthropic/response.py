@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -10,82 +9,49 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from app.server.openai.reply_reader import ReplyReader
+from app.server.openai.block_writer import BlockWriter
+from app.server.openai.reply_reader import Delta, ReplyReader, as_object
 from app.server.task_response import Formatter
 from app.server.wire import Event
 from runtime.engine import Chunk
 
-# Delta of a chat to the type of block, which is also the field that the delta adds to.
-KINDS = {"reasoning_content": "thinking", "content": "text"}
+# Delta of a chat to the type of block, and the type and the field of the block's deltas
+KINDS = {
+    "reasoning_content": ("thinking", "thinking_delta", "thinking"),
+    "content": ("text", "text_delta", "text"),
+    "tool_calls": ("tool_use", "input_json_delta", "partial_json"),
+}
 UNSIGNED = {"signature": ""}  # nothing checks it
 REASONS: dict[str | None, StopReason] = {"length": "max_tokens", "tool_calls": "tool_use"}
 
 
-class ReplyBlocks:
-    """The blocks so far. Each event is about the last one."""
+class ReplyBlocks(BlockWriter):
+    """Writes the blocks. Each event is about the last one."""
 
-    def __init__(self) -> None:
-        self.blocks: list[dict[str, Any]] = []
-        self._json = ""  # of the input of the last tool call
-
-    def feed(self, delta: Event) -> Iterator[Event]:
-        """Yield the events for a delta of reasoning, text or tool calls."""
-        for name, kind in KINDS.items():
-            if text := delta.get(name):
-                yield from self._write(kind, str(text))
-        calls: Any = delta.get("tool_calls", ())
-        for piece in calls:
-            yield from self._call(piece)
-
-    def finish(self) -> Iterator[Event]:
-        """Yield the end of the last block."""
+    def _begin(self, call: Delta) -> Iterator[Event]:
+        kind = KINDS[self.key][0]
+        if call:
+            tool_id = "toolu_" + call["id"].removeprefix("call_")
+            self.block = {"type": kind, "id": tool_id, "name": call["function"]["name"], "input": {}}
+        else:
+            self.block = {"type": kind, kind: "", **(UNSIGNED if kind == "thinking" else {})}
+        yield self._event("content_block_start", content_block=self.block)
         if not self.blocks:
-            return
-        block = self.blocks[-1]
-        if block["type"] == "thinking":
-            yield self._delta("signature_delta", **UNSIGNED)
-        elif block["type"] == "tool_use":
-            block["input"] = as_object(self._json)
-        yield self._event("content_block_stop")
-
-    def _write(self, kind: str, text: str) -> Iterator[Event]:
-        if not self.blocks or self.blocks[-1]["type"] != kind:
-            yield from self._begin({"type": kind, kind: ""} | (UNSIGNED if kind == "thinking" else {}))
-        self.blocks[-1][kind] += text
-        yield self._delta(f"{kind}_delta", **{kind: text})
-
-    def _call(self, piece: dict[str, Any]) -> Iterator[Event]:
-        """Yield the events for the start of a call, or for more of its arguments."""
-        function = piece["function"]
-        if "id" in piece:
-            tool_id = "toolu_" + piece["id"].removeprefix("call_")
-            yield from self._begin({"type": "tool_use", "id": tool_id, "name": function["name"], "input": {}})
-            self._json = ""
-        if text := function["arguments"]:
-            self._json += text
-            yield self._delta("input_json_delta", partial_json=text)
-
-    def _begin(self, block: dict[str, Any]) -> Iterator[Event]:
-        yield from self.finish()
-        self.blocks.append(block)
-        yield self._event("content_block_start", content_block=dict(block))
-        if len(self.blocks) == 1:
             yield {"type": "ping"}
 
-    def _delta(self, kind: str, **more: str) -> Event:
-        return self._event("content_block_delta", delta={"type": kind, **more})
+    def _continue(self, text: str) -> Iterator[Event]:
+        _, kind, field = KINDS[self.key]
+        yield self._event("content_block_delta", delta={"type": kind, field: text})
+
+    def _end(self, status: str) -> Iterator[Event]:
+        if self.key == "reasoning_content":
+            yield self._event("content_block_delta", delta={"type": "signature_delta", **UNSIGNED})
+        fields = {"input": as_object(self.text)} if self.key == "tool_calls" else {KINDS[self.key][0]: self.text}
+        self.block = self.block | fields
+        yield self._event("content_block_stop")
 
     def _event(self, kind: str, **more: Any) -> Event:
-        return {"type": kind, "index": len(self.blocks) - 1, **more}
-
-
-def as_object(text: str) -> dict[str, Any]:
-    """Return a call's arguments as an object, empty if the reply ended before they were complete."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return {"type": kind, "index": len(self.blocks), **more}
 
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]

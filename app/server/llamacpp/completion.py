@@ -11,42 +11,38 @@ from pydantic_core import PydanticCustomError
 
 from app.server.endpoint import generation_endpoint
 from app.server.fields import Few, RequestModel, Text, Whole
-from app.server.generation import MAX_CHOICES, GenerationRequest, Prompts, prompt_ids
+from app.server.generation import MAX_CHOICES, GenerationRequest, Prompts, pictured
 from app.server.llamacpp.completion_response import LlamaCppBody, LlamaCppExtras, LlamaCppFormatter
 from app.server.openai.completions import SHORT_TOKENS
 from app.server.task import CompletionTask, PromptIds, encoded
 from app.server.usage import ReplyProgress
 from app.server.wire import Event
-from runtime.engine import Engine, Infill, Prompt, Sampling
+from runtime.core.rare_sampling import RareSampling
+from runtime.engine import Engine, Infill, Prompt, Sampling, values_of
 from runtime.engine.engine import Ask
 
+# What this server does not have, as it is where it is off
 OFF: Event = {
-    "dynatemp_range": 0.0, "dynatemp_exponent": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "xtc_threshold": 0.1,
-    "typical_p": 1.0, "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1,
-    "dry_sequence_breakers": [], "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "adaptive_target": -1.0,
-    "adaptive_decay": 0.9, "n_keep": 0, "n_discard": 0, "min_keep": 0, "backend_sampling": False, "lora": [],
+    "adaptive_target": -1.0, "adaptive_decay": 0.9, "n_keep": 0, "n_discard": 0, "min_keep": 0,
+    "backend_sampling": False, "lora": [],
 }  # fmt: skip
-ORDER = ["penalties", "temperature", "top_k", "top_p", "min_p"]
+ORDER = ["penalties", "dry", "temperature", "top_k", "top_p", "min_p"]  # where no other sampler is used
+RENAMED = {"penalty_last_n": "repeat_last_n", "repetition_penalty": "repeat_penalty"}
 UNLIMITED = -1
 SHORT_SECONDS = 5  # of generating; a request with a lower limit comes from somebody typing
 MAX_MS = 2**53  # whole numbers up to here are exact as floats
-NO_PENALTIES = {"repetition_penalty": None, "presence_penalty": None, "frequency_penalty": None}
 
 
 def sampling_settings(sampling: Sampling) -> Event:
     """Return the sampling settings. A seed of -1 means none."""
-    return OFF | {
-        "seed": -1 if sampling.seed is None else sampling.seed,
-        "temperature": sampling.temperature,
-        "top_k": sampling.top_k,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "repeat_last_n": sampling.penalty_last_n or UNLIMITED,
-        "repeat_penalty": sampling.repetition_penalty,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "samplers": ORDER,
-    }
+    values = {RENAMED.get(name, name): value for name, value in values_of(sampling).items()}
+    changed = {"seed": -1 if sampling.seed is None else sampling.seed, "samplers": order(sampling.rare)}
+    return OFF | values | changed
+
+
+def order(rare: RareSampling) -> list[str]:
+    """Return the samplers in their order."""
+    return [name for name in rare.order if name != "mirostat"] if rare.has_order else ORDER
 
 
 def biases(sampling: Sampling) -> list[Event]:
@@ -94,12 +90,10 @@ class LlamaCppRequest(GenerationRequest):
         return None if limit == UNLIMITED else limit
 
     def sampling(self, engine: Engine) -> Sampling:
-        """Return the sampling settings in llama.cpp's terms: a negative top_k is off, a penalty_last_n of 0 disables
-        penalties, and one of -1 counts all tokens.
-        """
+        """Return the sampling settings in llama.cpp's terms: a negative top_k is off, a dry_base below 1 is absent."""
         update: dict[str, Any] = {"top_k": None if self.top_k is None else max(-1, self.top_k)}
-        if self.penalty_last_n is not None and self.penalty_last_n <= 0:
-            update |= {"penalty_last_n": 0} | (NO_PENALTIES if self.penalty_last_n == 0 else {})
+        if self.dry_base is not None and self.dry_base < 1:
+            update["dry_base"] = None
         return GenerationRequest.sampling(self.model_copy(update=update), engine)
 
     def task_for(self, prompt: Prompt, engine: Engine, is_short: bool) -> CompletionTask:
@@ -138,6 +132,7 @@ class LlamaCppRequest(GenerationRequest):
             "logit_bias": biases(sampling),
             "n_probs": self.n_probs or 0,
             "grammar": self.grammar or "",
+            "lora": [each.model_dump() for each in self.lora or ()],
             "timings_per_token": bool(self.timings_per_token),
             "post_sampling_probs": bool(self.post_sampling_probs),
         }
@@ -155,7 +150,7 @@ class RawCompletionRequest(LlamaCppRequest):
 
     def task(self, engine: Engine, i: int = 0) -> CompletionTask:
         """Return the task for prompt `i`; see GenerationRequest."""
-        return self.task_for(prompt_ids(self.prompt[i], engine), engine, is_short=False)
+        return self.task_for(pictured(self.prompt[i], engine), engine, is_short=False)
 
 
 class ExtraFile(RequestModel):
@@ -181,4 +176,4 @@ class InfillRequest(LlamaCppRequest):
 
 
 ENDPOINT = generation_endpoint("/completion", RawCompletionRequest, LlamaCppBody)
-INFILL = generation_endpoint("/infill", InfillRequest, LlamaCppBody)
+INFILL = generation_endpoint("/infill", InfillRequest, LlamaCppBody, need="insert")

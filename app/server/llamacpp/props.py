@@ -1,4 +1,4 @@
-"""The server's state: /health, /metrics, /props, and the model's status as events. /rerank is refused."""
+"""The server's state: /health, /metrics, /props, and the model's status as events."""
 
 from __future__ import annotations
 
@@ -13,17 +13,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from app.server.choosing import chosen
 from app.server.endpoint import Endpoint, fact_endpoint
-from app.server.errors import ApiError
-from app.server.fields import RequestModel
 from app.server.llamacpp.completion import sampling_settings
 from app.server.metrics import Metrics
 from app.server.served import ServedEngine
-from app.server.wire import COMMENT, PING, SSE, Event, EventStreamResponse, sse
-from runtime.engine import Sampling
+from app.server.served_models import ServedModels
+from app.server.wire import COMMENT, PING, SSE, Event, EventStreamResponse, JSONBody, sse
+from runtime.engine import sampling_of
 
 INTERVAL = 0.2  # seconds between checks of the status
-PATHS = ("/rerank", "/reranking")
+
+
+BUILD = f"slipstream {version('slipstream')}"
+# The properties of a server while none of its several models is loaded
+ROUTER: Event = {
+    "role": "router", "default_generation_settings": {"n_ctx": 0, "params": {}}, "total_slots": 0, "model_alias": "",
+    "model_path": "", "chat_template": "", "chat_template_caps": {},
+}  # fmt: skip
 
 
 class HealthResponse(BaseModel):
@@ -33,15 +40,18 @@ class HealthResponse(BaseModel):
     model: str
 
 
-def health(served: ServedEngine) -> Event:
-    """Return the body of HealthResponse. Raises ApiError while the model is being loaded."""
-    return {"status": "ok", "model": served.engine.pair.name}
+def health(models: ServedModels) -> Event:
+    """Return the body of HealthResponse, with the model used last. Raises ApiError while the only one is being
+    loaded.
+    """
+    model = models.current if models.listed else None
+    return {"status": "ok", "model": model.name if model else ""}
 
 
-async def metrics(served: ServedEngine, request: Request) -> Response:
-    """Return the counts over all replies in Prometheus' text format."""
-    started = {"process-start-time-unix": str(served.created_at)}
-    return Response(Metrics(served).text(), media_type=CONTENT_TYPE_LATEST, headers=started)
+async def metrics(models: ServedModels, request: Request) -> Response:
+    """Return the counts over all replies of all models in Prometheus' text format."""
+    started = {"process-start-time-unix": str(models.created_at)}
+    return Response(Metrics(models).text(), media_type=CONTENT_TYPE_LATEST, headers=started)
 
 
 class GenerationSettings(BaseModel):
@@ -64,14 +74,28 @@ class PropsResponse(BaseModel):
     build_info: str
 
 
-def props(served: ServedEngine) -> Event:
+async def props(models: ServedModels, request: Request) -> ASGIApp:
+    """Answer with the body of PropsResponse for the model that the query names. Without a name, for a server of several
+    models, it is that of the one used last, or of none.
+    """
+    if models.only is None and models.current is None and not request.query_params.get("model"):
+        return JSONBody(ROUTER | {"build_info": BUILD})
+    return await chosen(models, show_props, None, request)
+
+
+async def show_props(served: ServedEngine, request: Request) -> ASGIApp:
+    """Answer with the properties of a model."""
+    return JSONBody(props_of(served))
+
+
+def props_of(served: ServedEngine) -> Event:
     """Return the body of PropsResponse. Raises ApiError while the model is being loaded.
 
     Tools work with any chat template: where it does not support them, they are described in the system prompt.
     """
     engine, pair, status = served.engine, served.engine.pair, served.engine.status
     tool_template = engine.facts.tool_template
-    params = sampling_settings(Sampling(**pair.sampling_defaults))
+    params = sampling_settings(sampling_of(pair.sampling_defaults))
     return {
         "default_generation_settings": {"n_ctx": engine.facts.n_ctx, "params": params},
         "total_slots": served.n_slots,
@@ -84,48 +108,35 @@ def props(served: ServedEngine) -> Event:
             "supports_tool_calls": True,
             "supports_system_role": "system" in engine.facts.template,
         },
-        "modalities": {"vision": False, "audio": False},
+        "modalities": {"vision": bool(engine.facts.vision), "audio": False},
         "can_infill": engine.facts.can_infill,
         "memory": {"level": status.memory_level, "given_up": status.given_up or None, "fit": engine.facts.fit or None},
-        "build_info": f"slipstream {version('slipstream')}",
+        "build_info": BUILD,
     }
 
 
-async def statuses(served: ServedEngine) -> AsyncIterator[bytes]:
-    """Yield an event for the current status and for each change, until the server stops."""
-    sent, silence = "", 0.0
-    while not served.is_stopping:
-        if (status := "loaded" if served.is_loaded else "loading") != sent:
-            sent, silence = status, 0.0
-            yield sse({"model": served.model, "event": "model_status", "data": {"status": status}})
-        elif silence >= PING:
+async def statuses(models: ServedModels) -> AsyncIterator[bytes]:
+    """Yield an event for each model that is not unloaded and for each change, until the server stops."""
+    sent, silence = dict[str, str](), 0.0
+    while not models.is_stopping:
+        changed = [each for each in models.models if sent.get(each.name, "unloaded") != each.state]
+        for each in changed:
+            sent[each.name] = each.state
+            yield sse({"model": each.name, "event": "model_status", "data": {"status": each.state}})
+        silence = 0.0 if changed else silence + INTERVAL
+        if silence >= PING:
             silence = 0.0
             yield COMMENT
         await asyncio.sleep(INTERVAL)
-        silence += INTERVAL
 
 
-async def stream_status(served: ServedEngine, request: Request) -> Response:
+async def stream_status(models: ServedModels, request: Request) -> Response:
     """Stream the statuses. A HEAD request returns immediately."""
-    stream = EventStreamResponse(statuses(served))
+    stream = EventStreamResponse(statuses(models))
     return Response(headers=stream.headers) if request.method == "HEAD" else stream
-
-
-class RerankRequest(RequestModel):
-    """The body of a request to /rerank, which is ignored."""
-
-
-async def refuse(served: ServedEngine, request: Request) -> ASGIApp:
-    """Raises ApiError."""
-    raise ApiError(
-        501,
-        "Reranking is not supported. Compare their vectors from /v1/embeddings with the query's, or "
-        "ask a server that runs reranking models.",
-    )
 
 
 HEALTH = fact_endpoint("/health", HealthResponse, health)
 METRICS = Endpoint("/metrics", metrics)
-ENDPOINT = fact_endpoint("/props", PropsResponse, props)
+ENDPOINT = Endpoint("/props", props, response=PropsResponse)
 STATUS = Endpoint("/models/sse", stream_status, streams=SSE)
-RERANK = tuple(Endpoint(path, refuse, RerankRequest) for path in PATHS)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, RootModel
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.server.endpoint import Endpoint
+from app.server.endpoint import model_endpoint
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, read_body
 from app.server.llamacpp.completion import UNLIMITED, sampling_settings
@@ -141,5 +141,5 @@ def told(task: SlotTask, filename: str) -> Event:
     return {"filename": filename, tokens: n_tokens, size: n_bytes, "timings": taken}
 
 
-ENDPOINT = Endpoint("/slots", show, response=Slots)
-FILES = Endpoint("/slots/{id}", act, SlotRequest, SlotAnswer)
+ENDPOINT = model_endpoint("/slots", show, response=Slots)
+FILES = model_endpoint("/slots/{id}", act, SlotRequest, SlotAnswer)

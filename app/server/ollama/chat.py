@@ -12,10 +12,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.server.endpoint import Endpoint, generated
-from app.server.fields import Few, Many, Object, RequestModel, Text, Whole, read_body
+from app.server.endpoint import Endpoint, generated, model_endpoint, read_for
+from app.server.fields import Few, Many, Object, RequestModel, Text, TextPart, Whole
 from app.server.generation import Stops
-from app.server.llamacpp.completion import NoImages
 from app.server.ollama.reply import OllamaFormatter, OllamaReply
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
@@ -23,13 +22,15 @@ from app.server.openai.completions import CompletionRequest
 from app.server.openai.messages import ChatMessage, PastToolCall
 from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tools import ToolInput
+from app.server.pictures import Images
+from app.server.rare_fields import RareFields
 from app.server.served import ServedEngine
 from app.server.task import PromptIds
-from app.server.wire import NDJSON, JSONBody
+from app.server.wire import NDJSON, Event, JSONBody
 from runtime.engine import Engine
 
 
-class OllamaOptions(RequestModel):
+class OllamaOptions(RareFields):
     """How tokens are sampled. Others, such as `num_ctx` and `num_gpu`, are set by the server."""
 
     temperature: float | None = None
@@ -59,7 +60,7 @@ class OllamaRequest(RequestModel, ABC):
     format: Annotated[Literal["json"] | Object | None, BeforeValidator(none_for_empty)] = None
     options: OllamaOptions | None = None
     think: bool | str | None = None  # or an effort: low, medium, high
-    images: NoImages = None
+    images: Images | None = None
 
     @property
     @abstractmethod
@@ -79,7 +80,7 @@ class OllamaRequest(RequestModel, ABC):
 
     def settings(self) -> dict[str, Any]:
         """Return the fields that requests for text share in OpenAI's interface."""
-        options = self.options or OllamaOptions()
+        options = self.options or OllamaOptions.model_validate({})
         shared = options.model_dump(exclude_none=True, exclude={"num_predict"})
         limit = options.num_predict
         return shared | {
@@ -104,14 +105,23 @@ def text_endpoint(path: str, kind: type[OllamaRequest]) -> Endpoint:
 
     async def handle(served: ServedEngine, request: Request) -> ASGIApp:
         engine = served.engine
-        body = await read_body(request, kind, engine.facts.n_ctx)
+        body = await read_for(engine, request, kind)
         name = body.model or engine.pair.name
         if body.is_empty:
             return JSONBody(OllamaFormatter(name, ReplyReader(), body.is_chat).loaded())
         asked = await run_in_threadpool(body.asked, engine)
+        asked.model = body.model
         return await generated(served, engine, asked, partial(body.formatter, name, asked))
 
-    return Endpoint(path, handle, kind, OllamaReply, streams=NDJSON)
+    def farewell(name: str) -> Event:
+        return OllamaFormatter(name, ReplyReader(), kind.is_chat).loaded("unload")
+
+    return model_endpoint(path, handle, kind, OllamaReply, NDJSON, farewell=farewell)
+
+
+def with_text(images: Sequence[TextPart], text: str | None) -> list[TextPart]:
+    """Return the parts of a message: its images, then its text."""
+    return [*images, TextPart(type="text", text=text or "")]
 
 
 class OllamaMessage(RequestModel):
@@ -120,7 +130,7 @@ class OllamaMessage(RequestModel):
     role: Literal["system", "user", "assistant", "tool"]
     content: Text | None = None
     thinking: Text | None = None
-    images: NoImages = None
+    images: Images | None = None
     tool_calls: Few[PastToolCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
@@ -128,6 +138,8 @@ class OllamaMessage(RequestModel):
     def message(self) -> ChatMessage:
         """Return the message in OpenAI's format."""
         same = self.model_dump(include={"role", "content", "tool_call_id"})
+        if self.images:
+            same["content"] = with_text(self.images, self.content)
         more = {"reasoning_content": self.thinking, "tool_calls": self.tool_calls, "name": self.tool_name}
         return ChatMessage.model_validate(same | more)
 

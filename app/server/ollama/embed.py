@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, Field
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.server.endpoint import Endpoint, require_tokens
+from app.server.endpoint import model_endpoint, require_tokens
 from app.server.fields import RequestModel, Text, Whole, as_list, read_body
 from app.server.ollama.reply import NANO
-from app.server.openai.embeddings import MAX_INPUTS, EmbeddingsRequest, EmbeddingTask, embedded
+from app.server.pooling import MAX_INPUTS, PoolingTask, check_dimensions, pooled, require_vectors
 from app.server.served import ServedEngine
 from app.server.wire import Event, JSONBody
 from runtime.engine import Engine
@@ -56,45 +57,48 @@ class OldEmbedResponse(BaseModel):
     embedding: list[float]
 
 
-def cut(text: str, engine: Engine) -> list[int]:
-    """Return a text's first tokens, up to the size of the context."""
-    return engine.tokenize(text, special=False, bos=True)[: engine.facts.n_ctx]
+def task_for(engine: Engine, texts: list[str], cuts: bool = True, field: str = "input") -> PoolingTask:
+    """Return what the engine has to do; a text is cut to the size of the context. Raises ApiError."""
+    return PoolingTask(engine, field, lambda: engine.texts_to_ids(texts, cuts))
+
+
+def without_vectors(name: str) -> Event:
+    """Return the answer to a request without a text."""
+    return {"model": name, "embeddings": []}
 
 
 async def embed(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the vectors of texts. Without a text, the model is only to be loaded."""
     engine, began = served.engine, time.perf_counter()
     require_tokens(engine)
+    require_vectors(engine)
     body = await read_body(request, EmbedRequest, engine.facts.n_ctx)
-    found: Event = {"model": body.model or engine.pair.name, "embeddings": []}
+    check_dimensions(body.dimensions, engine)
+    found = without_vectors(body.model or engine.pair.name)
     if not (given := body.input):
         return JSONBody(found)
 
-    def asked() -> EmbeddingsRequest:
-        texts: list[str | list[int]] = [each if body.truncate is False else cut(each, engine) for each in given]
-        return EmbeddingsRequest(input=texts, dimensions=body.dimensions)
-
-    def written(task: EmbeddingTask) -> Event:
+    def written(task: PoolingTask) -> Event:
         seconds = time.perf_counter() - began
         numbers = {"total_duration": int(NANO * seconds), "load_duration": 0, "prompt_eval_count": task.n_prompt}
-        return found | {"embeddings": task.vectors} | numbers
+        return found | {"embeddings": task.vectors(body.dimensions).tolist()} | numbers
 
-    return await embedded(served, asked, written)
+    return await pooled(served, partial(task_for, engine, given, body.truncate is not False), written)
 
 
 async def embed_one(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the vector of a text, as `embed` does."""
     engine = served.engine
     require_tokens(engine)
+    require_vectors(engine)
     body = await read_body(request, OldEmbedRequest, engine.facts.n_ctx)
     if not (text := body.prompt):
         return JSONBody({"embedding": []})
-    return await embedded(
-        served, lambda: EmbeddingsRequest(input=[cut(text, engine)]), lambda task: {"embedding": task.vectors[0]}
-    )
+    make_task = partial(task_for, engine, [text], field="prompt")
+    return await pooled(served, make_task, lambda task: {"embedding": task.vectors()[0].tolist()})
 
 
 ENDPOINTS = (
-    Endpoint("/api/embed", embed, EmbedRequest, EmbedResponse),
-    Endpoint("/api/embeddings", embed_one, OldEmbedRequest, OldEmbedResponse),
+    model_endpoint("/api/embed", embed, EmbedRequest, EmbedResponse, need="embedding", farewell=without_vectors),
+    model_endpoint("/api/embeddings", embed_one, OldEmbedRequest, OldEmbedResponse, need="embedding"),
 )

@@ -12,7 +12,7 @@ from app.server.endpoint import require_tokens
 from app.server.errors import ApiError
 from app.server.fields import Many, Text, Whole
 from app.server.generation import text_of_ids
-from app.server.ollama.chat import OllamaRequest, text_endpoint
+from app.server.ollama.chat import OllamaRequest, text_endpoint, with_text
 from app.server.ollama.reply import OllamaFormatter
 from app.server.openai.chat import ChatRequest
 from app.server.openai.completions import CompletionRequest
@@ -21,7 +21,7 @@ from app.server.openai.messages import ChatMessage
 from app.server.openai.reply_reader import ReplyReader
 from app.server.task import PromptIds, encoded
 from app.server.wire import Event
-from runtime.engine import Chunk, Engine, Ids, Rendered
+from runtime.engine import Chunk, Engine, Ids, Pictured, Rendered, with_images
 
 PLACEHOLDER = "Known before."  # in place of a question and a reply that are known as ids only
 
@@ -49,11 +49,13 @@ class ContinuedChat(ChatRequest):
     def following(self, engine: Engine, reply: str) -> None:
         """Return None: the next request brings token ids again, which are cached as they are."""
 
-    def _prompt(self, engine: Engine) -> Ids:
-        new, begin = engine.encode(self.written(engine).rendered), engine.tokenize("", bos=True)
+    def _prompt(self, engine: Engine) -> Ids | Pictured:
+        prompt = with_images(self.written(engine).rendered, self.images)
+        new, begin = engine.encode(prompt), engine.tokenize("", bos=True)
         new = new[len(begin) :] if new[: len(begin)] == begin else new
         is_ended = bool(self.context and new) and engine.is_end(self.context[-1]) and engine.is_end(new[0])
-        return encoded(Ids((*self.context[: len(self.context) - is_ended], *new)), engine)
+        ids = Ids((*self.context[: len(self.context) - is_ended], *new))
+        return encoded(with_images(ids, self.images), engine)
 
 
 def placeholder(role: str) -> ChatMessage:
@@ -100,7 +102,7 @@ class ContextFormatter(OllamaFormatter):
     def _context(self, last: Chunk) -> Event:
         """Return the ids of the prompt and the reply. Those of a stop string are no part of it."""
         reply = self._engine.tokenize(self._text, special=False) if last.stop else self._tokens
-        return {"context": [*self._prompt, *reply]}
+        return {"context": [token for token in (*self._prompt, *reply) if token >= 0]}  # without those of images
 
 
 class GenerateRequest(OllamaRequest):
@@ -117,7 +119,7 @@ class GenerateRequest(OllamaRequest):
     @property
     def is_empty(self) -> bool:
         """Whether there is no text."""
-        return not self.prompt and not self.suffix
+        return not self.prompt and not self.suffix and not self.images
 
     def asked(self, engine: Engine) -> ChatRequest | CompletionRequest:
         """Return the request as an OpenAI request. The chat template is not applied to raw text or a gap in one.
@@ -134,9 +136,15 @@ class GenerateRequest(OllamaRequest):
             if self.context:
                 message = "context excludes raw and suffix. Send the whole text as the prompt, or leave it out."
                 raise ApiError(400, message, "context")
+            if self.images:
+                message = "images need the chat template, so they exclude raw and suffix. Leave one of them out."
+                raise ApiError(400, message, "images")
             return CompletionRequest(prompt=[prompt], suffix=self.suffix, **self.settings())
         turns = [("system", self.system), ("user", prompt)]
         messages = [ChatMessage.model_validate({"role": role, "content": text}) for role, text in turns if text]
+        if self.images:
+            parts = with_text(self.images, prompt)
+            messages[bool(self.system) :] = [ChatMessage.model_validate({"role": "user", "content": parts})]
         shared = self.settings() | self.thoughts()
         if self.context:
             return ContinuedChat(messages=messages, context=self.context, **shared)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -10,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from app.server.openai.reply_reader import ReplyReader, merge_tool_calls
+from app.server.openai.reply_reader import ReplyReader, as_object, merge_tool_calls
 from app.server.task_response import Formatter
 from app.server.wire import NDJSON, Event
 from runtime.engine import Chunk
@@ -73,9 +72,9 @@ class OllamaFormatter(Formatter):
         """Return the whole reply as one line."""
         return self._line(*self._reply.whole(chunks)) | self._ending(chunks[-1])
 
-    def loaded(self) -> Event:
-        """Return the line that answers a request without a prompt."""
-        return self._line() | {"done": True, "done_reason": "load"}
+    def loaded(self, reason: str = "load") -> Event:
+        """Return the line that answers a request without a prompt: the model was loaded, or is unloaded."""
+        return self._line() | {"done": True, "done_reason": reason}
 
     def _line(self, text: str = "", thought: str = "", calls: Iterable[Event] = ()) -> Event:
         message: Event = {"content" if self._is_chat else "response": text}
@@ -99,8 +98,4 @@ class OllamaFormatter(Formatter):
 def called(call: dict[str, Any]) -> Event:
     """Return a complete call with its arguments as an object. Those of a truncated call are left out."""
     function = call["function"]
-    try:
-        arguments = json.loads(function["arguments"] or "{}")
-    except (ValueError, RecursionError):
-        arguments = {}
-    return {"id": call["id"], "function": {"name": function["name"], "arguments": arguments}}
+    return {"id": call["id"], "function": {"name": function["name"], "arguments": as_object(function["arguments"])}}

@@ -29,7 +29,7 @@ from runtime.conversation.calls import (
     harmony_grammar,
     is_harmony,
 )
-from runtime.engine import Beginning, Chunk, Engine, Grammar, Ids, ThoughtBudget
+from runtime.engine import Beginning, Chunk, Engine, Grammar, Ids, Pictured, ThoughtBudget, with_images
 from runtime.engine.engine import Ask
 
 MAX_LOGPROBS = 20  # as with OpenAI
@@ -89,7 +89,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
             return None
         answered = {"role": "assistant", "content": content or None, "tool_calls": calls or None}
         first, second = (self.followed_by(engine, [answered, *answers(calls, text)]) for text in ("a", "1"))
-        return Ask(Beginning(first, second), self.sampling(engine), 0, is_ahead=True)
+        return Ask(with_images(Beginning(first, second), self.images), self.sampling(engine), 0, is_ahead=True)
 
     def _grammar(self, engine: Engine) -> Grammar | None:
         """Return the grammar that the reply must follow. Raises ApiError, SettingsError and TemplateError."""
@@ -111,8 +111,8 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
             return NO_THOUGHT
         return OPEN_THOUGHT if self.written(engine).is_thinking else MAY_THINK
 
-    def _prompt(self, engine: Engine) -> Ids:
-        return encoded(self.written(engine).rendered, engine)
+    def _prompt(self, engine: Engine) -> Ids | Pictured:
+        return encoded(with_images(self.written(engine).rendered, self.images), engine)
 
     def _thoughts(self, engine: Engine) -> ThoughtBudget | None:
         """Return the limit on reasoning, if there is one. Raises ApiError and TemplateError."""

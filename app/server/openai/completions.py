@@ -13,9 +13,10 @@ from pydantic import BaseModel, BeforeValidator, Field
 from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
 from app.server.fields import Text, Whole
-from app.server.generation import MAX_CHOICES, AnyPrompt, Prompts, prompt_ids, text_of_ids
+from app.server.generation import MAX_CHOICES, AnyPrompt, Prompts, pictured, prompt_ids, text_of_ids
 from app.server.logprobs import TextLogprobs, text_logprobs
 from app.server.openai.common import DONE, FinishReason, OpenAIRequest, fingerprint, new_id, now
+from app.server.pictures import MarkedPrompt
 from app.server.task import CompletionTask, PromptIds, encoded
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import Tally, Timings, Usage
@@ -200,7 +201,7 @@ class CompletionRequest(OpenAIRequest):
     def _prompt(self, prompt: AnyPrompt, engine: Engine) -> Prompt:
         if self.suffix and isinstance(prompt, str):
             return Infill(prompt, self.suffix)
-        return prompt_ids(prompt, engine)
+        return pictured(prompt, engine)
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> CompletionFormatter:
         """Return the formatter for the replies."""
@@ -210,10 +211,14 @@ class CompletionRequest(OpenAIRequest):
         """Return the text to put before the replies to each prompt."""
         if not self.echo:
             return [""] * len(self.prompt)
-        return [
-            prompt if isinstance(prompt, str) else text_of_ids(prompt_ids(prompt, engine).tokens, engine)
-            for prompt in self.prompt
-        ]
+        return [text_of(prompt, engine) for prompt in self.prompt]
+
+
+def text_of(prompt: AnyPrompt | MarkedPrompt, engine: Engine) -> str:
+    """Return the text of a prompt."""
+    if isinstance(prompt, MarkedPrompt):
+        return prompt.text
+    return prompt if isinstance(prompt, str) else text_of_ids(prompt_ids(prompt, engine).tokens, engine)
 
 
 ENDPOINT = generation_endpoint("/completions", CompletionRequest, TextCompletion)

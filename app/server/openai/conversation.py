@@ -25,6 +25,7 @@ from app.server.openai.tools import (
     form_for,
     with_tools_described,
 )
+from app.server.pictures import images_of
 from runtime.conversation.calls import (
     DESCRIBED,
     CallForm,
@@ -117,6 +118,11 @@ class ConversationRequest(RequestModel):
         """Whether the reply must begin with the requested form, without reasoning."""
         tools = self.tool_set()
         return bool(tools and tools.required)
+
+    @property
+    def images(self) -> list[bytes]:
+        """The files of all images."""
+        return [image for message in self.messages for image in images_of(message.content or ())]
 
     def written(self, engine: Engine) -> WrittenPrompt:
         """Return the rendered prompt. It is rendered only once. Raises ApiError and TemplateError."""

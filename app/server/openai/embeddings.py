@@ -1,96 +1,99 @@
-"""/v1/embeddings: requests, the task that embeds texts, and the response."""
+"""/v1/embeddings, and llama.cpp's /embedding: texts as vectors."""
 
 from __future__ import annotations
 
-import base64
-import struct
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
-from starlette.concurrency import run_in_threadpool
+from pydantic import BaseModel, BeforeValidator, Field, RootModel, model_validator
+from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
-from app.server.endpoint import Endpoint, require_tokens
-from app.server.errors import ApiError, overflow
-from app.server.fields import Many, RequestModel, Text, Whole, read_body, require_list
-from app.server.scheduled_task import ScheduledTask
+from app.server.endpoint import model_endpoint, require_tokens
+from app.server.fields import TEXTS, Many, RequestModel, Text, TextPart, Whole, read_body, require_list, with_any
+from app.server.pooling import MAX_INPUTS, PoolingTask, check_dimensions, packed, pooled, require_vectors
 from app.server.served import ServedEngine
-from app.server.task import StepTask
-from app.server.task_response import Formatter, TaskResponse
+from app.server.task_response import TaskResponse
 from app.server.wire import Event
-from runtime.engine import Chunk, Engine
-from runtime.engine.stats import Stats
+from runtime.engine import Engine
 
-TokenIds = Many[Annotated[Whole, Field(ge=0)]]
-MAX_INPUTS = 2048  # as with OpenAI
+
+class PromptObject(BaseModel):
+    """A text as an object of llama.cpp's interface: as it is, or as the text parts of a message."""
+
+    prompt_string: Text | None = None
+    content: Many[TextPart] | None = None
 
 
 def as_inputs(value: object) -> object:
-    """Return a single text or a single list of ids as a list of one."""
-    is_ids = isinstance(value, list) and bool(value) and all(isinstance(each, int) for each in value)
-    return [value] if isinstance(value, str) or is_ids else require_list(value)
+    """Return a single input as a list of one: a text, an object, or a list in which a token id occurs."""
+    is_ids = isinstance(value, list) and any(isinstance(each, int) for each in value)
+    return [value] if isinstance(value, str | dict) or is_ids else require_list(value)
 
 
+def as_entry(value: object) -> object:
+    """Return the text of an object, else the value. Raises PydanticCustomError for an object without a text."""
+    if not isinstance(value, dict):
+        return value
+    parts = value.get("content")
+    if isinstance(text := value.get("prompt_string"), str):
+        return text
+    if not isinstance(parts, list) or not all(map(is_text_part, parts)):
+        raise PydanticCustomError("text_type", "Input should be a text, token ids, or text parts as `content`")
+    return "".join(part["text"] for part in parts)
+
+
+def is_text_part(part: object) -> bool:
+    """Whether a part of a message is text."""
+    return isinstance(part, dict) and part.get("type") in TEXTS and isinstance(part.get("text"), str)
+
+
+Piece = Annotated[Whole, Field(ge=0)] | Text
+Entry = Annotated[
+    Text | Many[Piece], BeforeValidator(as_entry, json_schema_input_type=Text | list[Piece] | PromptObject)
+]
 Inputs = Annotated[
-    list[Text | TokenIds],
+    list[Entry],
     Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True),
-    BeforeValidator(as_inputs, json_schema_input_type=Text | TokenIds | list[Text | TokenIds]),
+    BeforeValidator(as_inputs, json_schema_input_type=Text | PromptObject | list[Piece] | list[Entry]),
 ]
 
 
 class EmbeddingsRequest(RequestModel):
-    """The body of a request to /v1/embeddings."""
+    """The body of a request to /v1/embeddings; `content` is llama.cpp's name of `input`."""
 
     model: str | None = None
-    input: Inputs
+    input: Inputs | None = None
+    content: Inputs | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[Whole, Field(ge=1)] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_texts(cls, value: Any) -> Any:
+        """Return the fields with an empty `input` where there are no texts, which is refused by its name."""
+        return with_any(value, "input", "content")
+
     def tokens(self, engine: Engine) -> list[list[int]]:
-        """Return the token ids of each input. Raises ApiError if it cannot be embedded."""
-        found = [
-            engine.tokenize(each, special=False, bos=True) if isinstance(each, str) else list(each)
-            for each in self.input
-        ]
-        if any(token >= engine.facts.n_vocab for ids in found for token in ids):
-            raise ApiError(400, f"input: the model has {engine.facts.n_vocab} tokens. Use ids below that.", "input")
-        if (longest := max(map(len, found))) > engine.facts.n_ctx:
-            raise overflow(longest, engine.facts.n_ctx, "input")
-        if not all(found):
-            raise ApiError(400, "input has an empty text, which has no tokens. Leave it out.", "input")
-        if self.dimensions not in (None, engine.facts.n_embd):
-            message = f"dimensions: the model has {engine.facts.n_embd}, which cannot be changed. Leave it out."
-            raise ApiError(400, message, "dimensions")
-        return found
+        """Return the token ids of each input; a text among ids gets none around it."""
+        given = self.input or self.content or []
+        encoded = iter(engine.texts_to_ids([each for each in given if isinstance(each, str)]))
+        return [next(encoded) if isinstance(each, str) else joined(each, engine) for each in given]
+
+    def task(self, engine: Engine) -> PoolingTask:
+        """Return what the engine has to do. Raises ApiError."""
+        check_dimensions(self.dimensions, engine)
+        return PoolingTask(engine, "input" if self.input else "content", partial(self.tokens, engine))
 
 
-class EmbeddingTask(StepTask):
-    """Texts to embed, and the vectors so far."""
-
-    prompt_field = "input"
-
-    def __init__(self, request: EmbeddingsRequest, engine: Engine) -> None:
-        self.tokens = request.tokens(engine)
-        self.n_prompt = sum(map(len, self.tokens))
-        self.vectors: list[list[float]] = []
-
-    def steps(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
-        """Yield an empty chunk for each vector, so that other replies continue in between."""
-        stats = Stats()
-        for ids in self.tokens:
-            if should_stop():
-                break
-            began = time.perf_counter()
-            self.vectors.append(engine.embed(ids))
-            stats.prompt_n, stats.embedded_n = stats.prompt_n + len(ids), stats.embedded_n + 1
-            stats.prompt_seconds += time.perf_counter() - began
-            yield Chunk("")
-        yield Chunk("", finish_reason="cancelled" if should_stop() else "stop", stats=stats)
+def joined(pieces: Sequence[int | str], engine: Engine) -> list[int]:
+    """Return token ids and texts as ids."""
+    found = ([each] if isinstance(each, int) else engine.tokenize(each, special=False) for each in pieces)
+    return [token for some in found for token in some]
 
 
-class Vector(BaseModel):
+class VectorEntry(BaseModel):
     """An embedding, as numbers or as base64 of 32-bit floats."""
 
     object: Literal["embedding"]
@@ -109,54 +112,53 @@ class EmbeddingsResponse(BaseModel):
     """The body that answers a request to /v1/embeddings."""
 
     object: Literal["list"]
-    data: list[Vector]
+    data: list[VectorEntry]
     model: str
     usage: EmbeddingsUsage
 
 
-class VectorFormatter(Formatter):
-    """Writes embeddings, which do not stream, with `written` once all are computed."""
+class NestedEntry(BaseModel):
+    """An embedding as llama.cpp writes it: a list of one vector."""
 
-    def __init__(self, written: Callable[[], Event]) -> None:
-        self._written = written
-
-    def body(self, chunks: Sequence[Chunk]) -> Event:
-        """Return all vectors."""
-        return self._written()
+    index: int
+    embedding: list[list[float]]
 
 
-def embeddings(task: EmbeddingTask, model: str, as_base64: bool) -> Event:
+class NestedResponse(RootModel[list[NestedEntry]]):
+    """The body that answers a request to /embedding, or with `content`."""
+
+
+class AnyVectors(RootModel[EmbeddingsResponse | NestedResponse]):
+    """The body that answers a request to /embeddings: a list where the texts were `content`."""
+
+
+def openai_body(task: PoolingTask, body: EmbeddingsRequest, engine: Engine) -> Event:
     """Return the body of EmbeddingsResponse."""
-    n = task.n_prompt
-    data = [
-        {"object": "embedding", "index": i, "embedding": packed(vector) if as_base64 else vector}
-        for i, vector in enumerate(task.vectors)
-    ]
-    return {"object": "list", "data": data, "model": model, "usage": {"prompt_tokens": n, "total_tokens": n}}
+    vectors, n = task.vectors(body.dimensions), task.n_prompt
+    written = [packed(each) for each in vectors] if body.encoding_format == "base64" else vectors.tolist()
+    data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(written)]
+    usage = {"prompt_tokens": n, "total_tokens": n}
+    return {"object": "list", "data": data, "model": engine.pair.name, "usage": usage}
 
 
-def packed(vector: list[float]) -> str:
-    """Return a vector as base64 of 32-bit floats, little-endian."""
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+def nested_body(task: PoolingTask, body: EmbeddingsRequest) -> list[Event]:
+    """Return the body of NestedResponse."""
+    return [{"index": i, "embedding": [vector]} for i, vector in enumerate(task.vectors(body.dimensions).tolist())]
 
 
-async def embedded(
-    served: ServedEngine, make_request: Callable[[], EmbeddingsRequest], written: Callable[[EmbeddingTask], Event]
-) -> TaskResponse:
-    """Return the response to a request, which is made in a thread; `written` makes its body of the finished task."""
-    task = await run_in_threadpool(lambda: EmbeddingTask(make_request(), served.engine))
-    scheduled = ScheduledTask(task)
-    served.submit(scheduled)
-    return TaskResponse(scheduled, VectorFormatter(lambda: written(task)), stream=False)
-
-
-async def embed(served: ServedEngine, request: Request) -> TaskResponse:
-    """Answer with the vectors of texts."""
+async def embed(served: ServedEngine, request: Request, is_nested: bool = False) -> TaskResponse:
+    """Answer with the vectors of texts, in llama.cpp's form if `is_nested` or the texts are in its field."""
     engine = served.engine
     require_tokens(engine)
+    require_vectors(engine)
     body = await read_body(request, EmbeddingsRequest, engine.facts.n_ctx)
-    as_base64 = body.encoding_format == "base64"
-    return await embedded(served, lambda: body, lambda task: embeddings(task, engine.pair.name, as_base64))
+    written = (
+        partial(nested_body, body=body) if is_nested or body.content else partial(openai_body, body=body, engine=engine)
+    )
+    return await pooled(served, partial(body.task, engine), written)
 
 
-ENDPOINT = Endpoint("/embeddings", embed, EmbeddingsRequest, EmbeddingsResponse)
+ENDPOINT = model_endpoint("/embeddings", embed, EmbeddingsRequest, AnyVectors, need="embedding")
+NESTED = model_endpoint(
+    "/embedding", partial(embed, is_nested=True), EmbeddingsRequest, NestedResponse, need="embedding"
+)

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from app.server.fields import ChatContent, Few, Many, RequestModel, Text, is_quick
+from app.server.fields import Few, Many, RequestModel, Text, is_quick
 from app.server.left_out import with_notes
+from app.server.pictures import ChatContent
 from app.server.wire import with_whole_characters
 from runtime.engine import Message
 

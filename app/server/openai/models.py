@@ -1,17 +1,27 @@
-"""The served model in OpenAI's list, with the fields that llama.cpp's clients read."""
+"""The models in OpenAI's list, with the fields that llama.cpp's clients read; they are loaded and unloaded by hand as
+with its router.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.server.endpoint import Endpoint, fact_endpoint
+from app.server.described import Described
+from app.server.endpoint import Endpoint
 from app.server.errors import ApiError
-from app.server.served import ServedEngine
+from app.server.fields import RequestModel, read_body
+from app.server.names import split_name, usual
+from app.server.served_model import ServedModel
+from app.server.served_models import ServedModels
 from app.server.wire import Event, JSONBody
+from runtime.models.adapters import titles
+
+CONTEXT = 2**12  # tokens: more than a body with a name needs
 
 
 class ModelMeta(BaseModel):
@@ -24,21 +34,25 @@ class ModelMeta(BaseModel):
 
 
 class ModelStatus(BaseModel):
-    """Whether the model can be used."""
+    """Whether the model is in memory, and whether it could be loaded when that was tried last."""
 
-    value: Literal["loaded"]
+    value: Literal["loaded", "loading", "unloaded"]
+    failed: bool = False
+    error: str = ""
 
 
 class ModelCard(BaseModel):
-    """A model that is served."""
+    """A model that is served. `meta` is known while it is loaded."""
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
     aliases: list[str]
-    meta: ModelMeta
+    meta: ModelMeta | None
     status: ModelStatus
+    capabilities: list[str] = []  # one of completion, embedding and reranking
+    parent: str = ""  # the model, of an entry for one of its LoRA adapters
 
 
 class ModelList(BaseModel):
@@ -48,34 +62,96 @@ class ModelList(BaseModel):
     data: list[ModelCard]
 
 
-def model_card(served: ServedEngine) -> Event:
-    """Return the body of ModelCard for the loaded pair. Zed reads `meta.n_ctx` and `status.value`."""
-    engine = served.engine
-    meta = {
-        "n_ctx": engine.facts.n_ctx,
-        "n_ctx_train": engine.facts.n_ctx_train,
-        "n_vocab": engine.facts.n_vocab,
-        "size": engine.facts.n_bytes,
-    }
+def model_card(models: ServedModels, model: ServedModel) -> Event:
+    """Return the body of ModelCard. Zed reads `meta.n_ctx` and `status.value`."""
+    failed = {"failed": True, "error": str(model.failure[1])} if model.failure else {}
+    of = Described(model)
     return {
-        "id": engine.pair.name, "object": "model", "created": served.created_at, "owned_by": "slipstream",
-        "aliases": list(served.policy.aliases), "meta": meta, "status": {"value": "loaded"},
-        "description": engine.pair.description,
+        "id": model.name, "object": "model", "created": models.created_at, "owned_by": "slipstream",
+        "aliases": list(model.names), "meta": meta(model), "status": {"value": model.state} | failed,
+        "description": of.pair.description, "capabilities": [of.purpose],
     }  # fmt: skip
 
 
-def models(served: ServedEngine) -> Event:
-    """Return the body of ModelList with the only model. Raises ApiError while it is being loaded."""
-    return {"object": "list", "data": [model_card(served)]}
+def cards(models: ServedModels, model: ServedModel) -> list[Event]:
+    """Return the body of ModelCard for a model, then for each of its LoRA adapters under a name of its own."""
+    own = model_card(models, model)
+    found = [own]
+    for title in titles(model.adapters):
+        names = [f"{name}:{title}" for name in model.names]
+        found.append(own | {"id": names[0], "aliases": names, "parent": model.name})
+    return found
 
 
-async def one_model(served: ServedEngine, request: Request) -> ASGIApp:
+def meta(model: ServedModel) -> Event | None:
+    """Return the limits of a loaded model."""
+    if not model.is_loaded or model.served is None:
+        return None
+    facts = model.served.engine.facts
+    return {
+        "n_ctx": facts.n_ctx, "n_ctx_train": facts.n_ctx_train, "n_vocab": facts.n_vocab, "size": facts.n_bytes,
+    }  # fmt: skip
+
+
+async def list_models(models: ServedModels, request: Request) -> ASGIApp:
+    """Answer with the body of ModelList, with `reload` after a new look for models. Raises ApiError while the only
+    model is being loaded.
+    """
+    if request.query_params.get("reload"):
+        await models.known.refresh(is_asked=True)
+    known = models.listed
+    found = await run_in_threadpool(lambda: [card for each in known for card in cards(models, each)])  # reads headers
+    return JSONBody({"object": "list", "data": found})
+
+
+async def one_model(models: ServedModels, request: Request) -> ASGIApp:
     """Answer with the body of ModelCard for the requested name. Raises ApiError if that is not served."""
-    card, name = model_card(served), request.path_params["name"]
-    if name not in {card["id"], *served.policy.aliases}:
-        raise ApiError(404, f"There is no model '{name}' here. Served: {card['id']}.", "model", "model_not_found")
-    return JSONBody(card)
+    name = request.path_params["name"]
+    model = required(models, name)
+    known, title = ["", *map(usual, titles(model.adapters))], split_name(name)[1]
+    found = await run_in_threadpool(cards, models, model)
+    return JSONBody(found[known.index(title) if title in known else 0])
 
 
-ENDPOINT = fact_endpoint("/models", ModelList, models)
+def required(models: ServedModels, name: str) -> ServedModel:
+    """Return the model of that name. Raises ApiError if there is none."""
+    if models.listed and (model := models.known.named(name)):
+        return model
+    raise models.known.unknown(name)
+
+
+class ModelRequest(RequestModel):
+    """The body of a request to load or unload a model."""
+
+    model: Annotated[str, Field(min_length=1)]
+
+
+class Done(BaseModel):
+    """The body that answers it: the work has begun."""
+
+    success: Literal[True]
+
+
+async def load(models: ServedModels, request: Request) -> ASGIApp:
+    """Begin to load a model, also one that could not be loaded before. Raises ApiError."""
+    model = await models.known.find((await read_body(request, ModelRequest, CONTEXT)).model)
+    if not model.is_loaded:
+        model.failure = None
+        models.begin(models.load(model))
+    return JSONBody({"success": True})
+
+
+async def unload(models: ServedModels, request: Request) -> ASGIApp:
+    """Begin to unload a model, once no request uses it. Raises ApiError."""
+    model = await models.known.find((await read_body(request, ModelRequest, CONTEXT)).model)
+    if models.only is not None:
+        message = "This server has a single model, which stays. Start `slipstream serve` without a name for several."
+        raise ApiError(400, message, "model")
+    models.begin(models.unload(model))
+    return JSONBody({"success": True})
+
+
+ENDPOINT = Endpoint("/models", list_models, response=ModelList)
 ONE = Endpoint("/models/{name:path}", one_model, response=ModelCard)
+LOAD = Endpoint("/models/load", load, ModelRequest, Done)
+UNLOAD = Endpoint("/models/unload", unload, ModelRequest, Done)

@@ -5,6 +5,7 @@ Must not know how deltas are sent.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,10 +52,8 @@ class ToolCallParser:
     def finish(self, is_cut: bool) -> Iterator[Delta]:
         """Yield the text that was held back. If the reply was cut off, an incomplete marker is dropped."""
         calls, text = self._bare.finish(is_cut) if self._bare else ([], "")
-        for name, arguments in calls:
-            yield from self._deltas([CallBegins(name), ArgumentText(arguments)])
-        if not calls:
-            yield from self._deltas([*self._parser.feed(text), *self._parser.finish(is_cut)])
+        parts = [part for name, arguments in calls for part in (CallBegins(name), ArgumentText(arguments))]
+        yield from self._deltas(parts or [*self._parser.feed(text), *self._parser.finish(is_cut)])
 
     def _deltas(self, parts: Iterable[Part]) -> Iterator[Delta]:
         for part in parts:
@@ -81,6 +80,15 @@ def merge_tool_calls(deltas: Iterable[Delta]) -> list[Delta]:
             else:
                 calls[-1]["function"]["arguments"] += piece["function"]["arguments"]
     return calls
+
+
+def as_object(text: str) -> dict[str, Any]:
+    """Return a call's arguments as an object, empty if the reply ended before they were complete."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class ReasoningReader:

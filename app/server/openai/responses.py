@@ -15,9 +15,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.server.endpoint import Endpoint, generated
+from app.server.endpoint import Endpoint, generated, model_endpoint, read_for
 from app.server.errors import ApiError
-from app.server.fields import Few, Many, Names, Object, Text, Whole, read_body
+from app.server.fields import Few, Many, Names, Object, Text, Whole
 from app.server.generation import GenerationRequest
 from app.server.left_out import with_notes
 from app.server.openai.chat import ChatRequest
@@ -33,7 +33,9 @@ from app.server.openai.responses_options import (
 )
 from app.server.openai.responses_output import ResponseObject, ResponsesFormatter
 from app.server.openai.tools import offered
+from app.server.pictures import images_of
 from app.server.served import ServedEngine
+from app.server.served_models import ServedModels
 from app.server.task import CompletionTask, PromptIds
 from app.server.wire import SSE, Event, JSONBody
 from runtime.engine import Engine
@@ -66,7 +68,8 @@ class KeptResponses:
     def keep(self, response_id: str, body: Event, items: Iterable[InputItem]) -> None:
         """Store a response, and remove the oldest ones beyond the limits."""
         conversation = tuple(items)
-        n_bytes = sum(len(item.model_dump_json()) for item in conversation)
+        images = (image for item in conversation for image in images_of(getattr(item, "content", None) or ()))
+        n_bytes = sum(len(item.model_dump_json()) for item in conversation) + sum(map(len, images))
         with self._lock:
             self._kept[response_id] = KeptResponse(body, conversation, n_bytes, self._clock())
             self._n_bytes += n_bytes
@@ -203,20 +206,24 @@ def kept_responses(request: Request) -> KeptResponses:
     return found
 
 
+async def asked_by(request: Request, engine: Engine) -> ResponsesRequest:
+    """Return what a request asks for, with the conversation that it continues. Raises ApiError."""
+    body = await read_for(engine, request, ResponsesRequest)
+    return await run_in_threadpool(body.with_conversation, kept_responses(request))
+
+
 async def create(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the model's response to a conversation."""
-    engine, kept = served.engine, kept_responses(request)
-    body = await read_body(request, ResponsesRequest, engine.facts.n_ctx)
-    asked = await run_in_threadpool(body.with_conversation, kept)
+    asked, kept = await asked_by(request, served.engine), kept_responses(request)
 
     def keep(body: Event) -> None:
         if asked.store is not False:
             kept.keep(str(body["id"]), body, [*asked.input, *OUTPUT.validate_python(body["output"])])
 
-    return await generated(served, engine, asked, partial(asked.formatter, keep=keep))
+    return await generated(served, served.engine, asked, partial(asked.formatter, keep=keep))
 
 
-async def retrieve(served: ServedEngine, request: Request) -> ASGIApp:
+async def retrieve(models: ServedModels, request: Request) -> ASGIApp:
     """Answer with a stored response."""
     found = kept_responses(request).find(request.path_params["response_id"])
     if found is None:
@@ -226,14 +233,11 @@ async def retrieve(served: ServedEngine, request: Request) -> ASGIApp:
 
 async def count(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the number of prompt tokens of a request."""
-    engine, kept = served.engine, kept_responses(request)
-    body = await read_body(request, ResponsesRequest, engine.facts.n_ctx)
-    asked = await run_in_threadpool(body.with_conversation, kept)
-
-    task = await run_in_threadpool(asked.task, engine)
+    asked = await asked_by(request, served.engine)
+    task = await run_in_threadpool(asked.task, served.engine)
     return JSONBody({"object": "response.input_tokens", "input_tokens": task.n_prompt})
 
 
-CREATE = Endpoint("/responses", create, ResponsesRequest, ResponseObject, streams=SSE)
-COUNT = Endpoint("/responses/input_tokens", count, ResponsesRequest, InputTokens)
+CREATE = model_endpoint("/responses", create, ResponsesRequest, ResponseObject, SSE)
+COUNT = model_endpoint("/responses/input_tokens", count, ResponsesRequest, InputTokens)
 RETRIEVE = Endpoint("/responses/{response_id}", retrieve, response=ResponseObject)

@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Tag
 from pydantic_core import PydanticCustomError
 
-from app.server.fields import ChatContent, Few, Many, RequestModel, Text, TextPart, refuse_media
+from app.server.fields import Few, Many, RequestModel, Text, TextPart, refuse_media
 from app.server.left_out import log_left_out
 from app.server.openai.messages import Arguments, CalledFunction, ChatMessage, PastToolCall
 from app.server.openai.responses_options import ToolInput
+from app.server.pictures import ChatContent
 
 # Items that change what the request asks for, which must not be left out.
 REQUESTS = {

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from app.server.errors import ApiError
 from app.server.openai.common import new_id, now
 from app.server.openai.reply_reader import ReplyReader
-from app.server.openai.responses_items import OutputWriter
+from app.server.openai.responses_items import OutputItems
 from app.server.task_response import Formatter
 from app.server.usage import Timings, timings, usage
 from app.server.wire import Event
@@ -77,7 +77,7 @@ class ResponsesFormatter(Formatter):
     """Writes responses. `head`: the fields that repeat the request; `keep` is called with the finished response."""
 
     def __init__(self, reply: ReplyReader, head: Event, keep: Callable[[Event], None]) -> None:
-        self._reply, self._keep, self._output, self._n_events = reply, keep, OutputWriter(), 0
+        self._reply, self._keep, self._output, self._n_events = reply, keep, OutputItems(), 0
         self._head: Event = {"id": new_id("resp_"), "object": "response", "created_at": now()} | head
 
     def first_events(self) -> Iterator[Event]:
@@ -88,7 +88,7 @@ class ResponsesFormatter(Formatter):
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """Yield events for items that start, grow and end."""
         for delta in self._reply.read(chunk):
-            yield from map(self._numbered, self._output.write(delta))
+            yield from map(self._numbered, self._output.feed(delta))
 
     def last_events(self, last: Chunk) -> Iterator[Event]:
         """Yield the end of the last item, and the complete response with the numbers."""
@@ -118,7 +118,7 @@ class ResponsesFormatter(Formatter):
         return body
 
     def _response(self, status: str) -> Event:
-        output = list(self._output.finished)
+        output = list(self._output.blocks)
         return self._head | {
             "status": status, "output": output, "error": None, "incomplete_details": None, "usage": None,
         }  # fmt: skip

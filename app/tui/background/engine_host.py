@@ -40,6 +40,7 @@ from app.tui.session import Session
 from runtime.engine.stats import Stats
 from runtime.models.registry import Pair
 
+NOTHING_ADDED = "The reply had come to its end, so nothing was added."
 SAVE = 0.5  # seconds between two writes during a reply
 LOOK = 5.0  # seconds between two looks at what the engine disabled for lack of memory
 
@@ -216,8 +217,10 @@ class EngineHost(Invisible):
         told = line(stats)
         numbers = {"line": told, "numbers": kept(stats), "measured": measured(stats), **self.session.signature()}
         facts = {**numbers, "marks": marks_of(reply.pieces), **end}
-        if end.pop("end", "") and reply.has_only_begun:  # no new text, so the old numbers stay
-            facts = end | reply.request.message.facts
+        is_unfinished, before = bool(end.pop("end", "")), reply.request.message
+        if reply.has_only_begun and (is_unfinished or before.content):  # no new text, so the old numbers stay
+            facts = end | before.facts
+            remark = remark or ("" if is_unfinished else NOTHING_ADDED)
         self._write(reply, facts)
         read = f"{stats.prompt_n - stats.cached_n:,} tokens read in {stats.prompt_seconds:.1f} s"
         self.session.note(remark or f"reply: {', '.join([read] * bool(stats.prompt_seconds) + [told])}")

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from app.tui.commands import Command
-from runtime.core.errors import SettingsError
-from runtime.models.strict_toml import nearest, only_value, read_toml
+from runtime.core.errors import SettingsError, nearest
+from runtime.models.strict_toml import only_value, read_toml
 
 WRITING = {
     "Enter": "send; in a new chat, without a text: open the last chat",

@@ -9,9 +9,10 @@ from textual.content import Content
 
 from app.tui.chat_settings import ASK, LEAVE_OUT, WHEN_FULL
 from app.tui.dialogs.basic import PickDialog
+from app.tui.dialogs.rare_settings import RARE, RARE_ABOUT
 from app.tui.pieces import clean
 
-NAME, VALUE = 20, 24  # columns
+NAME, VALUE = 22, 24  # columns
 MAX_SHOWN = 300  # characters of a value below the list
 ABOUT = {  # what each setting does and its range, for people
     "temperature": "How much chance there is in the choice of words: 0 takes the most likely one every time. From 0 to "
@@ -27,9 +28,11 @@ ABOUT = {  # what each setting does and its range, for people
     "usually at most 1.",
     "presence_penalty": "Makes tokens that came lately less likely, but once only. From -100 to 100; 0 changes "
     "nothing, usually at most 1.",
-    "penalty_last_n": "How many tokens back the three penalties look. A whole number; 0 is the whole chat.",
+    "penalty_last_n": "How many tokens back the three penalties look. A whole number; -1 is the whole chat, 0 turns "
+    "them off.",
     "max_tokens": "The length at which a reply is cut off, from 1 token on, or none. 100 tokens are about 75 English "
     "words.",
+    **RARE_ABOUT,
     WHEN_FULL: f"What happens when the context is full: {ASK} offers to leave out the oldest turns, {LEAVE_OUT} leaves "
     "them out without asking.",
 }
@@ -66,7 +69,10 @@ class SettingsList(PickDialog[str]):
         self.call_later(self.highlight, self._at)
 
     def _find(self, typed: str) -> list[tuple[str | Content, str | None]]:
-        return [(row.line, row.name) for row in self._rows if typed.lower() in row.name]
+        found = [row for row in self._rows if typed.lower() in row.name]
+        usual = [(row.line, row.name) for row in found if row.name not in RARE_ABOUT]
+        rare = [(row.line, row.name) for row in found if row.name in RARE_ABOUT]
+        return [*usual, *([(RARE, None)] if rare else []), *rare]
 
     def told_of(self, value: str) -> str:
         """Return what a setting does, and its value if that is too long for its line."""

@@ -64,7 +64,9 @@ def about_draft(stats: Stats, explanation: Explanation, engine: Engine | None, s
     if drafting is None:
         reason = lack_of(engine)
         return f"{name} is not used{': ' * bool(reason)}{reason}."
-    return f"{name} guesses here. {cost(stats, explanation, drafting)}"
+    remark = engine.facts.remark  # about its vocabulary
+    about_words = remark and f" {remark[0].upper()}{remark[1:]}."
+    return f"{name} guesses here. {cost(stats, explanation, drafting)}{about_words}"
 
 
 def lack_of(engine: Engine) -> str:
@@ -136,13 +138,22 @@ def because(stats: Stats, explanation: Explanation, engine: Engine | None) -> st
     if not stats.draft_n:
         return f"The model wrote every token by itself{reason}."
     if (right := acceptance(stats)) is None:
-        verb = "was" if stats.draft_n == 1 else "were"
-        return f"Only {stats.draft_n} of the reply's {stats.predicted_n} tokens {verb} guessed{reason}."
+        return too_few(stats, reason)
     text = f"{right:.0%} of the guesses from {sources(stats).most_common(1)[0][0]} were right"
     if 2 * stats.drafters["none"] > stats.n_passes:
         return f"{text}, but most passes had no guess{reason}."
     n = round(stats.tokens_per_target_pass, 1)
     return f"{text}, and each pass brought {f'{n} tokens instead of 1' if n > 1 else 'hardly more than 1 token'}."
+
+
+def too_few(stats: Stats, reason: str) -> str:
+    """Return a sentence on guesses that are too few to say how often they are right, with the reason if most tokens
+    were not guessed.
+    """
+    share = (
+        f"{stats.draft_n} of the reply's {stats.predicted_n} tokens {'was' if stats.draft_n == 1 else 'were'} guessed"
+    )
+    return f"Only {share}{reason}." if 2 * stats.draft_n < stats.predicted_n else f"{share}: too few to judge by."
 
 
 def why_so_few(stats: Stats, explanation: Explanation, engine: Engine | None) -> str:

@@ -195,6 +195,7 @@ TEXTLESS: dict[str, Family] = {
     "embeddinggemma": usual(
         "gemma-embedding",
         SPM,
+        layers=6,  # every sixth looks at the whole text; without any, the library ends the process
         head=64,
         kv_heads=1,
         is_tied=True,
@@ -203,5 +204,5 @@ TEXTLESS: dict[str, Family] = {
         pooling_type=MEAN,
     ),
 }
-# An embedding model based on a generating one: it loads, and is refused when it has to generate
+# An embedding model based on a generating one
 EMBEDDERS: dict[str, Family] = {"qwen3embedding": usual("qwen3", head=64, is_tied=True, pooling_type=LAST)}

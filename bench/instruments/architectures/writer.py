@@ -136,8 +136,10 @@ def add_tensor(writer: GGUFWriter, name: str, data: NDArray[np.float32]) -> None
         writer.add_tensor(name, quantize(data, kind), raw_dtype=kind)
 
 
-def write_drafting(name: str, folder: Path, without: str = "", seed: int = 1) -> Path:
-    """Write `folder/name.gguf`, without the tensors whose names begin with `without`."""
+def write_drafting(name: str, folder: Path, without: str = "", seed: int = 1, *, is_apart: bool = False) -> Path:
+    """Write `folder/name.gguf`, without the tensors whose names begin with `without`; if `is_apart`, write the drafting
+    layer alone as `folder/mtp-name.gguf`, as llama.cpp's converter does.
+    """
     family, tensors = FAMILIES[name], random_tensors(name, folder, seed)
     last = f"blk.{int(str(family.metadata['block_count'])) - 1}"
     if family.architecture == "mimo2":
@@ -145,6 +147,9 @@ def write_drafting(name: str, folder: Path, without: str = "", seed: int = 1) ->
         tensors[f"{last}.attn_qkv.weight"] = np.concatenate(parts)
     if family.architecture == "deepseek4" and "nextn_predict_layers" in family.metadata:
         tensors |= entry(f"{last}.nextn", int(str(family.metadata["embedding_length"])))
+    if is_apart:
+        kept = {key: data for key, data in tensors.items() if key.startswith((last, "token_embd", "output"))}
+        return write(folder / f"mtp-{name}.gguf", name, family, kept)
     kept = {key: data for key, data in tensors.items() if not (without and key.startswith(without))}
     return write(folder / f"{name}.gguf", name, family, kept)
 

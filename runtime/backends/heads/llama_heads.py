@@ -2,8 +2,8 @@
 
 - EAGLE-3 (Li et al., arXiv 2503.01840): a layer in a file of its own, whose encoder combines the inputs of three of
   the target's layers into one state.
-- MTP (DeepSeek-V3, arXiv 2412.19437, section 2.2): layers at the end of the target's own file that only draft. They
-  take the target's last hidden state and the token after it, in a second context over the same weights.
+- MTP (DeepSeek-V3, arXiv 2412.19437, section 2.2): layers at the end of the target's own file that only draft, or in
+  a file of their own. They take the target's last hidden state and the token after it, in a context of their own.
 - DFlash (Chen et al., arXiv 2602.06036) and DSpark: a few layers in their own files, which draft a block in one pass.
   The target's states become cells of their cache directly, without tokens. A block is the newest token followed by mask
   tokens, all of which attend to one another.
@@ -29,14 +29,14 @@ from runtime.models.heads import FEW_ROWS, HEAD_ROWS
 
 
 class MtpBackend(HeadBackend):
-    """The drafting layer of a target that was loaded with it."""
+    """The drafting layer of a target that was loaded with it, or of these `weights` from another file."""
 
     offset = 1
     few_rows = FEW_ROWS
     context_type = lib.LLAMA_CONTEXT_TYPE_MTP
 
-    def __init__(self, target: LlamaBackend, n_trails: int, room: int) -> None:
-        super().__init__(target.model, target, target.model.n_embd, n_trails, room)
+    def __init__(self, target: LlamaBackend, n_trails: int, room: int, weights: LlamaModel | None = None) -> None:
+        super().__init__(weights or target.model, target, target.model.n_embd, n_trails, room)
         target.shown.show((), self.feed)
 
 

@@ -36,7 +36,7 @@ def longest(checkpoints: Iterable[Checkpoint], most: int) -> int:
 
 def message_ends(text: Tokens, ends: Mapping[int, bool]) -> list[int]:
     """Return the positions after the last token of each message, where conversations are likely to be resumed."""
-    known = [token for token in np.unique(text).tolist() if ends[token]]
+    known = [token for token in np.unique(text).tolist() if token >= 0 and ends[token]]
     return (1 + np.flatnonzero(np.isin(text, known))).tolist() if known else []
 
 

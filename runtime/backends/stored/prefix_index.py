@@ -22,7 +22,7 @@ from psutil import pid_exists
 
 from runtime.backends.stored.checkpoints import Checkpoint
 from runtime.backends.stored.saved_states import SavedState
-from runtime.core.draft import Tokens
+from runtime.core.draft import NO_TOKEN, Adapters, Tokens
 from runtime.drafters.reply_store import close_to_others, make_private_folder
 from runtime.models.plain_file import require_plain
 
@@ -57,11 +57,15 @@ class Entry:
         """Size of its file in bytes."""
         return sum(self.sizes)
 
+    def with_adapters(self, adapters: Adapters) -> Entry:
+        """Return the same entry, of a state that was read with these adapters."""
+        return replace(self, saved=replace(self.saved, adapters=adapters))
+
     @property
     def pure(self) -> Entry:
         """The same entry for a reply that may use only prefilled cells: the other tokens match no prompt."""
         tokens = self.saved.tokens.copy()
-        tokens[self.saved.n_exact :] = -1
+        tokens[self.saved.n_exact :] = NO_TOKEN
         return replace(self, saved=replace(self.saved, tokens=tokens))
 
 
@@ -83,18 +87,18 @@ class PrefixIndex:
             with db:
                 yield db
 
-    def hashes(self, tokens: Tokens) -> list[bytes]:
-        """Return a hash for each whole block of tokens, which also covers all tokens before it."""
-        known, found = self._model.encode(), list[bytes]()
+    def hashes(self, tokens: Tokens, adapters: Adapters = ()) -> list[bytes]:
+        """Return a hash for each whole block of tokens, which also covers all tokens before it and the adapters."""
+        known, found = f"{self._model}{adapters or ''}".encode(), list[bytes]()
         data, step = tokens.astype(ON_DISK).tobytes(), BLOCK * ON_DISK.itemsize
         for start in range(0, len(data) - step + 1, step):
             known = blake2b(known + data[start : start + step], digest_size=16).digest()
             found.append(known)
         return found
 
-    def alike(self, tokens: Tokens, most: int = 16) -> list[Entry]:
-        """Return up to `most` states that begin like these tokens, the longest match first."""
-        hashes = self.hashes(tokens)
+    def alike(self, tokens: Tokens, adapters: Adapters = (), most: int = 16) -> list[Entry]:
+        """Return up to `most` states with these adapters that begin like these tokens, the longest match first."""
+        hashes = self.hashes(tokens, adapters)
         if not hashes or not self.path.exists():
             return []
         found = f"SELECT state, max(n) AS n FROM blocks WHERE hash IN ({','.join('?' * len(hashes))}) GROUP BY state"
@@ -102,7 +106,7 @@ class PrefixIndex:
         columns = "id, tokens, n_asked, n_pure, sizes, crc, token_seconds"
         with self.opened() as db:
             rows = db.execute(f"SELECT {columns} FROM states JOIN ({best}) ON id = state ORDER BY n DESC", hashes)
-            return [self._entry(*row) for row in rows]
+            return [self._entry(*row).with_adapters(adapters) for row in rows]
 
     def _entry(
         self, number: int, tokens: bytes, n_asked: int, n_pure: int, sizes: str, crc: int, token_seconds: float
@@ -133,7 +137,7 @@ class PrefixIndex:
         kind = "any" if saved.checkpoints is None else "whole"
         sizes = ",".join([kind, *(f"{n}:{n_bytes}" for n, n_bytes in zip(ends, entry.sizes, strict=True))])
         facts = saved.n_asked, saved.n_exact, sizes, entry.crc, entry.token_seconds, entry.n_bytes
-        blocks = [((i + 1) * BLOCK, known) for i, known in enumerate(self.hashes(saved.tokens))]
+        blocks = [((i + 1) * BLOCK, known) for i, known in enumerate(self.hashes(saved.tokens, saved.adapters))]
         if saved.checkpoints is not None:  # it can be restored only at these points
             blocks = [(n, known) for n, known in blocks if n in {end // BLOCK * BLOCK for end in ends}]
         with self.opened() as db:

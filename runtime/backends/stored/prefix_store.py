@@ -27,7 +27,7 @@ from platformdirs import user_cache_path
 from runtime.backends.stored.checkpoints import Checkpoint
 from runtime.backends.stored.prefix_index import EMPTY, Entry, PrefixIndex
 from runtime.backends.stored.saved_states import SavedState
-from runtime.core.draft import Tokens, common_prefix
+from runtime.core.draft import Adapters, Tokens, common_prefix
 from runtime.core.removal import own_files, remove_files
 from runtime.drafters.reply_store import make_private_folder
 from runtime.models.plain_file import require_plain
@@ -110,22 +110,22 @@ class PrefixStore:
                 if not 0 <= time.time() - path.stat().st_mtime < LEFT_SECONDS:
                     path.unlink()
 
-    def _alike(self, tokens: Tokens) -> list[Entry]:
-        return self._tried(partial(self._index.alike, tokens), [])
+    def _alike(self, tokens: Tokens, adapters: Adapters) -> list[Entry]:
+        return self._tried(partial(self._index.alike, tokens, adapters), [])
 
-    def find(self, context: Tokens, is_pure: bool = False) -> Entry | None:
-        """Return the state that has the most leading tokens of `context[:-1]`, or None.
+    def find(self, context: Tokens, is_pure: bool = False, adapters: Adapters = ()) -> Entry | None:
+        """Return the state with these adapters that has the most leading tokens of `context[:-1]`, or None.
 
         With `is_pure`, only tokens whose cells were computed by prefill count.
         """
-        found = [each.pure if is_pure else each for each in self._alike(context)]
+        found = [each.pure if is_pure else each for each in self._alike(context, adapters)]
         best = max(found, key=lambda each: each.saved.n_shared(context, is_pure), default=None)
         return best if best and best.saved.n_shared(context, is_pure) else None
 
-    def n_stored(self, tokens: Tokens) -> int:
-        """Return the largest number of leading tokens that one state has."""
+    def n_stored(self, tokens: Tokens, adapters: Adapters = ()) -> int:
+        """Return the largest number of leading tokens that one state with these adapters has."""
         context = np.append(tokens, np.int32(0))
-        return max((each.saved.n_shared(context, exact=False) for each in self._alike(tokens)), default=0)
+        return max((each.saved.n_shared(context, exact=False) for each in self._alike(tokens, adapters)), default=0)
 
     def read(self, entry: Entry) -> SavedState | None:
         """Return the state with its bytes. If they differ from the bytes written, remove the state and return None."""
@@ -134,6 +134,7 @@ class PrefixStore:
             require_plain(self._path(entry.number))
             data = np.memmap(self._path(entry.number), np.uint8, "r")  # a copy would take longer than reading it
         if len(data) != entry.n_bytes or zlib.crc32(data.data) != entry.crc:
+            data = EMPTY  # Windows removes no file that is mapped
             self._tried(partial(self._remove, entry.number), None)
             return None
         self.bytes_per_second = len(data) / max(1e-6, time.perf_counter() - began)
@@ -181,11 +182,11 @@ class PrefixStore:
             self.is_writable = False
             log.warning("Prompts are no longer kept on disk: %s cannot be written (%s).", self.place, error.strerror)
             return False
-        replaced = [each for each in self._alike(saved.tokens) if continues(saved, each)]
+        replaced = [each for each in self._alike(saved.tokens, saved.adapters) if continues(saved, each)]
         entry = Entry(saved, sizes, crc, token_seconds)
         self._index.add(entry, lambda number: part.replace(self._path(number)), [each.number for each in replaced])
         for each in replaced:
-            self._path(each.number).unlink(missing_ok=True)
+            self._unlink(each.number)
         return True
 
     def _makes_room(self, n_bytes: int) -> bool:
@@ -200,7 +201,10 @@ class PrefixStore:
 
     def _remove(self, number: int) -> None:
         self._index.remove(number)
-        with suppress(OSError):  # gone, or held open by another process
+        self._unlink(number)
+
+    def _unlink(self, number: int) -> None:
+        with suppress(OSError):  # gone, or in use, where Windows removes nothing: then a later sweep removes it
             self._path(number).unlink()
 
 

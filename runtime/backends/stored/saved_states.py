@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import llama_cpp.llama_cpp as lib
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from runtime.backends.library import UINT8_P
 from runtime.backends.stored.checkpoints import MAX_BYTES, PARTIAL, Checkpoint, copied_state, longest
 from runtime.backends.tree import MAIN
-from runtime.core.draft import Tokens, common_prefix, usable
+from runtime.core.draft import Adapters, Tokens, common_prefix, usable
+from runtime.core.image_runs import resumable
 
 if TYPE_CHECKING:
     from runtime.backends.held import Reuse
@@ -33,7 +35,7 @@ class SavedState:
 
     Where `checkpoints` is None, it can be truncated to any multiple of `grain`. Otherwise it is restored whole or at a
     checkpoint: recurrent states cannot be truncated, and of sliding windows llama.cpp copies only the cells that the
-    next token attends to. `n_asked` and `n_exact` are those of Reuse.
+    next token attends to. `n_asked`, `n_exact` and `adapters` are those of Reuse.
     """
 
     tokens: Tokens
@@ -42,6 +44,7 @@ class SavedState:
     checkpoints: tuple[Checkpoint, ...] | None = None
     grain: int = 1
     n_exact: int = 0
+    adapters: Adapters = ()
 
     @property
     def n_bytes(self) -> int:
@@ -52,19 +55,20 @@ class SavedState:
         """Return whether as much of any prompt can be reused of this state as of the other one."""
         n = len(other.tokens)
         begins_alike = n <= len(self.tokens) and np.array_equal(self.tokens[:n], other.tokens)
-        reuse, others = ((each.n_asked, each.n_exact, each.grain) for each in (self, other))
+        reuse, others = ((each.n_asked, each.n_exact, each.grain, each.adapters) for each in (self, other))
         return begins_alike and self.checkpoints is None and reuse == others
 
     def n_shared(self, context: Tokens, exact: bool) -> int:
         """Return the number of leading tokens of `context[:-1]` that can be reused of this state."""
         shared = common_prefix(self.tokens, context[:-1])
         n = usable(shared, self.n_asked, self.n_exact, self.grain if exact else 1)
+        n = resumable(context, n, exact and self.grain > 1 and n < self.n_asked - 1)
         return n if self.checkpoints is None or n == len(self.tokens) else longest(self.checkpoints, n)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldConversation:
-    """A conversation that a backend has cached: its tokens [n], and functions that copy and erase it.
+    """A conversation that a backend has cached: its tokens [n], functions that copy and erase it, and its adapters.
 
     `copy(point)` returns a state that can be truncated at `point`, or None where llama.cpp cannot copy it.
     """
@@ -72,6 +76,7 @@ class HeldConversation:
     tokens: Tokens
     copy: Callable[[int], SavedState | None]
     erase: Callable[[], object]
+    adapters: Adapters = ()
 
 
 class SavedStates:
@@ -82,6 +87,7 @@ class SavedStates:
 
     def __init__(self, handle: Any) -> None:
         self.handle, self.most, self.grain, self.room = handle, 0, 1, no_room
+        self.adapters: Adapters = ()  # with which tokens are decoded now; states with others are not reused
         self._states: list[SavedState] = []
         self.refused: list[SavedState] = []  # the last ones that llama.cpp could not restore
         self.fetched: list[SavedState] = []  # from disk, for prompts about to be read; not counted in `most`
@@ -124,7 +130,8 @@ class SavedStates:
         best = None
         for each in (*self._states, *self.fetched):
             # Only states that also have the token after those can share more, and few do
-            if most < min(len(each.tokens), len(context) - 1) and each.tokens[most] == context[most]:
+            is_longer = most < min(len(each.tokens), len(context) - 1) and each.tokens[most] == context[most]
+            if is_longer and each.adapters == self.adapters:
                 n = each.n_shared(context, exact)
                 best, most = (each, n) if n > most else (best, most)
         return best, most
@@ -138,6 +145,14 @@ class SavedStates:
             self._states.append(state)
             self.keep(self.most if n is None else n)
 
+    def conversations(self) -> list[HeldConversation]:
+        """Return the saved conversations, newest first."""
+        found = (
+            HeldConversation(each.tokens, partial(copied, each), partial(self.remove, each), each.adapters)
+            for each in self
+        )
+        return [*found][::-1]
+
     def remove(self, state: SavedState) -> None:
         """Remove a state."""
         self._states.remove(state)
@@ -150,7 +165,7 @@ class SavedStates:
         if not lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), sequence):
             return None
         n_asked, n_exact = min(reuse.n_asked, len(tokens)), min(reuse.n_exact, len(tokens))
-        return SavedState(tokens.copy(), state, n_asked, checkpoints, self.grain, n_exact)
+        return SavedState(tokens.copy(), state, n_asked, checkpoints, self.grain, n_exact, reuse.adapters)
 
     def most_points(self, sequence: int) -> int:
         """Return the maximum number of checkpoints in a copy of a sequence, given the memory that each takes."""

@@ -9,9 +9,10 @@ from runtime.conversation.calls.form import CallForm, JsonArguments
 from runtime.conversation.calls.grammar import MAY_THINK, NO_THOUGHT, OPEN_THOUGHT, call_grammar
 from runtime.conversation.calls.harmony import HarmonyParser, harmony_grammar, is_harmony
 from runtime.conversation.calls.known import DESCRIBED, HERMES, form_of
-from runtime.conversation.calls.parser import ArgumentText, CallBegins, CallParser, ContentPart, Part, ThoughtPart
+from runtime.conversation.calls.parser import CallParser
 from runtime.conversation.calls.past import past_turns, plain_tools
 from runtime.conversation.calls.schemas import Function
+from runtime.conversation.calls.stream import ArgumentText, CallBegins, ContentPart, Part, ThoughtPart
 
 __all__ = [
     "DESCRIBED",

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from runtime.conversation.calls.form import before_overlap
 from runtime.conversation.calls.schemas import Function
+from runtime.conversation.calls.stream import before_overlap
 from runtime.conversation.calls.values import fits, refuse
 
 FENCE, TOOLS = "```", "<tools>"

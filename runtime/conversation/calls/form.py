@@ -115,11 +115,3 @@ def match(literal: str, text: str, start: int = 0) -> int:
         elif not character.isspace():
             return WAIT if i >= len(text) else DIFFERS
     return WAIT if literal and literal[-1].isspace() and i >= len(text) else i
-
-
-def before_overlap(text: str, mark: str) -> int:
-    """Return the length of the text before a possible beginning of a mark at its end."""
-    for n in range(min(len(text), len(mark) - 1), 0, -1):
-        if text.endswith(mark[:n]):
-            return len(text) - n
-    return len(text)

@@ -11,7 +11,7 @@ from typing import Any
 
 from runtime.conversation.calls.form import GEMMA_QUOTE
 from runtime.conversation.calls.rules import USUAL_JSON, Rules, pairs, quoted, without
-from runtime.conversation.calls.schemas import merged, narrowed, parts_of, type_of, types_of
+from runtime.conversation.calls.schemas import listed, merged, narrowed, parts_of, type_of, types_of
 from runtime.conversation.calls.texts import ANY_TEXT, TextExpressions
 from runtime.conversation.calls.values import ValueScanner, from_gemma, gemma
 from runtime.sampling.schema import resolved, whole
@@ -46,8 +46,8 @@ class GemmaRules:
             return self._any("gemma_value")
         if isinstance(schema.get("$ref"), str):
             return self._referred(schema["$ref"])
-        if "const" in schema or isinstance(schema.get("enum"), list):
-            return self._listed(schema.get("enum", [schema.get("const")]), schema)
+        if (values := listed(schema)) is not None:
+            return self._listed(values, schema)
         if parts := parts_of(schema, "anyOf", "oneOf"):
             return " | ".join(filter(None, map(self.value, parts)))
         kinds = types_of(schema, self._root)

@@ -14,7 +14,8 @@ from runtime.conversation.calls.form import CallForm, JsonArguments, filled
 from runtime.conversation.calls.rules import LENIENT, SPACED, Rules, excluding, quoted
 from runtime.conversation.calls.schemas import Function
 from runtime.conversation.calls.tagged_rules import tagged_arguments
-from runtime.sampling.grammar import Grammar, check_schema
+from runtime.sampling.checking import check_schema
+from runtime.sampling.grammar import Grammar
 from runtime.sampling.lark import OTHER_MARKS
 from runtime.sampling.schema import closed
 
@@ -51,11 +52,16 @@ def call_grammar(
         lead, opening = led(form.opening)
         calls = f"{lead}{rules.sequence(opening)} {body}"
         if not answer or required:
-            return Grammar("lark", rules.text(calls), "required")
+            return Grammar("lark", rules.text(calls), "required", beginning(form))
         rules.add("answer", f"%json {json.dumps(answer_schema(answer))}")
-        return Grammar("lark", rules.text(f"answer | {calls}"), "either")
+        return Grammar("lark", rules.text(f"answer | {calls}"), "either", beginning(form))
     start = free_or_calls(form, [function.name for function in functions], body, rules)
-    return Grammar("lark", rules.text(with_thought(start, thoughts, rules)), "auto")
+    return Grammar("lark", rules.text(with_thought(start, thoughts, rules)), "auto", beginning(form))
+
+
+def beginning(form: CallForm) -> str:
+    """Return the text of a call behind its mark, up to the function's name: some models leave the mark out."""
+    return forms.MARK.sub("", form.opening).strip()
 
 
 def unbound() -> Grammar:
@@ -82,13 +88,35 @@ def body_of(form: CallForm, functions: Sequence[Function], parallel: bool, rules
         head = rules.sequence(function.name + filled(form.head, name=function.name))
         rules.add(f"call_{i}", f"{head} arguments_{i}")
     rules.add("call", alternatives("call", len(functions)))
-    more = (
-        f"({rules.sequence(form.between)} call){{0,{MAX_EXTRA_CALLS}}} "
-        if parallel and form.between is not None
-        else ""
-    )
-    rules.add("end", f"{more}{rules.sequence(form.closing)}")
+    rules.add("end", ending(form, rules, has_more=parallel and form.between is not None))
     return rules.add("calls", "call end")
+
+
+def ending(form: CallForm, rules: Rules, has_more: bool) -> str:
+    """Return the rule of what follows a call: the closing, before it further calls if there may be any.
+
+    Where each call has its own closing, all that may follow a complete call is a part of its own, because the lexer
+    takes the longest match: the text may end after the call, after its closing, and after the whitespace behind that.
+    """
+    between, times = form.between or "", f"{{0,{MAX_EXTRA_CALLS}}}"
+    within, mark = closing_parts(form)
+    if not has_more or not between.startswith(form.closing):
+        more = f"({rules.sequence(between)} call){times} " if has_more else ""
+        return f"{more}{rules.sequence(form.closing)}"
+    again = between.removeprefix(form.closing).lstrip()
+    spaces = between.removeprefix(form.closing).removesuffix(again)
+    space, close = (quoted(spaces) if spaces else '""'), f"{rules.sequence(within)} {rules.sequence(mark)}"
+    more = f"({close} {space} {rules.sequence(again)} call){times}"
+    return f"{more} {rules.sequence(within)} ({rules.sequence(mark)} {space}?)?"
+
+
+def closing_parts(form: CallForm) -> tuple[str, str]:
+    """Return the part of the closing that completes a call, and the mark after it, without which a call can be read."""
+    mark = forms.MARK.search(form.closing)
+    if mark is None or not isinstance(form.arguments, JsonArguments):
+        return form.closing, ""
+    within = form.closing[: mark.start()].rstrip()
+    return within, form.closing[len(within) :]
 
 
 def alternatives(name: str, n: int) -> str:

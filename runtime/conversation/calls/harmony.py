@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from runtime.conversation.calls.form import before_overlap
 from runtime.conversation.calls.grammar import answer_schema
-from runtime.conversation.calls.parser import ArgumentText, CallBegins, ContentPart, Part, ThoughtPart
 from runtime.conversation.calls.rules import USUAL_JSON, Rules, excluding, quoted
 from runtime.conversation.calls.schemas import Function
+from runtime.conversation.calls.stream import ArgumentText, CallBegins, ContentPart, Reading, StreamParser, ThoughtPart
 from runtime.sampling.grammar import Grammar
 
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
@@ -54,49 +53,37 @@ def call_rule(function: Function) -> str:
     return f'({headers}) (" "? "<|constrain|>"? "json")? "{MESSAGE}" %json {schema}'
 
 
-class HarmonyParser:
+class HarmonyParser(StreamParser):
     """Reads a reply in channels. With `is_thinking` it begins within a thought."""
 
     def __init__(self, is_thinking: bool = False) -> None:
-        self._held = f"{CHANNEL}analysis{MESSAGE}" if is_thinking else ""
+        super().__init__(f"{CHANNEL}analysis{MESSAGE}" if is_thinking else "")
         self._header, self._is_body = "", False  # of the message that was begun last; whether its text is being read
 
-    def feed(self, text: str) -> list[Part]:
-        """Return the parts that are certain after this text."""
-        self._held += text
-        return list(self._parts())
+    def _read(self) -> Reading[None]:
+        while True:
+            while MESSAGE not in self.held:
+                yield
+            self._header, self._is_body = self.take_until(MESSAGE)
+            if recipient := RECIPIENT.search(self._header):
+                self.add(CallBegins(recipient[1]))
+            while self._is_body:
+                text, has_ended = self.take_until(END)
+                self._add(text)
+                self._is_body = not has_ended
+                if not has_ended:
+                    yield
 
-    def finish(self, is_cut: bool) -> list[Part]:
-        """Return the parts still buffered at the end of the reply; a reply without any mark is an answer."""
-        text, self._held = self._held, ""
+    def _read_end(self, is_cut: bool) -> None:
+        """Add what is left; a reply without any mark is an answer."""
+        text = self.held
         is_plain = not self._header and CHANNEL not in text and "to=functions." not in text
         is_whole = not is_cut if self._is_body else is_plain
-        return [self._part(text)] if text and is_whole else []
+        if is_whole:
+            self._add(text)
 
-    def _parts(self) -> Iterator[Part]:
-        while self._is_body or self._has_begun():
-            if not self._is_body:
-                self._is_body = True
-                if recipient := RECIPIENT.search(self._header):
-                    yield CallBegins(recipient[1])
-            text, has_ended, rest = self._held.partition(END)
-            if not has_ended:
-                at = before_overlap(text, END)
-                text, rest = text[:at], text[at:]
-            self._held, self._is_body = rest, not has_ended
-            if text:
-                yield self._part(text)
-            if not has_ended:
-                return
-
-    def _has_begun(self) -> bool:
-        """Read the header of the next message; return whether it is complete."""
-        header, has_ended, body = self._held.partition(MESSAGE)
-        if has_ended:
-            self._header, self._held = header, body
-        return bool(has_ended)
-
-    def _part(self, text: str) -> Part:
-        if RECIPIENT.search(self._header):
-            return ArgumentText(text)
-        return ThoughtPart(text) if "analysis" in self._header else ContentPart(text)
+    def _add(self, text: str) -> None:
+        """Add a part of the text of the message that was begun last."""
+        if text:
+            kind = ThoughtPart if "analysis" in self._header else ContentPart
+            self.add((ArgumentText if RECIPIENT.search(self._header) else kind)(text))

@@ -7,116 +7,68 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from runtime.conversation.calls.argument_readers import ArgumentReader, TaggedReader, reader_for
-from runtime.conversation.calls.form import DIFFERS, WAIT, CallForm, TaggedArguments, before_overlap, filled, match
+from runtime.conversation.calls.argument_readers import ArgumentReader, reader_for
+from runtime.conversation.calls.form import DIFFERS, WAIT, CallForm, filled, match
 from runtime.conversation.calls.past import written_calls
 from runtime.conversation.calls.schemas import Function
+from runtime.conversation.calls.stream import (
+    ArgumentText,
+    CallBegins,
+    ContentPart,
+    Part,
+    Reading,
+    StreamParser,
+    before_overlap,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class ContentPart:
-    """A part of a reply's text."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ThoughtPart:
-    """A part of a reply's reasoning."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallBegins:
-    """The start of a call of this function; its arguments follow."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentText:
-    """A part of the arguments of the last call, as JSON."""
-
-    text: str
-
-
-Part = ContentPart | ThoughtPart | CallBegins | ArgumentText
-
-
-class CallParser:
-    """Parses a reply in pieces."""
+class CallParser(StreamParser):
+    """Parses a reply with calls in a form."""
 
     def __init__(self, form: CallForm, functions: Sequence[Function]) -> None:
+        super().__init__()
         self._form, self._functions = form, functions
-        self._opening = form.opening.lstrip()
-        self._held, self._has_calls = "", False  # _held: text that may still become part of a call
-        self._has_text = self._is_text = False  # any so far; since the last call
-        self._is_begun = not form.answer  # whether the text before the answer has been handled
+        self._reader: ArgumentReader | None = None  # of the call that is being read
+        self._has_calls = self._has_text = self._is_text = False  # any so far; text since the last call
         self._spaces = ""  # whitespace before text, dropped if a call follows
-        self._reader: ArgumentReader | None = None  # of the call whose arguments are being read
-        self._is_between = False  # whether arguments have ended, so that another call may follow
 
-    def feed(self, text: str) -> list[Part]:
-        """Return the parts that are certain after this text."""
-        self._held += text
-        parts: list[Part] = []
-        while self._step(parts, is_end=False):
-            pass
-        return parts
+    def _read(self) -> Reading[None]:
+        yield from self._skip_beginning()
+        while True:
+            yield from self._read_text()
+            while self._reader:
+                yield from self._reader.read(self)
+                yield from self._after_call()
 
-    def finish(self, is_cut: bool) -> list[Part]:
-        """Return the parts still buffered at the end of the reply; if it was cut, a possible start of a call is
-        dropped.
-        """
-        parts: list[Part] = []
-        while self._step(parts, is_end=True):
-            pass
-        if not (is_cut or self._reader or self._is_between):
-            self._say(self._held, parts)
+    def _read_end(self, is_cut: bool) -> None:
+        if not (is_cut or self._reader):
+            self._say(len(self.held))
         if self._spaces and not self._has_calls:
-            parts.append(ContentPart(self._spaces))
-        self._held = self._spaces = ""
-        return parts
+            self.add(ContentPart(self._spaces))
 
-    def _step(self, parts: list[Part], *, is_end: bool) -> bool:
-        """Read on; return False if more text is needed."""
-        if self._reader:
-            return self._read_arguments(self._reader, parts)
-        if self._is_between:
-            return self._after_call(parts, is_end)
-        return self._outside(parts, is_end)
-
-    def _outside(self, parts: list[Part], is_end: bool) -> bool:
-        if not self._is_begun and not self._skip_beginning(is_end):
-            return False
-        trigger, opening = self._announcement()
-        at = self._held.find(trigger) if trigger else 0
-        if at < 0 or not self._functions:
-            self._release(before_overlap(self._held, trigger) if self._functions else len(self._held), parts)
-            return False
-        if not self._held or (not trigger and self._has_text):
-            self._release(len(self._held), parts)
-            return False
-        if trigger:
-            self._release(at, parts)
-        found = self._begin_call(opening, parts)
-        if found == DIFFERS:
-            self._release(max(1, len(trigger)), parts)
-        return found != WAIT
-
-    def _skip_beginning(self, is_end: bool) -> bool:
-        """Drop the text that precedes an answer; return False if it is incomplete."""
+    def _skip_beginning(self) -> Reading[None]:
+        """Drop the text that precedes an answer."""
         answer = self._form.answer
-        if answer.startswith(self._held) and self._held != answer and not is_end:
-            return False
-        if answer and self._held.startswith(answer):
-            self._held, self._has_text = self._held.removeprefix(answer), True
-        self._is_begun = True
-        return True
+        while answer.startswith(self.held) and self.held != answer and not self.has_ended:
+            yield
+        if answer and self.held.startswith(answer):
+            self.take(len(answer))
+            self._has_text = True
+
+    def _read_text(self) -> Reading[None]:
+        """Read text up to the arguments of a call."""
+        while True:
+            trigger, opening = self._announcement()
+            self._say(self._n_before(trigger))
+            found = self._begin_call(opening) if self.held else WAIT
+            if found >= 0:
+                return
+            if found == WAIT:
+                yield
+            else:
+                self._say(max(1, len(trigger)))
 
     def _announcement(self) -> tuple[str, str]:
         """Return the text that now marks a call, and all text before its function's name.
@@ -124,66 +76,56 @@ class CallParser:
         After text, calls without a trigger look like those after other calls.
         """
         if self._form.trigger or not self._has_text:
-            return self._form.trigger, self._opening
+            return self._form.trigger, self._form.opening.lstrip()
         between = (self._form.between or "").strip()
         return between, between
 
-    def _begin_call(self, before: str, parts: list[Part]) -> int:
+    def _n_before(self, trigger: str) -> int:
+        """Return the length of the text before what may be a call that this marks."""
+        held = self.held
+        if not self._functions or (self._has_text and not trigger):
+            return len(held)
+        at = held.find(trigger)
+        return at if at >= 0 else before_overlap(held, trigger)
+
+    def _begin_call(self, before: str) -> int:
         """Start the call whose name follows this literal; return where its arguments begin, WAIT or DIFFERS."""
         each = [(function, self._arguments_at(before, function)) for function in self._functions]
         function, at = max(each, key=lambda found: (found[1], len(found[0].name)))
         if at < 0 or any(other == WAIT and found.name.startswith(function.name) for found, other in each):
             return WAIT if any(found == WAIT for _, found in each) else DIFFERS
-        self._held, self._reader = self._held[at:], reader_for(self._form, function)
+        self.take(at)
+        self.add(CallBegins(function.name))
         self._has_calls, self._is_text, self._spaces = True, False, ""
-        parts.append(CallBegins(function.name))
+        self._reader = reader_for(self._form, function)
         return at
 
     def _arguments_at(self, before: str, function: Function) -> int:
         """Return where the arguments of a function begin if the buffered text calls it; WAIT or DIFFERS otherwise."""
-        literal = before + function.name + filled(self._form.head, name=function.name)
-        at = match(literal, self._held)
-        if at < 0:
-            return at
-        rest = self._held[at:]
-        if isinstance(self._form.arguments, TaggedArguments):
-            begins = TaggedReader(self._form, function).begins(rest)
-            return at if begins >= 0 else begins
-        start = at + len(rest) - len(rest.lstrip())
-        return (start if self._held[start] == "{" else DIFFERS) if start < len(self._held) else WAIT
+        at = match(before + function.name + filled(self._form.head, name=function.name), self.held)
+        begins = reader_for(self._form, function).begins(self.held[at:]) if at >= 0 else at
+        return at if begins >= 0 else begins
 
-    def _read_arguments(self, reader: ArgumentReader, parts: list[Part]) -> bool:
-        read, self._held = reader.feed(self._held), ""
-        if read.json:
-            parts.append(ArgumentText(read.json))
-        if read.rest is None:
-            return False
-        self._held, self._reader, self._is_between = read.rest, None, True
-        return True
+    def _after_call(self) -> Reading[None]:
+        """Start another call, or drop what ends the calls."""
+        between = self._form.between
+        while True:
+            closing = match(self._form.closing, self.held)
+            found = DIFFERS if between is None else self._begin_call(between)
+            if found >= 0:
+                return
+            if self.has_ended or WAIT not in (found, closing):
+                break
+            yield
+        self.take(len(self.held) if closing == WAIT else max(0, closing))
+        self._reader = None
 
-    def _after_call(self, parts: list[Part], is_end: bool) -> bool:
-        """Start another call, or end the calls; return False if more text is needed."""
-        between, closing = self._form.between, match(self._form.closing, self._held)
-        found = DIFFERS if between is None else self._begin_call(between, parts)
-        if found >= 0:
-            self._is_between = False
-            return True
-        if WAIT in (found, closing) and not is_end:
-            return False
-        self._held, self._is_between = self._held[max(0, closing) :] if closing != WAIT else "", False
-        return True
-
-    def _release(self, n: int, parts: list[Part]) -> None:
-        """Emit the first `n` buffered characters as text."""
-        text, self._held = self._held[:n], self._held[n:]
-        self._say(text, parts)
-
-    def _say(self, text: str, parts: list[Part]) -> None:
-        """Emit text, except whitespace around calls."""
-        text, self._spaces = self._spaces + text, ""
+    def _say(self, n: int) -> None:
+        """Read the next characters as text, except whitespace around calls."""
+        text, self._spaces = self._spaces + self.take(n), ""
         if text.strip() or (self._is_text and text):
             self._has_text = self._is_text = True
-            parts.append(ContentPart(text))
+            self.add(ContentPart(text))
         else:
             self._spaces = text
 

@@ -12,8 +12,10 @@ from functools import lru_cache
 from typing import Any
 
 from runtime.conversation.calls.form import TYPES
-from runtime.sampling.bounds import excess, without_excess
-from runtime.sampling.schema import DEFINITIONS, as_list, closed, enforceable, resolved, supported
+from runtime.core.watched import LimitError
+from runtime.sampling.bounds import oversize, without_excess
+from runtime.sampling.checking import supported
+from runtime.sampling.schema import DEFINITIONS, as_list, closed, enforceable, resolved
 
 log = logging.getLogger(__name__)
 Schema = dict[str, Any]
@@ -31,13 +33,19 @@ def bound_schema(tool: str, text: str) -> str:
     Keywords that are left out are logged once.
     """
     schema = json.loads(text)
-    if costly := without_excess(schema):
-        schema.setdefault("type", "object")
-    if too_much := excess(schema):
+    if too_much := oversize(schema):
         log.warning(f"Tool '{tool}': its schema {too_much}, so any arguments are accepted. Leave some out.")
         return json.dumps(ANY_OBJECT)
+    if costly := without_excess(schema):
+        schema.setdefault("type", "object")
     schema, left_out = enforceable(schema)
-    schema, keywords = supported(schema)
+    try:
+        schema, keywords = supported(schema)
+    except LimitError as error:
+        log.warning(
+            f"Tool '{tool}': its schema cannot be compiled: {error}. So any arguments are accepted. Simplify it."
+        )
+        return json.dumps(ANY_OBJECT)
     if keywords := tuple(dict.fromkeys((*costly, *left_out, *keywords))):
         log.warning(unenforced(tool, keywords))
     return json.dumps(closed(schema))
@@ -64,8 +72,8 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
     if "type" in schema:
         named = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         return {"number" if name == "integer" else name for name in named if isinstance(name, str)}
-    if "const" in schema or isinstance(schema.get("enum"), list):
-        return {type_of(value) for value in schema.get("enum", [schema.get("const")])}
+    if (values := listed(schema)) is not None:
+        return {type_of(value) for value in values}
     if isinstance(schema.get("$ref"), str):
         return _types(resolved(schema["$ref"], root), root, depth - 1)
     either, every = parts_of(schema, "anyOf", "oneOf"), parts_of(schema, "allOf")
@@ -73,6 +81,12 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
         return next(filter(None, (_types(part, root, depth - 1) for part in every)), set())
     each = [_types(part, root, depth - 1) for part in either]
     return set().union(*each) if all(each) else set()
+
+
+def listed(schema: Mapping[str, Any]) -> list[Any] | None:
+    """Return the values that a schema lists, or None if it lists none."""
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    return values if isinstance(values, list) else None
 
 
 def parts_of(schema: Mapping[str, Any], *keys: str) -> list[Any]:
@@ -115,8 +129,7 @@ def texts_of(schema: Any, root: Mapping[str, Any], depth: int = DEEPEST) -> list
         return []
     if isinstance(schema.get("$ref"), str):
         return texts_of(resolved(schema["$ref"], root), root, depth - 1)
-    values = [schema["const"]] if "const" in schema else schema.get("enum")
-    if isinstance(values, list):
+    if (values := listed(schema)) is not None:
         return [value for value in values if isinstance(value, str)]
     for part in parts_of(schema, "allOf"):
         if found := texts_of(part, root, depth - 1):

@@ -20,6 +20,7 @@ from runtime.conversation.calls.rules import USUAL_JSON, Rules, pairs, quoted
 from runtime.conversation.calls.schemas import (
     NOT_FOR_ARGUMENTS,
     Function,
+    listed,
     merged,
     narrowed,
     rooted,
@@ -150,5 +151,5 @@ class TaggedRules:
 
 def is_listed(value: Any, schema: Mapping[str, Any]) -> bool:
     """Whether a schema lists a value, or lists none."""
-    listed = [schema["const"]] if "const" in schema else schema.get("enum")
-    return not isinstance(listed, list) or any(each is value for each in listed)
+    values = listed(schema)
+    return values is None or any(each is value for each in values)

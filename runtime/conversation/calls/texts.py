@@ -6,13 +6,13 @@ Knows JSON schemas and text; knows no forms.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from runtime.conversation.calls.rules import ANY, Rules, ending_in, not_beginning, quoted, without
-from runtime.conversation.calls.schemas import DEEPEST, parts_of, types_of
+from runtime.conversation.calls.schemas import DEEPEST, listed, parts_of, types_of
+from runtime.sampling.bounds import PIECES
 from runtime.sampling.schema import number, resolved
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ ANY_TEXT = rf"/{ANY}/"
 NO_JSON = rf'/\s*([^\s\[{{]{ANY})?|[^"]*/'
 LENGTHS = "minLength", "maxLength"
 ANYTHING = "(?s:.*)"
-PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)  # escapes, classes and characters of a pattern
+MOST_COMBINED = 6  # expressions that a text may have to follow at once: each may double the time of compiling them
 
 
 class TextExpressions:
@@ -56,7 +56,8 @@ class TextExpressions:
         found = list[str]()
         for keyword, part in parts:
             if part and part not in found:
-                if is_possible(joined([*found, part], "&")):
+                whole = joined([*found, part], "&")
+                if whole.count(" & ") < MOST_COMBINED and is_possible(whole):
                     found.append(part)
                 else:
                     self.lost[keyword] = None
@@ -70,8 +71,7 @@ def joined(parts: list[str], sign: str) -> str:
 
 def own_parts(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (keyword, expression) of a schema's own keywords."""
-    values = [schema["const"]] if "const" in schema else schema.get("enum")
-    if isinstance(values, list) and (texts := [value for value in values if isinstance(value, str)]):
+    if texts := [value for value in listed(schema) or () if isinstance(value, str)]:
         yield "enum", f"({' | '.join(map(quoted, texts))})"
     if isinstance(schema.get("pattern"), str):
         yield "pattern", pattern_expression(schema["pattern"])

@@ -12,17 +12,56 @@ from typing import Any
 
 import numpy as np
 
+from runtime.core.draft import Adapters
 from runtime.speculative.control.tuning import TUNING
 
 EDGES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.99, 0.998)  # edges of the confidence bins
 N_BINS = len(EDGES) + 1
 UNKNOWN = N_BINS  # the bin when no confidence is known
+MOST_CHOICES = 16  # of adapters, for which acceptance is kept
+ADAPTED = "adapted"  # key of their state
 MAX_COUNTED = 1e12  # limit of stored counts; larger ones are invalid
 
 
 def bin_of(confidence: float) -> int:
     """Return the bin of a confidence."""
     return bisect_right(EDGES, confidence)
+
+
+class Acceptances:
+    """A drafter's acceptance with each choice of LoRA adapters, because it differs as the model's texts do."""
+
+    def __init__(self) -> None:
+        self.known = {"": Acceptance()}  # by label; "" is the model alone
+        self.current = self.known[""]
+
+    def use(self, adapters: Adapters) -> None:
+        """Use the acceptance with these adapters. A new one begins like the model's alone, with half its weight."""
+        if (key := label(adapters)) not in self.known:
+            self.known[key] = Acceptance()
+            self.known[key].restore(self.known[""].state())
+            self.known[key].doubt()
+            for oldest in [*self.known][1:-MOST_CHOICES]:
+                del self.known[oldest]
+        self.current = self.known[key]
+
+    def state(self) -> dict[str, Any]:
+        """Return the state to store until the next start, as plain data."""
+        others = {key: each.state() for key, each in self.known.items() if key}
+        return self.known[""].state() | ({ADAPTED: others} if others else {})
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore the result of `state`. Raises ValueError, KeyError or TypeError when it has another form."""
+        self.known[""].restore(state)
+        for key, each in [*dict(state.get(ADAPTED, {})).items()][:MOST_CHOICES]:
+            found = Acceptance()
+            found.restore(each)
+            self.known[str(key)] = found
+
+
+def label(adapters: Adapters) -> str:
+    """Return a text that stands for adapters and their scales."""
+    return " ".join(f"{key}={scale!r}" for key, scale in adapters)
 
 
 class Acceptance:

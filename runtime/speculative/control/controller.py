@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+from runtime.core.draft import Adapters
 from runtime.core.drafter import Traits
 from runtime.speculative.control.acceptance import bin_of
 from runtime.speculative.control.costs import Overhead, PassCosts, PlainPasses
@@ -72,6 +73,11 @@ class Controller:
         after = self.passes.leaving_seconds if n_together == 1 else 0.0
         shares = self.passes.shares(n_context, k, n_together)
         return Terms(n_context, n_together, shares, after, exact_rows, drafters, self.overhead.seconds)
+
+    def set_kind(self, kind: str, adapters: Adapters = ()) -> None:
+        """Set the kind of text and the model's adapters of the sequence whose step begins or was verified."""
+        if self.states.set_kind(kind, adapters):
+            self.valuation.expire()
 
     @property
     def gain(self) -> float:

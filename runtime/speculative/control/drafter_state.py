@@ -9,8 +9,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from runtime.core.draft import Adapters
 from runtime.core.drafter import Traits
-from runtime.speculative.control.acceptance import N_BINS, Acceptance
+from runtime.speculative.control.acceptance import N_BINS, Acceptance, Acceptances
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import PROBE, USE, WAIT, Decision, Probes
 from runtime.speculative.control.policy import Policy
@@ -79,7 +80,7 @@ class DrafterState:
 
     def __init__(self, traits: Traits, costs: PassCosts | None = None) -> None:
         self.traits, self.costs = traits, costs
-        self.acceptance = Acceptance()
+        self.acceptances = Acceptances()
         seconds = max(traits.seconds, 1e-9)
         self._times = DraftTimes(seconds), DraftTimes(seconds)  # alone, and for several sequences in shared passes
         self.times = self._times[0]
@@ -90,6 +91,11 @@ class DrafterState:
         self.rate = 0.0  # tokens per second with it
         self.probes = Probes()
         self.n_misses = 0  # proposals of a lookup since the last one that was used
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """Its acceptance with the adapters of the present sequence."""
+        return self.acceptances.current
 
     @property
     def has_news(self) -> bool:
@@ -197,6 +203,7 @@ class DrafterStates(dict[str, DrafterState]):
             }
         )
         self._suspended: dict[str, DrafterState] = {}
+        self._adapters: Adapters = ()  # of the present sequence
 
     def suspend(self, name: str) -> None:
         """Exclude a drafter from every choice until it is restored, for example when memory is short."""
@@ -205,6 +212,7 @@ class DrafterStates(dict[str, DrafterState]):
     def restore(self, name: str) -> None:
         """Include a suspended drafter again."""
         self[name] = self._suspended.pop(name)
+        self[name].acceptances.use(self._adapters)
 
     @property
     def known(self) -> dict[str, DrafterState]:
@@ -215,10 +223,16 @@ class DrafterStates(dict[str, DrafterState]):
         """Return the states with these names; None: all."""
         return self if names is None else {name: self[name] for name in self if name in names}
 
-    def set_kind(self, kind: str) -> None:
-        """Set the kind of text, because acceptance differs by kind."""
+    def set_kind(self, kind: str, adapters: Adapters = ()) -> bool:
+        """Set the kind of text and the model's adapters, because acceptance differs by both. Return whether the
+        adapters are others than before.
+        """
+        is_other, self._adapters = adapters != self._adapters, adapters
         for state in self.values():
+            if is_other:
+                state.acceptances.use(adapters)
             state.acceptance.set_kind(kind)
+        return is_other
 
     def set_shared(self, is_shared: bool) -> None:
         """Set whether drafters draft for several sequences in shared passes, for which times are kept separately."""

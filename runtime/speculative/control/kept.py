@@ -17,7 +17,7 @@ PASSES = "passes"
 
 def kept(controller: Controller) -> dict[str, Any]:
     """Return the state to store."""
-    learned = {name: state.acceptance.state() for name, state in controller.states.known.items()}
+    learned = {name: state.acceptances.state() for name, state in controller.states.known.items()}
     passes = controller.passes.costs.state()
     return {**learned, CREDIT: controller.exploration.credit} | ({PASSES: passes} if passes else {})
 
@@ -26,7 +26,7 @@ def restore(controller: Controller, known: dict[str, Any]) -> None:
     """Restore the result of `kept`; parts that cannot be read are ignored."""
     for name, state in controller.states.items():
         try:
-            state.acceptance.restore(known[name])
+            state.acceptances.restore(known[name])
         except (KeyError, TypeError, ValueError, OverflowError):
             continue
     with suppress(TypeError, ValueError, OverflowError):

@@ -196,14 +196,16 @@ def interpolation(survival: NDArray[np.float64]) -> NDArray[np.float64]:
     return weights
 
 
-def best_case(first: float, rest: float, pass_seconds: Sequence[float]) -> tuple[int, float]:
-    """Return the draft length with the highest speed if every token is accepted, and its speed relative to plain
-    decode: (1 + k) T(1) / (D(k) + T(1 + k)).
+def best_case(first: float, rest: float, pass_seconds: Sequence[float], rate: float = 1.0) -> tuple[int, float]:
+    """Return the draft length with the highest speed if each token is accepted with probability `rate`, and its speed
+    relative to plain decode: n T(1) / (D(k) + T(1 + k)), with n = 1 + rate + ... + rate^k tokens.
 
     `pass_seconds` [max_k + 1] are T by width - 1. The first draft token takes `first` seconds, a further one `rest`.
     """
     times = {
-        k: (1 + k) * pass_seconds[0] / (first + (k - 1) * rest + seconds) for k, seconds in enumerate(pass_seconds) if k
+        k: sum(rate**i for i in range(1 + k)) * pass_seconds[0] / (first + (k - 1) * rest + seconds)
+        for k, seconds in enumerate(pass_seconds)
+        if k
     }
     k = max(times, key=times.__getitem__)
     return k, times[k]

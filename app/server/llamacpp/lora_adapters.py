@@ -1,0 +1,70 @@
+"""/lora-adapters: the LoRA adapters of a model, and their scales for requests that name none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, RootModel
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from app.server.choosing import chosen
+from app.server.endpoint import Endpoint
+from app.server.fields import read_body
+from app.server.lora import AdapterScales, LoadedAdapter, checked, listed_adapters
+from app.server.served import ServedEngine
+from app.server.served_models import ServedModels
+from app.server.wire import JSONBody
+
+CONTEXT = 2**12  # tokens: more than a list of scales needs
+
+
+class LoadedAdapterList(RootModel[list[LoadedAdapter]]):
+    """The body that answers GET."""
+
+
+class WantedScales(RootModel[AdapterScales]):
+    """The body of POST. Adapters that it does not name get a scale of 0."""
+
+
+class Applied(BaseModel):
+    """The body that answers POST."""
+
+    success: Literal[True]
+
+
+async def show(served: ServedEngine, request: Request) -> ASGIApp:
+    """Answer with the body of LoadedAdapterList."""
+    found: list[Any] = [each.model_dump() for each in listed_adapters(served.engine.pair, served.policy)]
+    return JSONBody(found)
+
+
+async def list_adapters(models: ServedModels, request: Request) -> ASGIApp:
+    """Answer for the model that the query names, else the one used last. Raises ApiError."""
+    return await chosen(models, show, None, request)
+
+
+async def set_scales(models: ServedModels, request: Request) -> ASGIApp:
+    """Set the scales for later requests to the model that the query names, else the one used last. Raises ApiError."""
+    body = await read_body(request, WantedScales, CONTEXT)
+    if models.only is not None:
+        apply(models.only, body)
+        return JSONBody({"success": True})
+    held = await models.hold(await models.known.find(request.query_params.get("model", "")))
+    try:
+        apply(held.served, body)
+    finally:
+        held.release()
+    return JSONBody({"success": True})
+
+
+def apply(served: ServedEngine, body: WantedScales) -> None:
+    """Set the scales. Raises ApiError for an adapter that the model does not have."""
+    served.policy = replace(served.policy, lora=checked(body.root, served.engine.pair))
+
+
+ENDPOINTS = (
+    Endpoint("/lora-adapters", list_adapters, response=LoadedAdapterList),
+    Endpoint("/lora-adapters", set_scales, WantedScales, Applied),
+)

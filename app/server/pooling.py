@@ -1,0 +1,165 @@
+"""Work for embedding and reranking models: token ids in passes, and the vectors or scores that come of them.
+
+Knows the engine and no interface.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from weakref import WeakKeyDictionary, WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.concurrency import run_in_threadpool
+
+from app.server.errors import ApiError, as_api_error, overflow
+from app.server.purpose import purpose
+from app.server.scheduled_task import ScheduledTask
+from app.server.served import ServedEngine
+from app.server.task import StepTask
+from app.server.task_response import Formatter, TaskResponse
+from app.server.wire import Event
+from runtime.core.errors import SlipstreamError
+from runtime.engine import Chunk, Engine
+from runtime.engine.pooling import ONE_BY_ONE
+from runtime.engine.stats import Stats
+
+MAX_INPUTS = 2**16  # texts of a request
+Vectors = NDArray[np.float32]  # [n, width]
+WAITING: WeakKeyDictionary[Engine, WeakSet[PoolingTask]] = WeakKeyDictionary()  # tasks that have not ended
+
+
+class PoolingTask(StepTask):
+    """Texts as token ids, and their vectors or scores so far. Tasks that wait share the passes of the one whose turn it
+    is, as far as there is room. Raises ApiError for texts that the model cannot read.
+    """
+
+    def __init__(self, engine: Engine, prompt_field: str, make_tokens: Callable[[], list[list[int]]]) -> None:
+        self.prompt_field = prompt_field
+        try:
+            self.tokens = make_tokens()
+        except SlipstreamError as error:
+            raise as_api_error(error, prompt_field) from error
+        check(self.tokens, engine, prompt_field)
+        self.n_prompt = sum(map(len, self.tokens))
+        self.left = deque(sorted(range(len(self.tokens)), key=lambda i: len(self.tokens[i])))  # short ones first
+        self._found: dict[int, Vectors] = {}
+        WAITING.setdefault(engine, WeakSet()).add(self)
+
+    def steps(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
+        """Yield an empty chunk between two passes, so that other work is done there."""
+        stats = Stats()
+        while self.left and not should_stop():
+            began = time.perf_counter()
+            shared = self._next_pass(engine)
+            rows = engine.embed([task.tokens[i] for task, i in shared])
+            for (task, _), row in zip(shared, rows, strict=True):
+                task.take(row)
+            stats.prompt_seconds += time.perf_counter() - began
+            if self.left:
+                yield Chunk("")
+        WAITING[engine].discard(self)
+        stats.prompt_n, stats.embedded_n = sum(len(self.tokens[i]) for i in self._found), len(self._found)
+        yield Chunk("", finish_reason="cancelled" if self.left else "stop", stats=stats)
+
+    def _next_pass(self, engine: Engine) -> list[tuple[PoolingTask, int]]:
+        """Return the next texts of this task, and those of others that fit into the same pass."""
+        pooling = engine.facts.pooling or ONE_BY_ONE
+        others = [each for each in list(WAITING.get(engine, ())) if each is not self]
+        theirs = sorted(
+            ((task, i) for task in others for i in islice(task.left, pooling.n_texts)),
+            key=lambda each: len(each[0].tokens[each[1]]),
+        )
+        waiting = [*((self, i) for i in islice(self.left, pooling.n_texts)), *theirs]
+        return waiting[: pooling.n_fitting(len(task.tokens[i]) for task, i in waiting)]
+
+    def take(self, row: Vectors) -> None:
+        """Store the vector or the score of the next text that is left."""
+        self._found[self.left.popleft()] = row
+
+    @property
+    def rows(self) -> Vectors:
+        """The vectors or scores of all texts, in the order in which they were given."""
+        return np.stack([self._found[i] for i in range(len(self.tokens))])
+
+    def vectors(self, n: int | None = None) -> Vectors:
+        """Return the vectors, or only their first `n` numbers, at length 1 again."""
+        found = self.rows
+        if n is None or n == found.shape[1]:
+            return found
+        lengths = np.linalg.norm(found[:, :n], axis=1, keepdims=True)
+        return np.asarray(found[:, :n] / np.maximum(lengths, 1e-12), np.float32)
+
+    @property
+    def scores(self) -> list[float]:
+        """The score of each text, from a reranking model."""
+        scores: list[float] = self.rows[:, 0].tolist()
+        return scores
+
+
+def check(tokens: Sequence[Sequence[int]], engine: Engine, field: str) -> None:
+    """Raises ApiError for unknown token ids, and for a text without tokens or with too many."""
+    facts = engine.facts
+    if any(token >= facts.n_vocab for ids in tokens for token in ids):
+        raise ApiError(400, f"{field}: the model has {facts.n_vocab} tokens. Use ids below that.", field)
+    if (longest := max(map(len, tokens))) > facts.n_ctx:
+        raise overflow(longest, facts.n_ctx, field)
+    if not all(tokens):
+        raise ApiError(400, f"{field} has an empty text, which has no tokens. Leave it out.", field)
+
+
+def require_vectors(engine: Engine) -> None:
+    """Raises ApiError if the model makes no vectors."""
+    if purpose(engine) == "reranking":
+        message = "A reranking model makes no vectors. Send texts to /v1/rerank, or serve an embedding model."
+        raise ApiError(501, message, code="not_supported")
+
+
+def require_scores(engine: Engine) -> None:
+    """Raises ApiError if the model scores no documents."""
+    if purpose(engine) != "reranking":
+        message = "Reranking is not supported by the served model. Serve a reranking model, or compare embeddings."
+        raise ApiError(501, message, code="not_supported")
+
+
+def check_dimensions(n: int | None, engine: Engine) -> None:
+    """Raises ApiError for a length to which the model's vectors cannot be cut."""
+    width, pooling = engine.facts.n_embd, engine.facts.pooling
+    if n is None or n == width or (n < width and pooling and pooling.is_nested):
+        return
+    known = f"from 1 to {width}" if pooling and pooling.is_nested else f"{width}, which cannot be changed"
+    raise ApiError(400, f"dimensions: the model has {known}. Leave it out.", "dimensions")
+
+
+def packed(vector: Vectors) -> str:
+    """Return a vector as base64 of 32-bit floats, little-endian."""
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+class PooledFormatter(Formatter):
+    """Writes vectors and scores, which do not stream, with `written` once all are computed."""
+
+    def __init__(self, written: Callable[[], Event | list[Event]], is_quick: bool) -> None:
+        self._written, self.is_quick = written, is_quick
+
+    def body(self, chunks: Sequence[Chunk]) -> Event | list[Event]:
+        """Return all of them."""
+        return self._written()
+
+
+async def pooled(
+    served: ServedEngine,
+    make_task: Callable[[], PoolingTask],
+    written: Callable[[PoolingTask], Event | list[Event]],
+) -> TaskResponse:
+    """Return the response to a request, whose task is made in a thread; `written` makes its body of the finished
+    task.
+    """
+    task = await run_in_threadpool(make_task)
+    scheduled = ScheduledTask(task)
+    served.submit(scheduled)
+    return TaskResponse(scheduled, PooledFormatter(lambda: written(task), len(task.tokens) == 1), stream=False)

@@ -1,0 +1,214 @@
+"""A model's vision encoder through llama.cpp's mtmd: from the bytes of a picture to ids, and to embeddings.
+
+An image is encoded once: its embeddings are kept as long as anyone holds its runs, and the latest ones longer. Knows
+pictures and the model that reads them; decodes nothing with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.backends import library
+from runtime.backends.model import LlamaModel
+from runtime.backends.mtmd_library import mtmd
+from runtime.core.draft import Tokens
+from runtime.core.errors import ModelError, PictureError, StoppedError
+from runtime.core.image_runs import ImageRun, has_images, ids_of, stretch
+from runtime.models.content import content_of
+from runtime.models.picture import check_picture
+from runtime.models.projector import check_width, read_projector
+
+MAX_KEPT = 2**28  # bytes of embeddings of images that nobody holds
+FORGOTTEN = "An image of the conversation is no longer in memory. Send it again."
+NOWHERE = os.fsencode(Path(os.devnull) / "nowhere")  # where no video decoder is: mtmd would try one on damaged pictures
+MAX_IDS = 2**20  # ids of one image
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedImage:
+    """An image in a prompt: its ids [n], among them those of text that the encoder puts around it, and its runs."""
+
+    ids: tuple[int, ...]
+    runs: tuple[ImageRun, ...]
+
+    def n_bytes(self, width: int) -> int:
+        """Return the bytes of its embeddings of this width."""
+        return 4 * width * sum(len(run.ids) for run in self.runs)
+
+
+class VisionEncoder:
+    """The vision encoder of a model. Its methods may be called on any thread, `close` when no other one runs.
+
+    Raises ModelError where the file, the library or the model do not fit together.
+    """
+
+    def __init__(self, path: Path, model: LlamaModel, n_threads: int = 0, uses_gpu: bool = True) -> None:
+        found = read_projector(path)
+        self.kind, self.n_needed = found.kind, found.n_needed
+        self.width: int = lib.llama_model_n_embd_inp(model.handle)
+        check_width(path, found, model.n_embd, model.path.name)
+        self._mtmd, self._key = mtmd(), content_of(path).encode()
+        self._handle = self._opened(path, model, n_threads, uses_gpu)
+        self._images = OrderedDict[bytes, PlacedImage]()  # by the hash of their files, the latest last
+        self._runs = WeakValueDictionary[int, ImageRun]()  # by their first ids
+        self._lock, self._encoding = threading.Lock(), threading.Lock()
+
+    def _opened(self, path: Path, model: LlamaModel, n_threads: int, uses_gpu: bool) -> Any:
+        params = self._mtmd.mtmd_context_params_default()
+        params.use_gpu, params.print_timings = uses_gpu, False
+        params.n_threads = n_threads or params.n_threads
+        library.complaints()
+        handle = self._mtmd.mtmd_init_from_file(os.fsencode(path), model.handle, params)
+        if not handle:
+            why = library.why() or "no reason given"
+            raise ModelError(f"{path.name} could not be loaded as the vision encoder of {model.path.name} ({why}).")
+        if self._mtmd.mtmd_decode_use_mrope(handle):
+            self._mtmd.mtmd_free(handle)
+            raise ModelError(
+                f"{model.path.name} gives images positions in three dimensions, which is not supported yet. Leave "
+                f"{path.name} out to use it for text, or choose another model."
+            )
+        return handle
+
+    def ids(self, data: bytes) -> Sequence[int]:
+        """See ImageReader."""
+        return self.place(data).ids
+
+    def place(self, data: bytes) -> PlacedImage:
+        """Return an image as it stands in a prompt, from the bytes of its file. Raises PictureError."""
+        name = hashlib.sha256(data).digest()
+        with self._lock:
+            if name in self._images:
+                self._images.move_to_end(name)
+                return self._images[name]
+            check_picture(data)
+            placed = self._placed(data)
+            self._images[name] = placed
+            left = MAX_KEPT - placed.n_bytes(self.width)
+            for older in [*reversed(self._images)][1:]:
+                left -= self._images[older].n_bytes(self.width)
+                if left < 0:
+                    del self._images[older]
+            return placed
+
+    def _placed(self, data: bytes) -> PlacedImage:
+        """Decode a picture and divide it into what the model reads one after the other."""
+        options = self._mtmd.mtmd_helper_init_opt_default()
+        options.video_params.ffmpeg_bin_dir = NOWHERE
+        buffer = (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
+        bitmap = self._mtmd.mtmd_helper_bitmap_init_from_buf(self._handle, buffer, len(data), False, options)
+        if not bitmap:
+            library.complaints()
+            raise PictureError(
+                "The image is damaged, or of a kind that cannot be read. Save it again as a PNG or JPEG."
+            )
+        try:
+            return self._divided(bitmap)
+        finally:
+            self._mtmd.mtmd_bitmap_free(bitmap)
+
+    def _divided(self, bitmap: Any) -> PlacedImage:
+        key = self._pixels_key(bitmap)
+        chunks = self._mtmd.mtmd_input_chunks_init()
+        try:
+            mark = self._mtmd.mtmd_default_marker()
+            text = self._mtmd.mtmd_input_text(mark, len(mark), False, True)
+            bitmaps = (self._mtmd.mtmd_bitmap_p_ctypes * 1)(bitmap)
+            if self._mtmd.mtmd_tokenize(self._handle, chunks, ctypes.byref(text), bitmaps, 1):
+                raise PictureError(f"The image cannot be encoded ({library.why() or 'no reason given'}).")
+            n = self._mtmd.mtmd_input_chunks_size(chunks)
+            parts = [self._part(self._mtmd.mtmd_input_chunks_get(chunks, i), key, i) for i in range(n)]
+        finally:
+            self._mtmd.mtmd_input_chunks_free(chunks)
+        ids = np.concatenate([part.ids if isinstance(part, ImageRun) else part for part in parts])
+        if len(ids) > MAX_IDS:
+            raise PictureError(f"The image would take {len(ids)} tokens. Make it smaller.")
+        return PlacedImage(tuple(ids.tolist()), tuple(part for part in parts if isinstance(part, ImageRun)))
+
+    def _pixels_key(self, bitmap: Any) -> bytes:
+        """Return a hash of a picture's pixels and of the encoder's file."""
+        size = [self._mtmd.mtmd_bitmap_get_nx(bitmap), self._mtmd.mtmd_bitmap_get_ny(bitmap)]
+        address = ctypes.cast(self._mtmd.mtmd_bitmap_get_data(bitmap), ctypes.c_void_p).value
+        n = self._mtmd.mtmd_bitmap_get_n_bytes(bitmap)
+        pixels = (ctypes.c_uint8 * n).from_address(address)
+        return hashlib.sha256(b"%d %d " % (*size,) + self._key + memoryview(pixels)).digest()
+
+    def _part(self, chunk: Any, key: bytes, number: int) -> Tokens | ImageRun:
+        """Return the ids of a chunk of text, or the run of a chunk of the image."""
+        n = self._mtmd.mtmd_input_chunk_get_n_tokens(chunk)
+        if self._mtmd.mtmd_input_chunk_get_type(chunk) == 0:
+            size = ctypes.c_size_t()
+            tokens = self._mtmd.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(size))
+            ids = np.array(tokens[: size.value], dtype=np.int32)
+            if has_images(ids):
+                raise ModelError("The model's vocabulary lacks a token that its vision encoder puts around images.")
+            return ids
+        ids = ids_of(b"%s %d" % (key, number), n)
+        if (known := self._runs.get(int(ids[0]))) and np.array_equal(known.ids, ids):
+            return known
+        is_causal = not self._mtmd.mtmd_decode_use_non_causal(self._handle, chunk)
+        run = ImageRun(ids, self._mtmd.mtmd_input_chunk_copy(chunk), self._mtmd.mtmd_input_chunk_free, is_causal)
+        self._runs[int(ids[0])] = run
+        return run
+
+    def embed(self, tokens: Sequence[int], is_cancelled: Callable[[], bool]) -> list[ImageRun]:
+        """See ImageReader."""
+        found = self.runs_in(np.asarray(tokens, dtype=np.int32))
+        for run in found:
+            if is_cancelled():
+                raise StoppedError
+            with self._encoding:
+                if run.rows is None:
+                    self._encode(run)
+        return found
+
+    def _encode(self, run: ImageRun) -> None:
+        if self._mtmd.mtmd_encode_chunk(self._handle, run.chunk):
+            raise ModelError(f"llama.cpp could not encode an image ({library.why() or 'no reason given'}).")
+        n = len(run.ids)
+        address = ctypes.cast(self._mtmd.mtmd_get_output_embd(self._handle), ctypes.c_void_p).value
+        rows = (ctypes.c_float * (n * self.width)).from_address(address or 0)
+        run.keep(np.ctypeslib.as_array(rows).reshape(n, self.width).copy())
+
+    def runs_in(self, tokens: Tokens) -> list[ImageRun]:
+        """Return the runs of images among `tokens` [n], in order. Raises ModelError for one that is not known."""
+        at, places, found = 0, np.flatnonzero(tokens < 0), list[ImageRun]()
+        while at < len(places):
+            run = self._runs.get(int(tokens[places[at]]))
+            if run is None:
+                raise ModelError(FORGOTTEN)
+            found.append(run)
+            at += len(run.ids)
+        return found
+
+    def rows(self, tokens: Tokens, start: int, end: int) -> tuple[NDArray[np.float32], bool]:
+        """See ImageReader."""
+        begin, _ = stretch(tokens, start)
+        at = start - begin
+        for run in self.runs_in(tokens[begin:end]):
+            if at < len(run.ids):
+                break
+            at -= len(run.ids)
+        if run.rows is None or (not run.is_causal and (at or end - start < len(run.ids))):
+            raise ModelError(FORGOTTEN if run.rows is None else "An image is longer than a pass, so it cannot be read.")
+        return run.rows[at : at + end - start], run.is_causal
+
+    def close(self) -> None:
+        """Free the encoder and all images."""
+        self._images.clear()
+        if self._handle:
+            self._mtmd.mtmd_free(self._handle)
+            self._handle = None
