@@ -304,7 +304,9 @@ def test_with_layers_on_two_workers_the_text_is_the_same_and_goes_on_without_one
     pair, said = load_registry()["demo"], list[str]()
     with closing(EngineProcess(pair, Options(rpc=()))) as here:
         wanted = "".join(chunk.text for chunk in here.reply(QUESTION, GREEDY))
-    engine = stack.enter_context(closing(EngineProcess(pair, Options(rpc=tuple(addresses)), say=said.append)))
+    engine = stack.enter_context(
+        closing(EngineProcess(pair, Options(rpc=tuple(addresses), fixed_k=3), say=said.append))
+    )
     *chunks, last = engine.reply(QUESTION, GREEDY)
     assert "".join(chunk.text for chunk in chunks) == wanted
     assert last.stats is not None
