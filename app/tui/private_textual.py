@@ -1,6 +1,6 @@
 """Private interfaces of Textual that the chat uses, each behind a function or class of this module.
 
-Written for WRITTEN_FOR; tests/test_private_interfaces.py reports those that have changed. Without them:
+Written for WRITTEN_FOR; tests/repository/test_private_interfaces.py reports those that have changed. Without them:
 
 - `growing` parts: the screen would be laid out again for every word of a reply.
 - blocks of Markdown: Textual's own Markdown is right, but paragraphs lose their indentation, table columns their

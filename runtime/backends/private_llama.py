@@ -1,6 +1,7 @@
 """Private interfaces of llama.cpp that are used here: functions without a header, and memory that is read in place.
 
-Written for WRITTEN_FOR, which pyproject.toml pins; tests/test_private_interfaces.py reports what no longer holds.
+Written for WRITTEN_FOR, which pyproject.toml pins; what no longer holds is reported by
+tests/repository/test_private_interfaces.py.
 
 - `ggml`: the shared library, of which llama-cpp-python declares llama.h alone. DECLARED are functions of ggml's public
   headers. Without one of them nothing runs, and a ModelError names the version to install.

@@ -23,7 +23,7 @@ from tests.planted_faults.tree import Ran, Tree, copied
 
 SUMMARY = "Plants faults in a copy of the present tree and says which tests catch them."
 ROOT = Path(__file__).parents[2]
-OWN_TEST = "tests/test_planted_faults.py"  # sees each planted fault as a patch that applies no more
+OWN_TEST = "tests/repository/test_planted_faults.py"  # sees each planted fault as a patch that applies no more
 SECONDS = 180.0  # for the tests that a fault names: then it holds them up
 
 

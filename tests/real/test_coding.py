@@ -16,8 +16,8 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from tests.real.conftest import FindPair
 from tests.real.test_serving import client_of
+from tests.server.test_server import WEATHER
 from tests.support.waiting import PATIENCE
-from tests.test_server import WEATHER
 
 FILE = """def total(prices):
     result = 0

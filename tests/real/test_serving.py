@@ -15,9 +15,9 @@ from runtime.engine import Options
 from runtime.process.client import EngineProcess
 from tests.real.asking import CASES, QUESTION
 from tests.real.conftest import FindPair, SayPlainly
+from tests.server.test_server import WEATHER
 from tests.support.serving import running
 from tests.support.waiting import PATIENCE
-from tests.test_server import WEATHER
 
 ASKED: Any = {"model": "smollm2", "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 24}
 
