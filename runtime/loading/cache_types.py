@@ -17,7 +17,7 @@ from runtime.backends.pass_switches import BLOCK
 from runtime.core.draft import Tokens
 from runtime.core.errors import ModelError
 from runtime.loading.exactness import sample
-from runtime.loading.neighbours import CALM, Neighbours
+from runtime.loading.neighbours import Neighbours, is_calm
 from runtime.loading.pass_timing import usual_threads
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.cache_layout import HALVES, CacheTypes
@@ -57,7 +57,7 @@ def fastest(target: LlamaModel, n_ctx: int) -> CacheTypes:
     try:
         cache = ProfileCache(fingerprint(target.path, "timed cache types", library.version(), target.cache_types))
         trial = remembered(cache)
-        if trial is None or (not trial.is_calm and Neighbours().wait() <= CALM):
+        if trial is None or (not trial.is_calm and is_calm()):
             others = Neighbours()
             trial = replace(compare(target, length), is_calm=others.are_calm())
             cache.write(asdict(trial))

@@ -8,33 +8,36 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
 from runtime.backends.heads.early_exit import EarlyExitBackend
 from runtime.backends.heads.graph import EarlyExitError
 from runtime.core.draft import Draft, Tokens
+from runtime.loading.neighbours import Neighbours, is_calm
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.trimmed import n_few
 
 SAMPLE = 32  # tokens of the target's own text on which exit layers are compared
 CANDIDATES = 6  # exit layers that are compared
 DRAFTED = 3  # draft tokens of a step in the comparison
+# What is cached: besides the layer, why it must not exit early, whether verifying continues from early passes, and the
+# number of words of those
+FIELDS = {"layer", "problem", "reuses", "words", "is_calm"}
 
 
 def settle(target: EarlyExitBackend, layer: int, cache: ProfileCache) -> str:
     """Set the target's exit layer to `layer`, or the best-paying one if that is 0, and its best-paying number of words.
 
-    Return why it must not exit early, or "".
+    Return why it must not exit early, or "". What was measured while other programs were busy is measured again at the
+    first start at which they are not.
     """
     profile = cache.read()
-    is_known = profile.keys() >= {"layer", "problem", "reuses", "words"}
-    if not (is_known and profile["layer"] in range(1, target.n_layers + 1)):
-        found = layer or best_exit(target)
-        target.exit_at(found)
-        check = target.check()
-        words = 0 if check.problem else best_words(target)
-        profile = {"layer": found, "problem": check.problem, "reuses": check.reuses, "words": words}
+    is_known = profile.keys() >= FIELDS and profile["layer"] in range(1, target.n_layers + 1)
+    if not is_known or (not profile["is_calm"] and is_calm()):
+        others = Neighbours()
+        profile = measured(target, layer) | {"is_calm": others.are_calm()}
         cache.write(profile)
     target.exit_at(int(profile["layer"]))
     target.reuses = bool(profile["reuses"])
@@ -42,6 +45,15 @@ def settle(target: EarlyExitBackend, layer: int, cache: ProfileCache) -> str:
         with suppress(EarlyExitError):  # then it computes all words
             target.narrow(n_few(target.n_vocab))
     return str(profile["problem"])
+
+
+def measured(target: EarlyExitBackend, layer: int) -> dict[str, Any]:
+    """Return the profile of a target, but for whether others were busy: FIELDS says what."""
+    found = layer or best_exit(target)
+    target.exit_at(found)
+    check = target.check()
+    words = 0 if check.problem else best_words(target)
+    return {"layer": found, "problem": check.problem, "reuses": check.reuses, "words": words}
 
 
 def best_exit(target: EarlyExitBackend) -> int:

@@ -99,6 +99,11 @@ class Neighbours:
         return 0.0
 
 
+def is_calm() -> bool:
+    """Return whether others use little of the cores now, so that a measurement may be kept; takes WINDOW seconds."""
+    return Neighbours().wait() <= CALM
+
+
 def readings() -> CoreSeconds | None:
     """Return the current counters; None where they may not be read."""
     try:

@@ -22,6 +22,7 @@ from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading import exit_layer
 from runtime.loading.exit_layer import best_words, settle
+from runtime.loading.neighbours import Neighbours
 from runtime.models import trimmed
 from runtime.models.registry import Pair
 
@@ -164,6 +165,7 @@ def test_few_words_are_taken_where_they_pay_and_remembered(
         return 2.0 if pays == (target.nodes.head is not None) else 1.0
 
     monkeypatch.setattr(exit_layer, "worth_of", worth)
+    monkeypatch.setattr(Neighbours, "are_calm", lambda _: True)
     memo = Memory()
     assert settle(backend, 2, memo) == ""
     assert memo["words"] == (FEW if pays else 0)
@@ -172,6 +174,21 @@ def test_few_words_are_taken_where_they_pay_and_remembered(
     monkeypatch.setattr(exit_layer, "worth_of", None)  # is not asked again
     settle(backend, 2, memo)
     assert (backend.nodes.head is not None) == pays
+
+
+def test_what_was_measured_on_a_busy_machine_is_measured_again_when_it_is_calm(
+    backend: EarlyExitBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memo, busy = Memory(), True
+    monkeypatch.setattr(Neighbours, "are_calm", lambda _: not busy)
+    monkeypatch.setattr(exit_layer, "is_calm", lambda: not busy)
+    words = []
+    monkeypatch.setattr(exit_layer, "best_words", lambda _: words.pop())
+    for busy, measured, kept in [(True, [0], 0), (True, [], 0), (False, [FEW], FEW), (False, [], FEW)]:  # noqa: B007
+        words = measured
+        settle(backend, 2, memo)
+        assert (memo["words"], words) == (kept, [])
+        backend.narrow(0)
 
 
 @pytest.mark.parametrize("sampling", [Sampling(temperature=0), Sampling(temperature=0.8, seed=2)])

@@ -86,7 +86,7 @@ def test_what_the_check_found_is_remembered(tmp_path: Path) -> None:
 def test_a_memo_that_cannot_be_read_is_found_again() -> None:
     target, memo = ToyTarget(), Memory({"layer": 99})
     settle(target, 4, memo)
-    assert memo.values == {"layer": 4, "problem": "", "reuses": True, "words": 0}
+    assert memo.values.items() >= {"layer": 4, "problem": "", "reuses": True, "words": 0}.items()
 
 
 @pytest.mark.parametrize("clever", [2, 4, 6])
