@@ -30,7 +30,8 @@ DEFAULT_POLICY = ServerPolicy()
 
 
 def served_names(name: str, aliases: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of a model, the first for replies: the owner's, or its own without `.gguf` and quantization.
+    """Return the names of a model, the first for replies: the owner's, or its own without `.gguf` and quantization,
+    without `.gguf`, and whole.
 
     Clients choose the form of prompts by the model's name, so it must be that of the model and not of a file.
     """
@@ -38,4 +39,4 @@ def served_names(name: str, aliases: Sequence[str]) -> tuple[str, ...]:
         return tuple(aliases) or (name,)
     shard = SHARD.fullmatch(name)
     stem = shard["stem"] if shard else name[: -len(".gguf")]
-    return tuple(dict.fromkeys((QUANTIZATION.sub("", stem) or stem, name)))
+    return tuple(dict.fromkeys((QUANTIZATION.sub("", stem) or stem, stem, name)))

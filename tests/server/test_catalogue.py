@@ -34,7 +34,7 @@ def names(offers: object) -> list[tuple[str, ...]]:
 def test_a_file_is_known_with_and_without_quantization_and_one_of_the_hub_by_its_name_there(tmp_path: Path) -> None:
     found = of_file("hf:org/repo:Qwen3-4B-Q4_K_M.gguf", file(tmp_path, "Qwen3-4B-Q4_K_M.gguf"))
     assert names(offered([], [found])) == [
-        ("Qwen3-4B", "Qwen3-4B-Q4_K_M.gguf", "hf:org/repo:Qwen3-4B-Q4_K_M.gguf"),
+        ("Qwen3-4B", "Qwen3-4B-Q4_K_M", "Qwen3-4B-Q4_K_M.gguf", "hf:org/repo:Qwen3-4B-Q4_K_M.gguf"),
     ]
 
 
@@ -43,7 +43,7 @@ def test_no_two_models_have_one_name(tmp_path: Path) -> None:
         file(tmp_path, name)
     pair = Pair("M", tmp_path / "pair.gguf")
     found = names(offered([tmp_path], [Model("M", pair, True, 0)]))
-    assert found == [("M",), ("m-Q4_0.gguf",), ("m-Q8_0.gguf",), ("b/m-Q4_0.gguf",)]
+    assert found == [("M",), ("m-Q4_0", "m-Q4_0.gguf"), ("m-Q8_0", "m-Q8_0.gguf"), ("b/m-Q4_0.gguf",)]
 
 
 def test_what_is_not_here_or_elsewhere_is_left_out_and_a_file_is_offered_once(tmp_path: Path) -> None:
