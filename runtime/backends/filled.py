@@ -12,16 +12,18 @@ import time
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
+from numpy.typing import NDArray
 
 from runtime.backends.library import INT8_P, INT32_P, UINT8_P
 from runtime.backends.model import LlamaModel
-from runtime.backends.pass_switches import Attention
+from runtime.backends.pass_switches import BLOCK, Attention
 from runtime.backends.shown_states import rows_at
 from runtime.core.draft import Logits, Tokens
 from runtime.core.errors import ModelError
 from runtime.models.cache_layout import CacheTypes
 
 MAIN, COPY = 0, 1  # ids of sequences
+NOT_COPIED = "The cache of this architecture cannot be copied for measurements."
 
 
 class FilledContext:
@@ -33,7 +35,8 @@ class FilledContext:
     def __init__(self, model: LlamaModel, types: CacheTypes, n_cells: int, n_rows: int, threads: int) -> None:
         params = model.context_params(types)
         params.n_ctx, params.n_seq_max, params.kv_unified = n_cells, 2, True
-        params.n_batch = params.n_ubatch = params.n_outputs_max = params.n_outputs_max_per_seq = n_rows
+        params.n_batch = params.n_ubatch = n_rows
+        params.n_outputs_max = params.n_outputs_max_per_seq = min(n_rows, BLOCK)
         params.n_threads = params.n_threads_batch = threads
         params.swa_full = True
         self.handle = lib.llama_init_from_model(model.handle, params)
@@ -55,19 +58,22 @@ class FilledContext:
 
     def _double(self) -> None:
         """Add a copy of all cells."""
-        state = np.empty(lib.llama_state_seq_get_size(self.handle, MAIN), dtype=np.uint8)
-        address = state.ctypes.data_as(UINT8_P)
-        is_done = lib.llama_state_seq_get_data(self.handle, address, len(state), MAIN) and (
-            lib.llama_state_seq_set_data(self.handle, address, len(state), COPY)
-        )
-        if not is_done:
-            raise ModelError("The cache of this architecture cannot be copied for measurements.")
+        state = self.state()
+        if not lib.llama_state_seq_set_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), COPY):
+            raise ModelError(NOT_COPIED)
         lib.llama_memory_seq_cp(self._memory, COPY, MAIN, -1, -1)
         lib.llama_memory_seq_rm(self._memory, COPY, -1, -1)
         self._n_cells *= 2
 
+    def state(self) -> NDArray[np.uint8]:
+        """Return the bytes [n] of all that is cached."""
+        state = np.empty(lib.llama_state_seq_get_size(self.handle, MAIN), dtype=np.uint8)
+        if not lib.llama_state_seq_get_data(self.handle, state.ctypes.data_as(UINT8_P), len(state), MAIN):
+            raise ModelError(NOT_COPIED)
+        return state
+
     def decode(self, tokens: Tokens, n_outputs: int) -> Logits:
-        """Decode `tokens` [n] in one pass. Return the logits [n_outputs, n_vocab] of the first ones."""
+        """Decode `tokens` [n] in one pass. Return the logits [n_outputs, n_vocab] of the first ones, at most BLOCK."""
         flags = np.zeros(len(tokens), dtype=np.int8)
         flags[:n_outputs] = 1
         batch = lib.llama_batch_get_one(tokens.ctypes.data_as(INT32_P), len(tokens))

@@ -10,7 +10,7 @@ from collections.abc import Sequence as List
 
 from runtime.backends.held import TILE
 from runtime.core.draft import Adapters
-from runtime.core.image_runs import PIECE, past_images
+from runtime.core.image_runs import LONGER, PIECE, past_images
 from runtime.engine.sequence import Sequence
 from runtime.loading.exactness import Exactness
 from runtime.speculative.step import Widths
@@ -74,22 +74,29 @@ class PromptOrder:
             is_greedy = sequence.binding.widths is Widths.PREFER_EXACT
             is_repeatable = sequence.needs_exact_widths or (is_alone and is_greedy)
             room = self._room(2 * MAX_SECONDS, FEW) if is_alone else self.room
-            piece_end = self._prompt_end(n_cached, is_repeatable, room)
             is_fixed = is_repeatable and not self._exactness.is_exact
+            piece_end = self._fixed_end(sequence, n_cached, room) if is_fixed else self._free_end(n_cached, room)
             piece_end = past_images(sequence.tokens, min(piece_end, end))
             return piece_end if piece_end + (FEW if is_alone and not is_fixed else 0) < end else end
         while end <= n_cached:
             end += PIECE if self._exactness.is_exact else self._exactness.rows_at(end + 1, self._n_ctx)
         return min(end, sequence.buffer.n - 1)
 
-    def _prompt_end(self, n_cached: int, is_repeatable: bool, room: int) -> int:
-        """Return the end of a piece of about `room` tokens within the prompt; if `is_repeatable`, one that is the same
-        whenever it is read again. It is at a multiple of the kernels' tile: of attention's, unless that is more.
+    def _free_end(self, n_cached: int, room: int) -> int:
+        """Return the end of a piece of about `room` tokens, at a multiple of the kernels' tile: of attention's, unless
+        that is more.
         """
-        if is_repeatable and not self._exactness.is_exact:
-            return (n_cached // PIECE + 1) * PIECE
         tile = FEW if room >= FEW else TILE
         return max(n_cached // tile + 1, (n_cached + room) // tile) * tile
+
+    def _fixed_end(self, sequence: Sequence, n_cached: int, room: int) -> int:
+        """Return the end of a piece that rounds the same whenever it is read again: at the next multiple of PIECE, or
+        at a later one within `room` tokens where such pieces are alike. The rest of the prompt after the last multiple
+        is a piece of its own, and so are images and the text after them.
+        """
+        n, n_whole = n_cached // PIECE, (sequence.buffer.n_prompt - 1) // PIECE
+        is_free = self._exactness.pieces and n_cached % PIECE == 0 and not sequence.drafting.reading.has_images
+        return (n + max(1, min(room // PIECE, n_whole - n, LONGER) if is_free else 1)) * PIECE
 
 
 class Alternation:

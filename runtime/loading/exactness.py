@@ -41,6 +41,7 @@ class Exactness:
     prefill: bool = True
     together: bool = False  # passes shared by several conversations are exact too, up to that width
     padded: int = 0  # rows to which every pass is padded, and for which this was measured; 0: no padding
+    pieces: bool = False  # a prompt's pieces of several times PIECE tokens are exact, where not all of prefill is
 
     @property
     def is_exact(self) -> bool:

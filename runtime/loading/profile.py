@@ -25,6 +25,7 @@ from runtime.drafters.reply_store import Replies, folder
 from runtime.loading.calibration import Calibration, calibrate
 from runtime.loading.exactness import Exactness, is_exact_padded, is_exact_together, sample, self_test, worst
 from runtime.loading.options import Options
+from runtime.loading.pieces import are_alike
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.cache_layout import CacheSpec, cache_bytes
 from runtime.models.drafting import ComparableVocab
@@ -78,7 +79,19 @@ class TargetProfile:
             known = tested(backend, self._options.max_k + 1)
             cache.write(asdict(known))
         rows = 0 if known.is_exact or self._options.fast else self._padding(backend, known.width, costs)
-        return replace(known, width=min(rows, known.tried), together=False, padded=rows) if rows else known
+        if rows:
+            return replace(known, width=min(rows, known.tried), together=False, padded=rows)
+        return replace(known, pieces=not known.is_exact and self._reads_alike(backend))
+
+    def _reads_alike(self, backend: LlamaBackend) -> bool:
+        """Return whether longer pieces of prompts give the same bits. Rows that are multiplied in pairs, and float
+        matrices, may round by width where a test does not see it.
+        """
+        with suppress(ModelError, OSError):
+            facts = ModelFacts(read_model_header(backend.model.path))
+            is_doubtful = library.has_gpu() or has_pairs(facts) or facts.has_float_matrices or backend.model.adapters
+            return not is_doubtful and are_alike(backend.model, self.cache("pieces"))
+        return False
 
     def _padding(self, backend: LlamaBackend, width: int, costs: PassCosts) -> int:
         """Return the rows to which the backend pads all passes from now on; 0 for no padding.

@@ -73,6 +73,25 @@ def test_pieces_take_a_second_where_it_does_not_matter_how_a_prompt_is_divided(
     assert [setting.passed()[2] for _ in range(3)] == [[(1, end)] for end in ends]
 
 
+@pytest.mark.parametrize(
+    ("n_cached", "row_seconds", "n", "ends"),
+    [
+        (0, 0.005, 600, [256, 512, 599]),
+        (0, 0.5, 600, [256, 384, 512, 599]),  # the speed is not known before
+        (0, 0.005, 514, [256, 512, 513]),
+        (0, 0.005, 200, [128, 199]),
+        (80, 0.005, 600, [128, 384, 512, 599]),
+    ],
+)
+def test_fixed_pieces_are_longer_where_such_round_alike_but_for_the_rest(
+    n_cached: int, row_seconds: float, n: int, ends: list[int]
+) -> None:
+    setting = Setting(exact_rows=4, pieces=True)
+    setting.row_seconds = row_seconds
+    setting.add(1, n, n_cached, UNSEEDED)
+    assert [setting.passed()[2] for _ in ends] == [[(1, end)] for end in ends]
+
+
 @pytest.mark.parametrize(("n", "is_whole"), [(MAX_READ + FEW, True), (MAX_READ + FEW + 2, False)])
 def test_the_last_few_tokens_are_read_with_the_piece_before_them(n: int, is_whole: bool) -> None:
     setting = Setting()

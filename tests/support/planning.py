@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,7 +49,12 @@ class Setting:
     """A scheduler, and the sequences that a test gave it, by number."""
 
     def __init__(
-        self, exact_rows: int = sys.maxsize, shares: bool = True, limits: Limits = UNLIMITED, **target: int
+        self,
+        exact_rows: int = sys.maxsize,
+        shares: bool = True,
+        limits: Limits = UNLIMITED,
+        pieces: bool = False,
+        **target: int,
     ) -> None:
         self.target = Cache(**target)
         costs = PassCosts()
@@ -59,7 +65,7 @@ class Setting:
             controller=Controller(costs, {}, max_k=2),
             drafting=SimpleNamespace(switch_seconds=0.1),
         )
-        self.exactness = BLURRED if exact_rows < sys.maxsize else EXACT
+        self.exactness = replace(BLURRED, pieces=pieces) if exact_rows < sys.maxsize else EXACT
         self.pass_seconds, self.row_seconds = 0.01, 1e-5  # what a pass takes, and more for each prompt token
         self.scheduler = Scheduler(self.decoder, self.target, self.exactness, limits)  # type: ignore[arg-type]
         self.decoder.controller.passes.joint.learn_read(10, 0.2)
