@@ -5,11 +5,13 @@ Knows the store; knows no widgets and no engine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from app.chats.database import StoreError
+from app.chats.pictures import Attached, ChatPicture, facts_of, pictures_in, with_marks
 from app.chats.store import DELETED, Store, StoredMessage
 from app.reasoning import split_reasoning
 from runtime.engine import Message
@@ -18,6 +20,7 @@ CONTINUE_HINT = ": /continue goes on"  # appended to a reply's end reason if it 
 INTERRUPTED = "interrupted" + CONTINUE_HINT  # end reason of a reply if nothing else is known
 TOO_LONG = "too_long"  # fact of a reply: its question did not fit into the context
 FULL_AT = "full_at"  # fact of a reply that had no more room: the context's tokens
+NONE: Attached = MappingProxyType({})  # no pictures
 NO_ROOM = "no_room"  # fact of a reply: it could continue without the oldest turns
 
 
@@ -46,20 +49,34 @@ class ChatBranch:
         """Return the messages from the beginning to the leaf."""
         return self.store.branch(self.leaf)
 
-    def ask(self, text: str, typed: str | None = None) -> None:
-        """Add a question at the end. `typed` is its part that was not pasted, which titles a new chat."""
+    def ask(self, text: str, typed: str | None = None, pictures: Attached = NONE) -> None:
+        """Add a question at the end, with its pictures. `typed` is its part that was not pasted, which titles a new
+        chat.
+        """
         if self.id is None:
             self.typed = text if typed is None else typed.strip()
             n = len(text.splitlines())
             self.id = self.store.new_chat(self.typed or f"Pasted text, {n} line{'s' * (n != 1)}", self.system)
             self.store.set_settings(self.id, self.settings)
-        self._add("user", text)
+        self._add("user", text, facts_of(pictures), {each.key: data for each, data in pictures.items()})
         self.reload()
 
-    def ask_instead(self, message: int, text: str) -> None:
+    def ask_instead(self, message: int, text: str, pictures: Attached = NONE) -> None:
         """Add a question in place of that message. The old branch stays."""
         self.leaf = self._message(message).parent
-        self.ask(text)
+        self.ask(text, pictures=pictures)
+
+    def pictures_of(self, message: int) -> dict[ChatPicture, bytes]:
+        """Return the pictures of a question, as far as their files are there."""
+        asked = pictures_in(self._message(message).facts)
+        files = self.store.pictures(each.key for each in asked)
+        return {each: files[each.key] for each in asked if each.key in files}
+
+    def images(self) -> tuple[bytes, ...]:
+        """Return the files of all pictures up to the leaf, each once."""
+        return tuple(
+            self.store.pictures(each.key for asked in self.messages() for each in pictures_in(asked.facts)).values()
+        )
 
     def begin_reply(self, signature: Mapping[str, Any] | None = None) -> StoredMessage:
         """Add an empty reply to the last message. It is stored as interrupted, which stays true if it never ends."""
@@ -119,9 +136,9 @@ class ChatBranch:
         if self.id is not None:
             self.store.set_settings(self.id, values)
 
-    def prompt(self, question: str = "") -> list[Message]:
-        """Return the prompt for the model, with a further question if there is one. It leaves out an empty reply, and
-        earlier questions that were too long. A reply that has begun is to be continued.
+    def prompt(self, question: str = "", pictures: Iterable[ChatPicture] = ()) -> list[Message]:
+        """Return the prompt for the model, with marks for pictures, and with a further question if there is one. It
+        leaves out an empty reply, and earlier questions that were too long. A reply that has begun is to be continued.
 
         Questions without a reply between them are merged, because many templates refuse two in a row.
         """
@@ -129,15 +146,21 @@ class ChatBranch:
         too_long = {each.parent for each in branch if each.facts.get(TOO_LONG)}
         stored = [each for each in branch if each.content and each.id not in too_long]
         if question:
-            stored.append(StoredMessage(0, self.leaf, "user", question, {}))
+            stored.append(StoredMessage(0, self.leaf, "user", question, facts_of(pictures)))
         prompt = [Message("system", self.system)] * bool(self.system)
         for role, group in groupby(stored, lambda each: each.role):
             prompt.append(Message(role, "\n\n".join(prompt_text(each, stored) for each in group)))
         return prompt
 
-    def _add(self, role: str, text: str, facts: dict[str, Any] | None = None) -> int:
+    def _add(
+        self,
+        role: str,
+        text: str,
+        facts: dict[str, Any] | None = None,
+        files: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> int:
         assert self.id is not None
-        self.leaf = self.store.add_message(self.id, self.leaf, role, text, facts)
+        self.leaf = self.store.add_message(self.id, self.leaf, role, text, facts, files)
         return self.leaf
 
     def _message(self, message: int) -> StoredMessage:
@@ -147,6 +170,9 @@ class ChatBranch:
 
 
 def prompt_text(message: StoredMessage, branch: Sequence[StoredMessage]) -> str:
-    """Return a message as the model receives it: without the reasoning of earlier replies."""
-    is_whole = message.role == "user" or message is branch[-1]
-    return message.content if is_whole else split_reasoning(message.content)[1]
+    """Return a message as the model receives it: a question with marks for its pictures, an earlier reply without its
+    reasoning.
+    """
+    if message.role == "user":
+        return with_marks(message.content, pictures_in(message.facts))
+    return message.content if message is branch[-1] else split_reasoning(message.content)[1]

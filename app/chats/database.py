@@ -13,7 +13,7 @@ from platformdirs import user_data_path
 
 from runtime.core.errors import SlipstreamError
 
-VERSION = 3
+VERSION = 4
 LOCK_TIMEOUT = 2.0  # seconds to wait while another instance writes
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS chats(
@@ -34,6 +34,10 @@ CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON messages BEGIN
 CREATE TRIGGER IF NOT EXISTS changed AFTER UPDATE OF content ON messages BEGIN
     INSERT INTO found(found, rowid, content) VALUES ('delete', old.id, old.content);
     INSERT INTO found(rowid, content) VALUES (new.id, new.content); END;
+CREATE TABLE IF NOT EXISTS pictures(hash TEXT PRIMARY KEY, data BLOB NOT NULL);
+CREATE TRIGGER IF NOT EXISTS unseen AFTER DELETE ON messages WHEN instr(old.facts, '"pictures"') BEGIN
+    DELETE FROM pictures WHERE instr(old.facts, hash)
+        AND NOT EXISTS (SELECT 1 FROM messages WHERE role = 'user' AND instr(facts, hash)); END;
 """
 
 

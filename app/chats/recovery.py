@@ -5,6 +5,7 @@ Knows SQL and files; knows neither widgets nor models.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sqlite3
 import time
@@ -23,8 +24,10 @@ TABLES = {
     "messages": ("id", "chat", "parent", "role", "content", "facts"),
     "kept": ("name", "value"),
     "settings": ("chat", "value"),
+    "pictures": ("hash", "data"),
 }
-MAY_LACK = {"leaf", "parent"}  # columns
+NUMBERS = {"id", "chat", "leaf", "parent"}  # columns
+MAY_LACK = {"leaf", "parent"}
 Row = tuple[object, ...]
 
 
@@ -96,12 +99,13 @@ def first_page(n_bytes: int) -> bytes:
 
 def take_over(db: sqlite3.Connection, into: sqlite3.Connection) -> int:
     """Copy the readable content of a damaged database and return the number of messages."""
-    chats, messages, kept, settings = (whole_rows(db, table, columns) for table, columns in TABLES.items())
+    chats, messages, kept, settings, pictures = (whole_rows(db, table, columns) for table, columns in TABLES.items())
     with into:
         into.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", kept)
         into.executemany("INSERT OR REPLACE INTO chats VALUES (?, ?, ?, ?, ?)", whole_chats(chats, messages))
         into.executemany("INSERT OR REPLACE INTO settings SELECT id, ?2 FROM chats WHERE id = ?1", settings)
         into.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?)", whole_branches(messages))
+        into.executemany("INSERT INTO pictures VALUES (?, ?)", pictures)
     return len(messages)
 
 
@@ -123,9 +127,13 @@ def whole_rows(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> 
 
 
 def is_whole(row: Row, columns: tuple[str, ...]) -> bool:
-    """Return whether the row has all required values. SQLite reads empty columns from a half-overwritten page."""
+    """Return whether the row has all required values. SQLite reads empty columns from a half-overwritten page. A
+    picture has its hash.
+    """
+    if columns == TABLES["pictures"]:
+        return isinstance(row[1], bytes) and hashlib.sha256(row[1]).hexdigest() == row[0]
     return all(
-        not isinstance(value, bytes) and (value is not None or name in MAY_LACK)
+        name in MAY_LACK if value is None else isinstance(value, int if name in NUMBERS else str | float)
         for name, value in zip(columns, row, strict=True)
     )
 

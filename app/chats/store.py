@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from app.chats.chat_file import ChatFile
@@ -42,6 +43,9 @@ SEARCH = """
 SELECT c.id, c.title, c.system, c.leaf, c.changed, snippet(found, 0, '', '', '…', 12)
 FROM found JOIN messages m ON m.id = found.rowid JOIN chats c ON c.id = m.chat WHERE found MATCH ? ORDER BY rank LIMIT ?
 """
+
+# Not if another window has deleted the message meanwhile
+KEEP_PICTURE = "INSERT OR IGNORE INTO pictures SELECT ?, ? WHERE EXISTS (SELECT 1 FROM messages WHERE id = ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +109,17 @@ class Store(ChatFile):
         return list(found.values())
 
     def add_message(
-        self, chat: int, parent: int | None, role: str, content: str, facts: dict[str, Any] | None = None
+        self,
+        chat: int,
+        parent: int | None,
+        role: str,
+        content: str,
+        facts: dict[str, Any] | None = None,
+        pictures: Mapping[str, bytes] = MappingProxyType({}),
     ) -> int:
-        """Add a message and make it the chat's leaf. Raises StoreError if the chat no longer exists."""
+        """Add a message, with the files of its pictures by their hashes, and make it the chat's leaf. Raises StoreError
+        if the chat no longer exists.
+        """
         try:
             message = self.write(
                 "INSERT INTO messages(chat, parent, role, content, facts) VALUES (?, ?, ?, ?, ?)",
@@ -115,8 +127,15 @@ class Store(ChatFile):
             )  # fmt: skip
         except sqlite3.IntegrityError as error:
             raise StoreError(DELETED) from error
+        for name, data in pictures.items():
+            self.write(KEEP_PICTURE, name, data, message)
         self.set_leaf(chat, message)
         return message
+
+    def pictures(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the files of pictures by their hashes, as far as they are there."""
+        found = {name: self.read("SELECT data FROM pictures WHERE hash = ?", name) for name in names}
+        return {name: bytes(rows[0][0]) for name, rows in found.items() if rows}
 
     def update_message(self, message: int, content: str, facts: dict[str, Any] | None = None) -> None:
         """Replace a message's text and facts."""

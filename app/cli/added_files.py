@@ -8,6 +8,8 @@ from pathlib import Path
 
 import typer
 
+from app.chats.pictures import ChatPicture, picture_of
+from app.tui.attach import pictures_named
 from runtime.core.errors import SettingsError
 from runtime.core.outside import is_off
 from runtime.models.adapters import adapter_of
@@ -44,11 +46,17 @@ def with_encoder(pair: Pair, file: str) -> Pair:
     return replace(pair, mmproj=find_file(file))
 
 
-def read_picture(path: Path) -> bytes:
-    """Return the bytes of a picture's file. Raises SettingsError for one that cannot be read."""
+def pictures(paths: Sequence[Path], question: str) -> dict[ChatPicture, bytes]:
+    """Return the pictures in these files, and those that a question names, with their files. Raises SettingsError for
+    one of the former that cannot be read.
+    """
+    return dict(map(read_picture, paths)) | pictures_named(question)
+
+
+def read_picture(path: Path) -> tuple[ChatPicture, bytes]:
+    """Return a picture and its file. Raises SettingsError for one that cannot be read."""
     try:
         data = read_plain(expanded(path))
     except OSError as error:
         raise SettingsError(f"{path} cannot be read ({error.strerror}). Check `--image`.") from error
-    check_picture(data, path.name)
-    return data
+    return picture_of(str(path), data, check_picture(data, path.name)), data

@@ -158,10 +158,18 @@ def named_first(model: str | None, words: Sequence[str], prompt: str) -> tuple[s
     return model or "", [*filter(None, [prompt]), *words]
 
 
-def with_files(words: Sequence[str]) -> str:
-    """Return the words as one question, followed by the text of the files named in it: words after a quoted question
-    that are files or look like their names, or after a single word if all are files, and those after an `@`. Raises
-    BadParameter if one of the former cannot be read; of the others it is only said.
+def question_of(words: Sequence[str], raw: bool) -> tuple[str, str]:
+    """Return the words as a text that names its files, "" for a raw prompt, and the question with these and standard
+    input. Raises BadParameter, and SettingsError.
+    """
+    text = "" if raw else with_names(words)
+    return text, read_prompt(" ".join(words) if raw else attach(text))
+
+
+def with_names(words: Sequence[str]) -> str:
+    """Return the words as one question that names files after an `@`, which may be attached: words after a quoted
+    question that are files or look like their names, or after a single word if all are files. Raises BadParameter if
+    one of these cannot be read; of those that had an `@` before it is only said.
     """
     question, *others = words or [""]
     is_quoted = bool(question.split()[1:]) or all(map(is_there, others))
@@ -169,11 +177,11 @@ def with_files(words: Sequence[str]) -> str:
         print_message(f"{names[0]} is read as a word. Quote the question, or write @{names[0]}, to attach the file.")
     files = {each: f'@"{each}"' for each in others if is_quoted and may_be_file(each, path_of(each))}
     if fault := unattached(" ".join(files.values())):
-        raise typer.BadParameter(f"{fault} Name text files that you may read.", param_hint="'PROMPT'")
+        raise typer.BadParameter(f"{fault} Name text files or pictures that you may read.", param_hint="'PROMPT'")
     text = " ".join([question, *(files.get(each, each) for each in others)])
     if fault := unattached(text):
         print_message(fault)
-    return attach(text)
+    return text
 
 
 def say_which(start: StartModel) -> None:

@@ -41,13 +41,14 @@ class Continued:
     messages: tuple[Message, ...] = ()
     model: str = ""  # the name that loads the model of its last reply; "": unknown
     chat: ChatBranch | None = None  # the chat that it is, to which the next turn is added
+    images: tuple[bytes, ...] = ()  # files of the pictures whose marks the messages have
 
     def keep(self, request: OneshotRequest, reply: PrintedReply, pair: Pair) -> None:
         """Store the next turn, for the chat or for the next `run`, and the model as the one used last. All but a chat's
         turn is dropped silently if there is no place for it.
         """
         if self.chat is not None:
-            add_turn(self.chat, request.prompt, reply, signed(pair))
+            add_turn(self.chat, request, reply, signed(pair))
         with suppress(OSError, sqlite3.Error, StoreError, UnicodeError):  # the last for a file's name that is no text
             if self.chat is None and not request.raw:
                 turns = [*request.conversation, Message("assistant", split_reasoning(reply.text)[1])]
@@ -56,9 +57,9 @@ class Continued:
             note_used(pair)
 
 
-def add_turn(chat: ChatBranch, question: str, reply: PrintedReply, signature: Facts) -> None:
+def add_turn(chat: ChatBranch, asked: OneshotRequest, reply: PrintedReply, signature: Facts) -> None:
     """Add a question and its reply to a chat, and close the chats. Raises StoreError if the chat no longer exists."""
-    chat.ask(question)
+    chat.ask(asked.named, pictures=asked.pictures)
     message = chat.begin_reply(signature)
     facts = {**message.facts, "end": INTERRUPTED} if reply.code else message.facts
     chat.store.update_message(message.id, reply.text, facts)
@@ -111,7 +112,7 @@ def chat_titled(title: str) -> Continued:
     """
     store = Store(default_path())
     branch = ChatBranch(store, find_chat(store, title, "--chat"))
-    return Continued(tuple(branch.prompt()), str(author_of(branch.messages()).get(LOADS, "")), branch)
+    return Continued(tuple(branch.prompt()), str(author_of(branch.messages()).get(LOADS, "")), branch, branch.images())
 
 
 def chat_to_open(named: str, path: Path | None) -> tuple[int, str]:

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from app.chats.pictures import Attached, shown_to
 from app.cli.report import describe
 from app.cli.run import PrintOptions
 from app.shown_tokens import ShownTokens
 from app.terminal import Interrupt, WaitProgress, inert, marked, print_json, print_message, print_note
+from app.tui.attach import names_in
+from app.tui.picture_files import quoted
 from runtime.engine import (
+    ChatPrompt,
     Chunk,
     Engine,
     Grammar,
@@ -22,7 +26,6 @@ from runtime.engine import (
     Prompt,
     Sampling,
     TokenLogprobs,
-    mark_of,
     with_images,
 )
 from runtime.models.registry import Pair
@@ -44,17 +47,32 @@ class OneshotRequest:
     n_logprobs: int | None
     prediction: str = ""
     before: tuple[Message, ...] = ()  # the conversation that it continues
-    images: tuple[bytes, ...] = ()  # files of the pictures that the question is about
+    pictures: Attached = field(default_factory=dict)  # what the question is about
+    earlier: tuple[bytes, ...] = ()  # files of the pictures in that conversation
 
-    def text(self) -> Prompt:
-        """Return the raw prompt, or the conversation, with the images before the question."""
-        question = "\n".join([*map(mark_of, self.images), self.prompt])
-        return with_images(question if self.raw else self._turns(question), self.images)
+    def text(self, sees: bool) -> Prompt:
+        """Return the raw prompt, or the conversation, with the pictures before the question; earlier ones are notes for
+        a model that does not see.
+        """
+        images, question = (
+            tuple(self.pictures.values()),
+            "\n".join([*(each.mark for each in self.pictures), self.prompt]),
+        )
+        if self.raw:
+            return with_images(question, images)
+        shown = (*self.earlier, *images) if sees else images
+        return shown_to(ChatPrompt(tuple(self._turns(question))), shown)
 
     @property
     def conversation(self) -> list[Message]:
-        """The messages up to the question, with notes for its images."""
-        return self._turns("\n".join([*[IMAGE] * len(self.images), self.prompt]))
+        """The messages up to the question, with notes for its pictures."""
+        return self._turns("\n".join([*[IMAGE] * len(self.pictures), self.prompt]))
+
+    @property
+    def named(self) -> str:
+        """The question for a chat, in which all of its pictures are named."""
+        names = set(names_in(self.prompt))
+        return " ".join([self.prompt, *(f"@{quoted(each.name)}" for each in self.pictures if each.name not in names)])
 
     def _turns(self, question: str) -> list[Message]:
         """Return the messages up to a question. Its system prompt replaces that of the conversation before."""
@@ -83,8 +101,9 @@ def printed(
             if engine.facts.left_out:
                 print_message(f"{engine.facts.left_out}.")
             progress.read(0, 0)
+            prompt = request.text(bool(engine.facts.vision))
             chunks = engine.reply(
-                request.text(), request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed,
+                prompt, request.sampling, request.max_tokens, request.stops, lambda: interrupt.pressed,
                 progress.read, grammar=request.grammar, n_logprobs=request.n_logprobs, prediction=request.prediction,
             )  # fmt: skip
             chunks = gathered(chunks, texts, progress)

@@ -113,7 +113,7 @@ def run(
         raise typer.BadParameter(text, param_hint="'--logprobs'")
     named, texts = choices.named_first(model, words or (), what.prompt)
     before = conversation.chosen(what.continues, what.of_chat, what.raw, texts)
-    question = choices.read_prompt(" ".join(texts) if what.raw else choices.with_files(texts))
+    text, question = choices.question_of(texts, what.raw)
     start, options = choices.choose_start(named or before.model, None, how, how.fixed_k)
     pair, expected = start.pair, choices.read_file(what.prediction) if what.prediction else ""
     options = choices.with_prediction(pair, options, expected)
@@ -121,7 +121,7 @@ def run(
     request = oneshot.OneshotRequest(
         question, what.system, what.raw, what.max_tokens, tuple(what.stop or ()),
         choices.sampling(pair, **chosen.values), choices.grammar(**asdict(form)), shown.logprobs,
-        expected, before.messages, tuple(map(added_files.read_picture, what.image or ())),
+        expected, before.messages, added_files.pictures(what.image or (), text), before.images,
     )  # fmt: skip
     choices.say_which(start)
     code = 0

@@ -1,4 +1,4 @@
-"""`@file` in a question: puts the file's text before the question, and extracts it again.
+"""`@file` in a question: puts the file's text before the question, and extracts it again; a picture stays a file.
 
 Knows files and text; knows no widgets.
 """
@@ -6,14 +6,18 @@ Knows files and text; knows no widgets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from mimetypes import guess_type
 from pathlib import Path
+from types import MappingProxyType
 
+from app.chats.pictures import Attached, ChatPicture, picture_of
+from app.tui.picture_files import fault_of, load, look
 from runtime.core.outside import NotTextError, text_of
 
 MAX_FILE = 1 << 20  # of a file
+PICTURE = "is a picture"  # why a file has no text
 NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 WORD = re.compile(r"[\w-]{1,64}")  # a name without an extension or a folder
 EXTENSION = re.compile(r"\.[A-Za-z]\w{0,9}\Z")
@@ -46,20 +50,45 @@ def path_of(name: str) -> Path:
     return Path(name)
 
 
-def unattached(text: str) -> str:
-    """Return why files named in a text cannot be attached, as a sentence; "" if all can.
+def unattached(text: str, pictures: Collection[str] = ()) -> str:
+    """Return why files named in a text cannot be attached, as a sentence; "" if all can. `pictures` are those that the
+    question has already.
 
     A missing file is reported only if its name has a path separator or an extension: `@alice` is no file.
     """
     attached, faults = attached_in(text), dict[str, str]()
     for name in names_in(CODE.sub("", text)):
         path = path_of(name)
-        if str(path) not in attached and may_be_file(name, path) and (fault := read(path)[1]):
+        if str(path) in attached or name in pictures or not may_be_file(name, path):
+            continue
+        if (fault := read(path)[1]) not in ("", PICTURE):
             faults[name] = fault
     if not faults:
         return ""
     told = " and ".join(f"{name} {fault}" for name, fault in faults.items())
     return f"{told}, so {'it is' if len(faults) == 1 else 'they are'} not attached."
+
+
+def pictures_named(text: str, known: Attached = MappingProxyType({})) -> dict[ChatPicture, bytes]:
+    """Return the pictures named in a text, with their files. Those that are `known` already stay as they are."""
+    found, known_by_name = dict[ChatPicture, bytes](), {each.name: each for each in known}
+    for name in names_in(CODE.sub("", text)):
+        if (earlier := known_by_name.get(name)) is not None:
+            found[earlier] = known[earlier]
+        elif loaded := load(path_of(name)):
+            size, data = loaded
+            found[picture_of(name, data, size)] = data
+    return found
+
+
+def told_pictures(text: str) -> str:
+    """Return the names and sizes of the pictures named in a text, in words; "" without any."""
+    found = list[str]()
+    for name in dict.fromkeys(names_in(CODE.sub("", text))):
+        with suppress(OSError):
+            if size := look(path_of(name))[0]:
+                found.append(f"{name}, {size.kind}, {size.width} x {size.height} pixels")
+    return "; ".join(found)
 
 
 def unnamed(text: str) -> str:
@@ -107,16 +136,18 @@ def read(path: Path) -> tuple[str, str]:
     sentence that begins with its name; "" if it can.
     """
     try:
-        if not path.exists():
-            return "", "does not exist"
         if not path.is_file():
-            return "", "is a folder" if path.is_dir() else "is no file"
+            return "", "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is no file"
+        size, fault = look(path)
+        if size or fault:
+            return "", fault or PICTURE
         if path.stat().st_size > MAX_FILE:
             return "", f"is larger than {MAX_FILE >> 20} MiB"
-        return text_of(path.read_bytes()).rstrip("\n"), ""
+        data = path.read_bytes()
+        return text_of(data).rstrip("\n"), ""
     except NotTextError:
         kind, _ = guess_type(path)
-        return "", "is a picture" if kind and kind.startswith("image/") else "is not UTF-8 text"
+        return "", fault_of(data) if kind and kind.startswith("image/") else "is not UTF-8 text"
     except OSError as error:
         return "", f"cannot be read ({error.strerror})"
 

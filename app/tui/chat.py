@@ -17,8 +17,9 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
+from app.chats.pictures import noted, pictures_in
 from app.tui.arguments import arguments_in
-from app.tui.attach import attach
+from app.tui.attach import attach, pictures_named
 from app.tui.background.downloads import Downloads
 from app.tui.background.editor_access import EditorAccess
 from app.tui.background.engine_host import EngineHost
@@ -31,7 +32,7 @@ from app.tui.widgets.panel import SidePanel
 from app.tui.widgets.status import StatusLine
 from app.tui.widgets.transcript import Transcript
 from runtime.core.errors import SlipstreamError
-from runtime.engine import Beginning, ChatPrompt
+from runtime.engine import Beginning, ChatPrompt, with_images
 from runtime.engine.engine import Ask
 from runtime.models.registry import titled
 
@@ -61,7 +62,7 @@ class OpenChat(Screen[None]):
         self.downloads, self.editors = Downloads(), EditorAccess(session)
         self.transcript, self.panel, self.status = Transcript(self.branch, id="transcript"), SidePanel(), StatusLine()
         known = partial(complete, arguments=arguments_in(session, lambda: self.branch.settings))
-        self.composer = Composer(session.store.prompts(), known)
+        self.composer = Composer(session.store.prompts(), known, self.blind_model, self.rewritten_pictures)
         self.prompt, self.queue = self.composer.prompt, self.composer.queue
         self.host = EngineHost(session, self.prompt.gap)
 
@@ -80,6 +81,16 @@ class OpenChat(Screen[None]):
         yield self.editors
         yield Unsent(self.session.store, self.composer.unsent, self.prompt.begin)
         yield ReadingAhead(self.session, partial(next_prompt, self), partial(reading_request, self))
+
+    def blind_model(self) -> str:
+        """Return the name of the loaded model if it cannot see pictures, else ""."""
+        engine = self.session.engine
+        return "" if engine is None or engine.facts.vision else titled(self.session.pair)
+
+    def rewritten_pictures(self) -> list[str]:
+        """Return the names of the pictures of the question that is being rewritten."""
+        view = next((each for each in self.transcript.views("user") if each.message_id == self.prompt.rewritten), None)
+        return [each.name for each in pictures_in(view.facts)] if view else []
 
     def show_title(self) -> None:
         """Show the names of the answering pair and of the chat, and the settings that differ from the defaults."""
@@ -125,8 +136,11 @@ def next_prompt(chat: OpenChat) -> NextPrompt | None:
 
 def reading_request(chat: OpenChat, text: str) -> Ask:
     """Return the request for reading the prompt of a question that begins with this text. Raises SettingsError."""
-    *before, question = chat.branch.prompt(attach(text + " a"))
+    pictures = pictures_named(text)
+    *before, question = chat.branch.prompt(attach(text + " a"), pictures)
+    sees = chat.session.engine is not None and chat.session.engine.facts.vision
+    images = [*chat.branch.images(), *pictures.values()] if sees else []
     other = replace(question, content=question.content.removesuffix(" a") + "\n1")
-    prompt = Beginning(*(ChatPrompt((*before, each), plain=True) for each in (question, other)))
+    begun = Beginning(*(noted(ChatPrompt((*before, each), plain=True), images) for each in (question, other)))
     sampling = chat.session.settings.sampling(chat.session.pair, chat.branch.settings)
-    return Ask(prompt, sampling, 0, is_ahead=True)
+    return Ask(with_images(begun, images), sampling, 0, is_ahead=True)

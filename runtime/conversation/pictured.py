@@ -36,7 +36,17 @@ class Pictured:
 
 def mark_of(image: bytes) -> str:
     """Return the mark of an image, a hash of its file: a text cannot refer to an image that did not come with it."""
-    return f"<__image_{hashlib.sha256(image).hexdigest()[:32]}__>"
+    return mark_of_hash(hashlib.sha256(image).hexdigest())
+
+
+def mark_of_hash(digest: str) -> str:
+    """Return the mark of an image from the SHA-256 of its file, in hexadecimal digits."""
+    return f"<__image_{digest[:32]}__>"
+
+
+def marks_in(text: str, replaced: Callable[[str], str]) -> str:
+    """Return a text with the marks of images replaced."""
+    return MARK.sub(lambda found: replaced(found[0]), text)
 
 
 def with_images(prompt: Prompt, images: Collection[bytes]) -> Prompt:

@@ -6,7 +6,7 @@ terminal, a protocol or a widget.
 
 from runtime.conversation.chat_template import Message, TemplateForm
 from runtime.conversation.infill import Infill
-from runtime.conversation.pictured import Pictured, mark_of, with_images
+from runtime.conversation.pictured import Pictured, mark_of, mark_of_hash, marks_in, with_images
 from runtime.conversation.prompt import PLAIN_STOPS, Beginning, ChatPrompt, Ids, Prompt
 from runtime.conversation.quoting import Rendered
 from runtime.drafters.reply_store import forget as forget_replies
@@ -43,6 +43,8 @@ __all__ = [
     "closed",
     "forget_replies",
     "mark_of",
+    "mark_of_hash",
+    "marks_in",
     "sampling_of",
     "values_of",
     "with_images",

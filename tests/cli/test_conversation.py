@@ -12,6 +12,7 @@ from app.chats.database import default_path, keep_value
 from app.chats.recent import RECENT, recent_models
 from app.chats.store import Store
 from app.cli import choices, conversation, oneshot
+from app.tui.attach import attach
 from runtime.engine import Message
 from runtime.models.registry import load_registry
 from tests.support.cli import QUESTION, failing, slipstream
@@ -165,18 +166,18 @@ def test_files_after_a_quoted_question_are_attached(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     Path("a.py").write_text("print(1)\n")
     Path("two words.txt").write_text("hello\n")
-    text = choices.with_files(["What is wrong here?", "a.py", "two words.txt"])
+    text = attach(choices.with_names(["What is wrong here?", "a.py", "two words.txt"]))
     assert text.startswith("a.py:\n```py\nprint(1)\n```\n\ntwo words.txt:\n```txt\nhello\n```\n\nWhat is wrong here?")
-    assert choices.with_files(["What is @a.py for?"]).startswith("a.py:\n```py\nprint(1)\n```\n")
+    assert attach(choices.with_names(["What is @a.py for?"])).startswith("a.py:\n```py\nprint(1)\n```\n")
 
 
 def test_words_that_name_no_files_stay_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.py").write_text("print(1)\n")
-    assert choices.with_files(["what", "is", "a.py"]) == "what is a.py"
-    assert choices.with_files(["Hello there", "friend"]) == "Hello there friend"
-    assert choices.with_files(["explain", "a.py"]).startswith("a.py:\n```py\nprint(1)\n```\n\nexplain")
-    assert choices.with_files([]) == ""
+    assert attach(choices.with_names(["what", "is", "a.py"])) == "what is a.py"
+    assert attach(choices.with_names(["Hello there", "friend"])) == "Hello there friend"
+    assert attach(choices.with_names(["explain", "a.py"])).startswith("a.py:\n```py\nprint(1)\n```\n\nexplain")
+    assert attach(choices.with_names([])) == ""
 
 
 @pytest.mark.parametrize("name", ["gone.py", "folder", "photo.png", "large.txt"])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from app.tui.session import EDITORS
@@ -13,7 +14,7 @@ from bench.instruments.toy import facts
 from runtime.conversation.window import PromptWindow
 from runtime.core.drafter import NO_DRAFTER, Traits
 from runtime.core.errors import ContextError, ModelError
-from runtime.engine import ChatPrompt, Chunk, Ids, Message, Sampling
+from runtime.engine import ChatPrompt, Chunk, Ids, Message, Pictured, Sampling
 from runtime.engine.engine import Answering, Ask
 from runtime.engine.output import Status
 from runtime.engine.stats import Stats
@@ -51,9 +52,11 @@ class ScriptedEngine(Answering):
     `[full]` the context has no more room; what follows `[tail]` comes with the last chunk, without a pass.
     """
 
-    def __init__(self, *replies: str, drafter: str = "model", n_ctx: int = 256) -> None:
+    def __init__(self, *replies: str, drafter: str = "model", n_ctx: int = 256, sees: bool = False) -> None:
         self.pair, self.limits = Pair("scripted", target=None), EDITORS  # type: ignore[arg-type]
         self.facts, self.replies, self.drafter = facts(n_ctx=n_ctx), list(replies), drafter
+        self.facts = replace(self.facts, vision="mlp" * sees)
+        self.seen: list[tuple[bytes, ...]] = []  # the images of each request
         self.asked: list[tuple[Any, Sampling, int | None]] = []
         self.predictions: list[str] = []
         self.go, self.closed = threading.Event(), False
@@ -67,6 +70,8 @@ class ScriptedEngine(Answering):
 
     def answer(self, ask: Ask, cancel: Callable[[], bool], on_prefill: Callable[[int, int], None]) -> Iterator[Chunk]:
         prompt, self._is_traced = ask.prompt, ask.is_traced
+        self.seen.append(prompt.images if isinstance(prompt, Pictured) else ())
+        prompt = prompt.prompt if isinstance(prompt, Pictured) else prompt
         window = PromptWindow(prompt, Encoder(self), self.facts.n_ctx, ask.when_full == "drop-oldest")  # type: ignore[arg-type]
         n = len(window.begin(ask.max_tokens))
         if not n:

@@ -83,7 +83,7 @@ async def test_a_person_and_an_address_are_sent_at_once(path: Path) -> None:
         ("@~nobodyatall/x.py", "~nobodyatall/x.py does not exist, so it is not attached."),
         ("@src/", "src/ is a folder, so it is not attached."),
         ("See @src!", "src is a folder, so it is not attached."),
-        ("@pic.png", "pic.png is a picture, so it is not attached."),
+        ("@pic.png", "pic.png is not a picture that can be read, so it is not attached."),
         ("@large", "large is larger than 1 MiB, so it is not attached."),
         ("@bad and @no.c", "bad is not UTF-8 text and no.c does not exist, so they are not attached."),
         ("@good.py", ""),

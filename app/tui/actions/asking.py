@@ -9,7 +9,7 @@ from app.chats.branch import NO_ROOM
 from app.chats.store import StoredMessage
 from app.tui.actions import chats, models, offering
 from app.tui.actions.offering import show_chat
-from app.tui.attach import attach, unnamed
+from app.tui.attach import attach, pictures_named, unnamed
 from app.tui.background.replies import ReplyRequest
 from app.tui.chat import OpenChat
 from app.tui.chat_settings import ASK, LEAVE_OUT, WHEN_FULL
@@ -23,7 +23,6 @@ async def ask(screen: OpenChat, text: str, typed: str, replaces: int | None = No
     if not text:
         await open_latest_if_new(screen)
         return
-    question = attach(text)
     if screen.session.engine is None and screen.host.coming is None:
         screen.notify("No model is loaded. /model chooses one.", severity="warning")
         return
@@ -39,22 +38,23 @@ async def ask(screen: OpenChat, text: str, typed: str, replaces: int | None = No
     if is_early:
         screen.queue.add(text)
     else:
-        await add(screen, question, typed, replaces)
+        await add(screen, text, typed, replaces)
 
 
-async def add(screen: OpenChat, question: str, typed: str, replaces: int | None = None) -> None:
-    """Add a question, or replace one, and start the reply to it."""
+async def add(screen: OpenChat, text: str, typed: str, replaces: int | None = None) -> None:
+    """Add a question, or replace one, with the files that it names, and start the reply to it."""
+    branch, question = screen.branch, attach(text)
     if replaces is None:
-        screen.branch.ask(question, typed)
+        branch.ask(question, typed, pictures_named(text))
     else:
-        screen.branch.ask_instead(replaces, question)
+        branch.ask_instead(replaces, question, pictures_named(text, branch.pictures_of(replaces)))
     await answer(screen)
 
 
 async def ask_next(screen: OpenChat) -> None:
     """Ask the oldest waiting question, if there is one."""
     if (text := screen.queue.take_next()) is not None:
-        await add(screen, attach(text), text)
+        await add(screen, text, text)
 
 
 async def answer(screen: OpenChat) -> None:
@@ -73,7 +73,8 @@ def start_reply(screen: OpenChat, message: StoredMessage) -> None:
     settings, pair, chosen = screen.session.settings, screen.session.pair, screen.branch.settings
     sampling, max_tokens = settings.sampling(pair, chosen), settings.max_tokens(pair, chosen)
     expected, leaves_out = expected_in(screen.branch.messages()), settings.leaves_out(pair, chosen)
-    request = ReplyRequest(message, screen.branch.prompt(), sampling, max_tokens, expected, leaves_out)
+    prompt, images = screen.branch.prompt(), screen.branch.images()
+    request = ReplyRequest(message, prompt, sampling, max_tokens, expected, leaves_out, images)
     screen.transcript.anchor()
     screen.host.start(request)
     offering.look(screen)  # what was offered goes

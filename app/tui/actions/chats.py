@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from app.chats.export import export as export_chat
+from app.chats.pictures import pictures_in
 from app.tui.actions import offering
 from app.tui.actions.offering import show_chat
 from app.tui.chat import OpenChat
@@ -99,7 +100,9 @@ def export(screen: OpenChat, argument: str) -> None:
     if argument.startswith("--") and not with_numbers:
         raise SettingsError(f"The only option is {NUMBERS}: /export {NUMBERS} chat.md")
     name = argument.removeprefix(NUMBERS * with_numbers).strip()
-    screen.notify(f"Written to {export_chat(chat, screen.branch.messages(), name, with_numbers)}")
+    messages = screen.branch.messages()
+    files = screen.session.store.pictures(each.key for asked in messages for each in pictures_in(asked.facts))
+    screen.notify(f"Written to {export_chat(chat, messages, name, with_numbers, files)}")
 
 
 COMMANDS = {"new": new, "chats": chats, "rename": rename, "export": export}

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.chats.authors import LOADS, Facts, is_other
+from app.chats.pictures import Attached, with_marks
 from app.chats.store import StoredMessage
 from app.models.prospects import reading_seconds
 from app.tui.actions.models import checked_name, find_here, pick
 from app.tui.actions.offering import show_chat
-from app.tui.attach import attach, unattached, without_attached
+from app.tui.attach import attach, pictures_named, unattached, without_attached
 from app.tui.background.comparison import Contestant, Report, blank, opened_whole
-from app.tui.background.replies import ReplyRequest, chat_prompt_of
+from app.tui.background.replies import ReplyRequest, prompt_for
 from app.tui.chat import OpenChat
 from app.tui.dialogs.compare_screen import CompareScreen, KeptReply
 from app.tui.dialogs.confirm import ConfirmDialog
@@ -34,6 +35,14 @@ MOMENT = 5.0  # seconds of reading, below which nobody has to know of it before
 LONG = 500  # tokens of a prompt that may take longer than a moment if no speed is known
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question for both models, with its pictures; without text, it is the last one of the chat."""
+
+    text: str
+    pictures: Attached
+
+
 async def compare(screen: OpenChat, argument: str) -> None:
     """Compare with another model on the given question, or on the last one. Raises SettingsError."""
     quoted, bare, question = NAMED.fullmatch(argument).groups("")  # type: ignore[union-attr]  # it matches every text
@@ -41,23 +50,23 @@ async def compare(screen: OpenChat, argument: str) -> None:
     other = rival(screen, name) if name else None
     if fault := unattached(question):
         screen.notify(fault, severity="warning")
-    question = attach(question.strip())
+    given = Asked(attach(question.strip()), pictures_named(question))
     if screen.session.engine is None and screen.host.coming is None:
         raise SettingsError("No model is loaded. /model chooses one.")
     if screen.host.is_busy:
         raise SettingsError("A reply is being written or a model loaded. Compare after that; Esc stops it.")
-    if not question and not screen.branch.messages():
+    if not given.text and not screen.branch.messages():
         raise SettingsError("There is no question yet. Ask one first, or name it: /compare model question")
 
     async def take(name: str) -> None:
-        await begin(screen, question, rival(screen, name))
+        await begin(screen, given, rival(screen, name))
 
     def checked(name: str) -> str:
         rival(screen, name)
         return name
 
     if other is not None:
-        await begin(screen, question, other)
+        await begin(screen, given, other)
     else:
         pick(screen, "Compare with", take, rival=checked)
 
@@ -78,12 +87,13 @@ def rival(screen: OpenChat, name: str) -> Pair:
     return pair
 
 
-async def begin(screen: OpenChat, question: str, pair: Pair) -> None:
+async def begin(screen: OpenChat, question: Asked, pair: Pair) -> None:
     """Show both replies as they are generated; if that takes more than a moment of reading first, only after a yes.
     Raises SettingsError.
     """
     prompt = asked(screen, question)
-    contestants = [of_chat(screen, question, prompt), of_other(screen, pair, prompt)]
+    images = *screen.branch.images(), *question.pictures.values()
+    contestants = [of_chat(screen, question.text, prompt, images), of_other(screen, pair, prompt, images)]
 
     engine, pairs = engine_of(screen), (screen.session.pair, pair)
     if told := await asyncio.to_thread(forecast, engine, contestants[0], n_cached(screen), pairs):
@@ -93,10 +103,10 @@ async def begin(screen: OpenChat, question: str, pair: Pair) -> None:
         show(screen, question, pair, contestants)
 
 
-def show(screen: OpenChat, question: str, pair: Pair, contestants: list[Contestant]) -> None:
+def show(screen: OpenChat, question: Asked, pair: Pair, contestants: list[Contestant]) -> None:
     """Show both replies as they are generated, and keep the chosen one."""
     screen.session.note_compared(pair)
-    asked = without_attached(contestants[0].request.prompt[-1].content)
+    asked = without_attached(question.text or last_question(screen))
     screen.ask(CompareScreen(asked, contestants), partial(keep, screen, question, pair))
 
 
@@ -106,7 +116,7 @@ def forecast(engine: Engine, own: Contestant, n_read: int, pairs: Sequence[Pair]
     """
     n_tokens = 0
     with suppress(SlipstreamError):  # which its reply reports as well
-        n_tokens = len(engine.encode(chat_prompt_of(own.request.prompt)))
+        n_tokens = len(engine.encode(prompt_for(engine, own.request)))
     counts = 0 if own.has_answered else max(0, n_tokens - n_read), n_tokens
     return told_before(
         [Forecast(pair.name, n, reading_seconds(pair.target)) for pair, n in zip(pairs, counts, strict=True)]
@@ -155,22 +165,27 @@ def n_cached(screen: OpenChat) -> int:
     return stats.prompt_n + stats.predicted_n if is_here else 0
 
 
-def asked(screen: OpenChat, question: str) -> list[Message]:
+def last_question(screen: OpenChat) -> str:
+    """Return the last question of the chat."""
+    return next((each.content for each in reversed(screen.branch.messages()) if each.role == "user"), "")
+
+
+def asked(screen: OpenChat, question: Asked) -> list[Message]:
     """Return the prompt for both models: the conversation up to the new question, or up to the last one."""
     prompt = screen.branch.prompt()
-    if question:
-        return [*prompt, Message("user", question)]
+    if question.text:
+        return [*prompt, Message("user", with_marks(question.text, [*question.pictures]))]
     while prompt and prompt[-1].role == "assistant":
         prompt.pop()
     return prompt
 
 
-def of_chat(screen: OpenChat, question: str, prompt: list[Message]) -> Contestant:
+def of_chat(screen: OpenChat, question: str, prompt: list[Message], images: tuple[bytes, ...]) -> Contestant:
     """Return the chat's open model as a contestant, with its reply to the last question if that is complete."""
     engine, pair = engine_of(screen), screen.session.pair
     last = screen.branch.messages()[-1:]
     has_answered = bool(not question and last and is_complete(last[0], screen.session.signature()))
-    asked = request(screen, pair, prompt, last[0] if has_answered else blank(0))
+    asked = request(screen, pair, prompt, images, last[0] if has_answered else blank(0))
     return Contestant(pair.name, lambda report: engine, asked, is_borrowed=True, has_answered=has_answered)
 
 
@@ -187,29 +202,32 @@ def is_complete(message: StoredMessage, signature: Facts) -> bool:
     return bool(message.role == "assistant" and is_own and message.content and facts.get("line") and "end" not in facts)
 
 
-def of_other(screen: OpenChat, pair: Pair, prompt: list[Message]) -> Contestant:
+def of_other(screen: OpenChat, pair: Pair, prompt: list[Message], images: tuple[bytes, ...]) -> Contestant:
     """Return another model as a contestant, opened only for this comparison."""
     session = screen.session
 
     def opened(report: Report) -> Engine:
         return session.open_engine(pair, session.options, report, seeks=False)
 
-    return Contestant(pair.name, partial(opened_whole, opened), request(screen, pair, prompt, blank(1)))
+    return Contestant(pair.name, partial(opened_whole, opened), request(screen, pair, prompt, images, blank(1)))
 
 
-def request(screen: OpenChat, pair: Pair, prompt: list[Message], reply: StoredMessage) -> ReplyRequest:
+def request(
+    screen: OpenChat, pair: Pair, prompt: list[Message], images: tuple[bytes, ...], reply: StoredMessage
+) -> ReplyRequest:
     """Return the request to a model, with the settings of this chat. Raises SettingsError."""
     settings, chosen = screen.session.settings, screen.branch.settings
-    return ReplyRequest(reply, prompt, settings.sampling(pair, chosen), settings.max_tokens(pair, chosen))
+    sampling, max_tokens = settings.sampling(pair, chosen), settings.max_tokens(pair, chosen)
+    return ReplyRequest(reply, prompt, sampling, max_tokens, images=images)
 
 
-async def keep(screen: OpenChat, question: str, other: Pair, reply: KeptReply) -> None:
+async def keep(screen: OpenChat, question: Asked, other: Pair, reply: KeptReply) -> None:
     """Add the chosen reply, of the chat's model or the other one, to the chat: to the new question, or as another
     version of the last reply.
     """
     branch = screen.branch
-    if question:
-        branch.ask(question)
+    if question.text:
+        branch.ask(question.text, pictures=question.pictures)
     else:
         branch.rewind_for_reply(branch.messages()[-1].id)
     message = branch.begin_reply()

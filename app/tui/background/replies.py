@@ -16,11 +16,12 @@ from typing import Any
 from textual.message import Message as Posted
 
 from app.chats.branch import CONTINUE_HINT, FULL_AT, NO_ROOM, TOO_LONG
+from app.chats.pictures import shown_to
 from app.chats.store import StoredMessage
 from app.tui.pace import Latest
 from app.tui.pieces import Piece, clean, pieces_of
 from runtime.core.errors import ContextError, SlipstreamError
-from runtime.engine import PLAIN_STOPS, ChatPrompt, Chunk, Engine, Message, Sampling
+from runtime.engine import PLAIN_STOPS, ChatPrompt, Chunk, Engine, Message, Prompt, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.stats import Stats
 from runtime.loading.profile_cache import reading_memo, record
@@ -43,6 +44,7 @@ class ReplyRequest:
     max_tokens: int | None
     expected: str = ""  # text that the reply is likely to repeat
     leaves_out: bool = True  # whether the oldest turns are left out when the context is full
+    images: tuple[bytes, ...] = ()  # files of the pictures whose marks the prompt has
 
 
 @dataclass(slots=True)
@@ -167,7 +169,7 @@ def chunks_of(reply: ActiveReply, post: Post) -> Iterator[Chunk]:
             post(PromptRead(done, total))
 
     ask = Ask(
-        chat_prompt_of(request.prompt),
+        prompt_for(reply.engine, request),
         request.sampling,
         request.max_tokens,
         () if reply.engine.facts.template else PLAIN_STOPS,
@@ -177,6 +179,11 @@ def chunks_of(reply: ActiveReply, post: Post) -> Iterator[Chunk]:
         is_traced=True,
     )
     return reply.engine.answer(ask, reply.is_cancelled, on_prefill)
+
+
+def prompt_for(engine: Engine, request: ReplyRequest) -> Prompt:
+    """Return the conversation, with its pictures if the model sees."""
+    return shown_to(chat_prompt_of(request.prompt), request.images if engine.facts.vision else ())
 
 
 def chat_prompt_of(prompt: Sequence[Message]) -> ChatPrompt:

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
-from app.tui.attach import unattached, without_attached
+from app.tui.attach import told_pictures, unattached, without_attached
 from app.tui.completion import Completion, Suggestion
 from app.tui.pieces import clean
 from app.tui.widgets.prompt import PromptBox
@@ -24,6 +24,7 @@ WIDEST = 44  # maximal columns for the text; the rest is for its note
 GAP = 2
 SHOWN = 3  # messages that have a line each; more are counted
 HINT = "Sent when the model is free · Up changes the last one · Esc takes back all"
+UNSEEN = "{} cannot see pictures, so it gets a note instead. /model chooses another, --mmproj names its encoder."
 SEND = " Enter once more sends the text without it."
 
 
@@ -32,8 +33,18 @@ class Composer(Vertical):
 
     DEFAULT_CSS = "Composer { height: auto; }"
 
-    def __init__(self, past: Sequence[str], complete: Callable[[str], Completion]) -> None:
+    def __init__(
+        self,
+        past: Sequence[str],
+        complete: Callable[[str], Completion],
+        blind_model: Callable[[], str] = lambda: "",
+        kept_pictures: Callable[[], Sequence[str]] = lambda: (),
+    ) -> None:
+        """`blind_model` returns the name of a model that cannot see, "" for any other one; `kept_pictures` the names of
+        the pictures that the question has already.
+        """
         super().__init__()
+        self._blind_model, self._kept_pictures = blind_model, kept_pictures
         self.queue, self.suggestions = MessageQueue(), SuggestionList()
         self.lacking = Static(id="lacking", markup=False)
         self._told = ""  # the shown sentence about files that cannot be attached
@@ -75,28 +86,42 @@ class Composer(Vertical):
 
     @on(TextArea.Changed)
     def _show_lacking(self) -> None:
-        """Name the files that cannot be attached; while one is being typed, its suggestions are shown instead."""
+        """Name the files that cannot be attached, or else the pictures that are; while one is being typed, its
+        suggestions are shown instead.
+        """
         is_reported = self.prompt.text == self._reported
-        told = "" if self.suggestions.display and not is_reported else lacking(self.prompt.text)
-        told += SEND * (is_reported and bool(told))
+        is_choosing = self.suggestions.display and not is_reported
+        fault = "" if is_choosing else self._lacking()
+        told = fault + SEND if fault and is_reported else fault or ("" if is_choosing else pictures(self.prompt.text))
         if told != self._told:
             self._told, self.lacking.display = told, bool(told)
+            self.lacking.set_class(bool(fault), "-fault")
             self.lacking.update(told)
+
+    def _lacking(self) -> str:
+        """Return why files named in the question cannot be attached or seen; "" for a command."""
+        text = self.prompt.text
+        if text.startswith("/"):
+            return ""
+        fault, blind = unattached(text, self._kept_pictures()), self._blind_model()
+        unseen = UNSEEN.format(blind) if blind and (self._kept_pictures() or told_pictures(text)) else ""
+        return clean(" ".join(filter(None, [fault, unseen])))
 
     @on(PromptBox.Sent)
     def _hold_back(self, event: PromptBox.Sent) -> None:
         """Report files that cannot be attached instead of sending the text, once."""
         text = self.prompt.text
-        is_held = bool(lacking(text)) and text != self._reported
+        is_held = bool(self._lacking()) and text != self._reported
         self._reported = text if is_held else ""
         if is_held:
             event.stop()
         self._show_lacking()
 
 
-def lacking(text: str) -> str:
-    """Return why files named in a question cannot be attached; "" for a command."""
-    return "" if text.startswith("/") else clean(unattached(text))
+def pictures(text: str) -> str:
+    """Return a line about the pictures named in a question; "" for a command."""
+    found = "" if text.startswith("/") else told_pictures(text)
+    return clean(f"Attached: {found}") if found else ""
 
 
 class MessageQueue(Static):

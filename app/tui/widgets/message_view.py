@@ -17,6 +17,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Collapsible, Label, Markdown, Static
 
+from app.chats.pictures import pictures_in
 from app.chats.store import StoredMessage
 from app.reasoning import split_reasoning
 from app.tui.attach import attached_in, without_attached
@@ -92,9 +93,9 @@ class MessageView(Vertical, can_focus=True):
             await self._show_reply()
 
     def _question(self) -> Content:
-        if not self._folded:
-            return Content(clean(self.text.strip()))
-        text, attached = folded(self.text)
+        pictures = [f"attached: {each.line}" for each in pictures_in(self.facts)]
+        text, attached = folded(self.text) if self._folded else (self.text.strip(), "")
+        attached = "\n".join(filter(None, [*pictures, attached]))
         return Content.assemble(clean(text), (f"\n{clean(attached)}" * bool(attached), "dim"))
 
     def _show_foot(self) -> None:

@@ -16,6 +16,7 @@ from textual.message import Message
 
 from app.tui.completion import Completion, complete
 from app.tui.pace import TypingGap
+from app.tui.picture_files import named_if_dropped
 from app.tui.private_textual import bound
 from app.tui.widgets.piece_area import Pastes, as_text
 from app.tui.widgets.suggesting import SuggestingArea
@@ -144,6 +145,11 @@ class PromptBox(SuggestingArea):
         """Whether a message is being rewritten."""
         return self._replaces is not None
 
+    @property
+    def rewritten(self) -> int | None:
+        """The message that is being rewritten."""
+        return self._replaces
+
     def remember(self) -> None:
         """Add the text to the history, with its pastes."""
         text = self.unfolded()
@@ -161,7 +167,7 @@ class PromptBox(SuggestingArea):
         if len(text) >= LONG_CHARACTERS or len(text.splitlines()) >= LONG_LINES:
             text = self._pastes.fold(text)
         else:
-            text = as_text(text)
+            text = named_if_dropped(text) or as_text(text)
             self._pastes.note(text)
         event.prevent_default()
         event.stop()
