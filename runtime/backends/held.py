@@ -5,7 +5,6 @@ Knows tokens and states; the backends run the passes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
@@ -14,50 +13,15 @@ from runtime.backends.adapters import AdapterSwitch
 from runtime.backends.model import LlamaModel
 from runtime.backends.pass_switches import BLOCK, NARROW, Attention
 from runtime.backends.stored.checkpoints import Checkpoint, message_ends, restore_state
-from runtime.backends.stored.saved_states import NEGLIGIBLE, HeldConversation, SavedState, SavedStates
+from runtime.backends.stored.saved_states import NEGLIGIBLE, HeldConversation, Reuse, SavedState, SavedStates
 from runtime.backends.tree import MAIN, TreeCache
-from runtime.core.draft import Adapters, Tokens, common_prefix, usable
-from runtime.core.image_runs import resumable
+from runtime.core.draft import Adapters, Tokens
+from runtime.core.image_runs import around, position
 
 # Tokens. Kernels process rows in tiles and the remainder separately. Where the two round differently, a prompt that
 # shares only its beginning with a cached one is read from a multiple of this on, so its rows fall into the usual tiles
 TILE = 32
 POINTS = 4  # checkpoints in a copy of a conversation with sliding windows
-
-
-@dataclass(slots=True)
-class Reuse:
-    """Numbers of leading tokens of a cached conversation.
-
-    `n_asked` were part of a request, later ones are drafts that may have been rejected. `n_exact` were computed as for
-    a reply with a seed: read in whole tiles, and decoded in passes that round as plain decode does. `n_whole` were
-    restored together, so the conversation cannot be truncated to fewer. `adapters` are those that all were read with.
-    """
-
-    n_asked: int = 0
-    n_exact: int = 0
-    n_whole: int = 0
-    adapters: Adapters = ()
-
-    def set(self, n_asked: int, n_exact: int, n_whole: int = 0) -> None:
-        """Set all three."""
-        self.n_asked, self.n_exact, self.n_whole = n_asked, n_exact, n_whole
-
-    def cut(self, n: int) -> None:
-        """Note that the conversation was truncated to `n` tokens."""
-        self.n_exact, self.n_whole = min(self.n_exact, n), min(self.n_whole, n)
-
-    def extend(self, start: int, n_asked: int, n: int, is_exact: bool) -> None:
-        """Note that the tokens from `start` to `n` were decoded, `n_asked` of them for a request."""
-        self.n_exact = n if is_exact and start <= self.n_exact else min(self.n_exact, start)
-        self.n_asked = n_asked
-
-    def shared(self, held: Tokens, context: Tokens, grain: int) -> int:
-        """Return the number of leading tokens of `context[:-1]` that can be reused of the cached ones."""
-        n = usable(common_prefix(held, context[:-1]), self.n_asked, self.n_exact, grain)
-        if n and context[:n].min() < 0:  # images are among them
-            n = resumable(context, n, grain > 1 and n < self.n_asked - 1)
-        return n if n >= self.n_whole else 0
 
 
 class HeldConversations:
@@ -223,7 +187,7 @@ class HeldConversations:
         wanted = [n - n % self.saved.grain for n in (min(point, len(tokens)), *ends[:-POINTS:-1], *ends[:1])]
         can_be_had = [n for n in dict.fromkeys(wanted) if max(self._reuse.n_whole, 1) <= n < len(tokens)]
         best = sorted(can_be_had[: self.saved.most_points(self._number)])
-        found = (self.saved.point(n, self._number, self.n_spare) for n in best)
+        found = (self.saved.point(n, self._position(n), self._number, self.n_spare) for n in best)
         return tuple(each for each in found if each is not None)
 
     def conversations(self) -> list[HeldConversation]:
@@ -231,13 +195,24 @@ class HeldConversations:
         tokens, adapters = self._held[: min(self._n_held, self._reuse.n_asked)].copy(), self._reuse.adapters
         return [HeldConversation(tokens, self._copy, self._clear, adapters), *self.saved.conversations()]
 
+    def _position(self, n: int, tokens: Tokens | None = None) -> int:
+        """Return the position that follows the first `n` tokens, of the current conversation by default."""
+        return position(self._held if tokens is None else tokens, n) if self.model.is_spatial else n
+
+    def _whole(self, start: int) -> int:
+        """Return `start`, or the beginning of the images around it that cannot be cut."""
+        return around(self._held[: self._n_held], start)[0] if self.model.is_spatial else start
+
     def _drop(self, start: int) -> int:
-        """Remove positions from `start` on; return the number of positions left."""
-        if not lib.llama_memory_seq_rm(self.memory, MAIN, start, -1):
+        """Remove tokens from `start` on, whole images where they have no positions of their own; return the number of
+        tokens left.
+        """
+        start = self._whole(start)
+        if not lib.llama_memory_seq_rm(self.memory, MAIN, self._position(start), -1):
             self._clear()
             return 0
         if self.tree.garbage:
-            self.tree.rewind(start)
+            self.tree.rewind(self._position(start))
         self._n_held = start
         self._reuse.cut(start)
         return start

@@ -11,7 +11,7 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 
 from runtime.backends.held import HeldConversations
-from runtime.backends.library import FLOAT_P
+from runtime.backends.library import FLOAT_P, INT32_P
 from runtime.core.image_runs import ImageReader, images_end, same_kind_end
 
 
@@ -47,10 +47,12 @@ class ImageDecoding(HeldConversations):
         Return the next position.
         """
         most = min(same_kind_end(self._held, start, end), start + self.n_batch)
-        rows, is_causal = vision.rows(self._held, start, most)
+        rows, is_causal, places = vision.rows(self._held, start, most)
         stop = start + len(rows)
         batch = self._window(start, len(rows), n_outputs if stop == end else 0)
         batch.token, batch.embd = None, ctypes.cast(rows.ctypes.data, FLOAT_P)
+        if places is not None:
+            batch.pos = ctypes.cast(places.ctypes.data, INT32_P)
         lib.llama_set_causal_attn(self.handle, is_causal)
         try:
             self._run(batch, start, stop)

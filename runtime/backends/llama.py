@@ -11,16 +11,16 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from runtime.backends import library
-from runtime.backends.held import Reuse
 from runtime.backends.images import ImageDecoding
 from runtime.backends.library import INT8_P, INT32_P
 from runtime.backends.model import LlamaModel
 from runtime.backends.pass_switches import Attention, StopFlag
 from runtime.backends.shown_states import ShownStates, rows_at
-from runtime.backends.stored.saved_states import SavedStates
+from runtime.backends.stored.saved_states import Reuse, SavedStates
 from runtime.backends.tree import FIRST_BRANCH, TreeCache
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError, ModelError, NoMemoryError, StoppedError
+from runtime.core.image_runs import around, has_images
 
 GARBAGE_CELLS = 512  # cells for rejected branches, before the cache is rebuilt
 
@@ -121,7 +121,7 @@ class LlamaBackend(ImageDecoding):
         most = self._most_read(exact)
         if draft.parents is not None:
             logits = self._decode_tree(start, n, draft, most)
-        elif self.pass_rows > 1:
+        elif self.pass_rows > 1 and context[-1] >= 0:
             logits = self._decode_padded(start, n - 1, n + k)
         else:
             self._decode_chain(start, n + k, 1 + k, most)
@@ -132,7 +132,7 @@ class LlamaBackend(ImageDecoding):
     def _decode_tree(self, start: int, n: int, draft: Draft, most: int | None) -> Logits:
         """Decode positions [start, n) of `_held` and a token tree; return the last token's and the tree's logits."""
         self._decode_chain(start, n - 1, 0, most)
-        self._run(self.tree.batch(int(self._held[n - 1]), n, draft), n - 1, n)
+        self._run(self.tree.batch(int(self._held[n - 1]), n, draft, self._position(n) - n), n - 1, n)
         return self._logits(1 + len(draft.tokens))
 
     def _padded_end(self, start: int, end: int) -> int:
@@ -141,7 +141,7 @@ class LlamaBackend(ImageDecoding):
 
     def _decode_padded(self, start: int, first: int, end: int) -> Logits:
         """Decode positions [start, end) of `_held` and padding rows; return the logits from `first` on."""
-        padded = start if end - start <= self.pass_rows else first
+        padded = start if end - start <= self.pass_rows and not has_images(self._held[start:end]) else first
         self._decode_chain(start, padded, 0)
         last = self._padded_end(padded, end)
         self._held[end:last] = self._held[end - 1]
@@ -202,7 +202,7 @@ class LlamaBackend(ImageDecoding):
         batch, cast = self._batch, ctypes.cast
         batch.n_tokens = rows
         batch.token = cast(tokens + 4 * start, INT32_P)
-        batch.pos = cast(positions + 4 * start, INT32_P)
+        batch.pos = cast(positions + 4 * self._position(start), INT32_P)
         batch.logits = cast(ones + n_outputs - rows, INT8_P)
         return batch
 
@@ -211,7 +211,7 @@ class LlamaBackend(ImageDecoding):
         try:
             self._decode(batch)
         except StoppedError:
-            self._drop(start)
+            self._drop(around(self._held[:n_held], start)[0])
             raise
         self._n_held = n_held
         if self.shown.listener is not None:

@@ -33,6 +33,7 @@ from runtime.models.soundness import check_header
 
 LAYER = re.compile(r"blk\.(\d+)\.")
 GGML_TYPES = {"F16": 1, "Q4_0": 2, "Q8_0": 8, "BF16": 30}  # as in ggml.h; Q4_0 only for measurements
+SPATIAL = lib.LLAMA_ROPE_TYPE_MROPE, lib.LLAMA_ROPE_TYPE_IMROPE  # positions in three dimensions
 OnProgress = Callable[[float], bool]  # share loaded, 0 to 1 -> whether to continue
 
 
@@ -119,6 +120,11 @@ class LlamaModel:
     def load_adapters(self, adapters: Sequence[Adapter]) -> None:
         """Load LoRA adapters, before a context is opened. Raises ModelError for one that does not fit."""
         self.adapters = LoadedAdapters(self.handle, adapters, self.path)
+
+    @cached_property
+    def is_spatial(self) -> bool:
+        """Whether images may take fewer positions than tokens."""
+        return lib.llama_model_rope_type(self.handle) in SPATIAL
 
     @cached_property
     def n_embd(self) -> int:

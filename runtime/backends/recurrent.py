@@ -13,6 +13,7 @@ from runtime.backends.model import LlamaModel
 from runtime.backends.stored.checkpoints import Checkpoints, longest, message_ends
 from runtime.backends.stored.saved_states import SavedState
 from runtime.core.draft import Tokens
+from runtime.core.image_runs import around
 
 MAX_CHECKPOINTS = 8  # checkpoints kept
 BORDERS = 4  # checkpoints taken while a text is read
@@ -62,6 +63,7 @@ class RecurrentBackend(LlamaBackend):
         The library reports success for any number of rows up to its snapshots, but it has only those of the last
         pass's rows, and only once. So the droppable rows are counted here.
         """
+        start = self._whole(start)
         if self._n_held - start > self._n_droppable:
             start = longest(self.checkpoints.all, start)
             if not start or not self.checkpoints.restore(start):
@@ -95,7 +97,8 @@ class RecurrentBackend(LlamaBackend):
             found.append(end - TAIL)
         kept: list[int] = []
         for border in reversed([found[0], *found[1:][1 - BORDERS :]]):
-            if border >= start + MIN_SPACING and (not kept or border <= kept[0] - MIN_SPACING):
+            is_cut = around(self._held[:end], border) != (border, border)
+            if border >= start + MIN_SPACING and not is_cut and (not kept or border <= kept[0] - MIN_SPACING):
                 kept.insert(0, border)
         return kept
 

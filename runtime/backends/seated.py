@@ -98,7 +98,7 @@ class SeatedConversations(HeldConversations):
         """Return a copy of a conversation that is about to be moved to the front of the context."""
         if self.model.window and seat is not self._seat and seat not in self._seats.busy:
             n = min(seat.n_held, seat.reuse.n_asked)  # otherwise the copy has too few cells to undo a rejected draft
-            lib.llama_memory_seq_rm(self.memory, seat.sequence, n, -1)
+            lib.llama_memory_seq_rm(self.memory, seat.sequence, self._position(n, seat.tokens), -1)
             seat.n_held = n
         return self.saved.copy(seat.tokens[: seat.n_held], seat.reuse, seat.sequence, () if self.model.window else None)
 
@@ -132,7 +132,8 @@ class SeatedConversations(HeldConversations):
     def _share(self, source: Seat, n: int) -> None:
         """Start the current seat's conversation with the first `n` tokens of another one, whose cells they share."""
         if n:
-            lib.llama_memory_seq_cp(self.memory, source.sequence, self._seat.sequence, 0, n)
+            end = self._position(n, source.tokens)
+            lib.llama_memory_seq_cp(self.memory, source.sequence, self._seat.sequence, 0, end)
             self._map.share(source, self._seat, n)
             self._reuse.set(n, min(source.reuse.n_exact, n), min(source.reuse.n_whole, n))
             self._reuse.adapters = source.reuse.adapters

@@ -15,10 +15,10 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.held import Reuse
 from runtime.backends.library import INT8_P, INT32_P
-from runtime.backends.stored.saved_states import NEGLIGIBLE
+from runtime.backends.stored.saved_states import NEGLIGIBLE, Reuse
 from runtime.core.draft import Adapters, PassInput, Tokens, common_prefix
+from runtime.core.image_runs import around, position
 
 # Cell searches between two checks for idle cells. A conversation that decoded nothing in that time is no longer being
 # generated
@@ -143,6 +143,8 @@ class CellMap:
         free = end
         while free > start and seat.cells[free - 1] == self.top - 1 and not self._owners[self.top - 1]:
             free, self.top = free - 1, self.top - 1
+        _, whole = around(seat.tokens[:end], free)  # of an image whose cells are apart none is reused
+        free, self.top = whole, self.top + whole - free
         # Only the beginning can be shared with others
         return start + int(np.count_nonzero(self._owners[seat.cells[start:free]])), free
 
@@ -155,7 +157,8 @@ class CellMap:
 class JointBatch:
     """Up to `n` rows of `n_seats` conversations."""
 
-    def __init__(self, n: int, n_seats: int) -> None:
+    def __init__(self, n: int, n_seats: int, is_spatial: bool = False) -> None:
+        self._is_spatial = is_spatial  # whether images may take fewer positions than tokens
         self._numbers = (ctypes.c_int32 * n_seats)(*range(n_seats))
         self._tokens: NDArray[np.int32] = np.empty(n, dtype=np.int32)
         self._positions: NDArray[np.int32] = np.empty(n, dtype=np.int32)
@@ -177,7 +180,8 @@ class JointBatch:
             start, n, end = seat.n_held, len(context), len(context) + len(draft.tokens)
             seat.tokens[start:n], seat.tokens[n:end] = context[start:], draft.tokens
             rows = slice(at, at := at + end - start)
-            self._tokens[rows], self._positions[rows] = seat.tokens[start:end], np.arange(start, end)
+            first = position(seat.tokens, start) if self._is_spatial else start
+            self._tokens[rows], self._positions[rows] = seat.tokens[start:end], np.arange(first, first + end - start)
             self._seats[rows] = numbers + 4 * seat.sequence
             self._flags[rows] = 0
             self._flags[at - 1 - len(draft.tokens) : at] = 1

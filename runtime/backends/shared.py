@@ -18,7 +18,7 @@ from runtime.backends.seats import IDLE_SEARCHES, CellMap, JointBatch, Seat, Sea
 from runtime.backends.stored.saved_states import NEGLIGIBLE
 from runtime.core.draft import Adapters, Logits, PassInput, Tokens
 from runtime.core.errors import StoppedError
-from runtime.core.image_runs import images_end
+from runtime.core.image_runs import around, images_end
 from runtime.models.cache_layout import shared_cells
 
 UNTIDY = 128  # idle cells that cause compaction: in a model of 135M parameters they add 3% to a pass
@@ -53,7 +53,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
 
     def _prepare_batch(self) -> None:
         super()._prepare_batch()
-        self._joint = JointBatch(self.n_batch, self.n_seats)
+        self._joint = JointBatch(self.n_batch, self.n_seats, self.model.is_spatial)
 
     def fits(self, lengths: Iterable[int]) -> bool:
         """Return whether conversations of these lengths (tokens) can be decoded together."""
@@ -133,7 +133,8 @@ class SharedBackend(SeatedConversations, LlamaBackend):
             self._decode(self._joint.fill(seats, asked))
         except StoppedError:
             for seat in seats:
-                lib.llama_memory_seq_rm(self.memory, seat.sequence, seat.n_held, -1)
+                end = self._position(seat.n_held, seat.tokens)
+                lib.llama_memory_seq_rm(self.memory, seat.sequence, end, -1)
             raise
         at = 0
         for seat, (context, draft, exact, _) in zip(seats, asked, strict=True):
@@ -184,7 +185,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         if better is not None:
             self._take_back(better, context, exact)
         elif self._seat is not source:
-            self._share(source, shares[source])
+            self._share(source, around(context, shares[source])[0])
         self.saved.keep(max(0, self._most_saved - 1))
 
     def _own_seat(self, context: Tokens, shares: Mapping[Seat, int], exact: bool) -> Seat | None:
@@ -229,12 +230,12 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         self._compact()
 
     def _drop(self, start: int) -> int:
-        """Remove positions from `start` on; cells with others behind them stay, but nothing attends to them."""
-        seat, garbage = self._seat.sequence, self.n_seats
+        """Remove tokens from `start` on, as above; cells with others behind them stay, but nothing attends to them."""
+        seat, garbage, start = self._seat.sequence, self.n_seats, self._whole(start)
         dead, free = self._map.leave(self._seat, start, self._n_held)
         if free > dead:
-            lib.llama_memory_seq_cp(self.memory, seat, garbage, dead, free)
-        lib.llama_memory_seq_rm(self.memory, seat, start, -1)
+            lib.llama_memory_seq_cp(self.memory, seat, garbage, self._position(dead), self._position(free))
+        lib.llama_memory_seq_rm(self.memory, seat, self._position(start), -1)
         self._n_held = start
         self._reuse.cut(start)
         if not start and not self._map.n_used:

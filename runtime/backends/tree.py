@@ -40,16 +40,19 @@ class TreeCache:
     def __init__(self, memory: Any) -> None:
         self.memory = memory
         self.draft, self.start = Draft(), 0  # the tree, and the position of its first nodes
+        self._begin = 0  # their place among the tokens
         self._paths: list[list[int]] = []
         self.garbage: list[tuple[int, int]] = []  # (start of its tree, position) of each garbage cell
         self._batch_parts: list[Any] = []  # arrays that the batch points to
 
-    def batch(self, last: int, start: int, draft: Draft) -> lib.llama_batch:
-        """Open the branches after position `start` - 1, which holds the token `last`; return the batch to decode.
+    def batch(self, last: int, begin: int, draft: Draft, shift: int = 0) -> lib.llama_batch:
+        """Open the branches after `begin` tokens, of which `last` is the last one; return the batch to decode. Their
+        positions differ from their numbers by `shift`.
 
         The batch has [1 + len(draft)] rows.
         """
-        self.draft, self.start, self._paths = draft, start, branches(draft)
+        start = begin + shift
+        self.draft, self.start, self._begin, self._paths = draft, start, begin, branches(draft)
         for branch in range(len(self._paths)):
             lib.llama_memory_seq_cp(self.memory, MAIN, FIRST_BRANCH + branch, -1, -1)
         positions = [start - 1 + len(path_to(draft, node)) for node in range(-1, len(draft))]
@@ -73,7 +76,7 @@ class TreeCache:
     def taken(self, context: Tokens) -> list[int]:
         """Return the nodes that `context` follows, from the root; it must contain the tokens before the tree."""
         node, found = -1, list[int]()
-        for token in context[self.start :].tolist() if len(self.draft) else ():
+        for token in context[self._begin :].tolist() if len(self.draft) else ():
             child = self.draft.child(node, token)
             if child is None:
                 break

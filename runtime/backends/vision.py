@@ -26,7 +26,7 @@ from runtime.backends.model import LlamaModel
 from runtime.backends.mtmd_library import mtmd
 from runtime.core.draft import Tokens
 from runtime.core.errors import ModelError, PictureError, StoppedError
-from runtime.core.image_runs import ImageRun, has_images, ids_of, stretch
+from runtime.core.image_runs import ImageRows, ImageRun, Places, has_images, ids_of, position, stretch
 from runtime.models.content import content_of
 from runtime.models.picture import check_picture
 from runtime.models.projector import check_width, read_projector
@@ -35,6 +35,7 @@ MAX_KEPT = 2**28  # bytes of embeddings of images that nobody holds
 FORGOTTEN = "An image of the conversation is no longer in memory. Send it again."
 NOWHERE = os.fsencode(Path(os.devnull) / "nowhere")  # where no video decoder is: mtmd would try one on damaged pictures
 MAX_IDS = 2**20  # ids of one image
+TRIES = 4  # to encode an image
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class VisionEncoder:
         check_width(path, found, model.n_embd, model.path.name)
         self._mtmd, self._key = mtmd(), content_of(path).encode()
         self._handle = self._opened(path, model, n_threads, uses_gpu)
+        self.is_spatial = bool(self._mtmd.mtmd_decode_use_mrope(self._handle))
         self._images = OrderedDict[bytes, PlacedImage]()  # by the hash of their files, the latest last
         self._runs = WeakValueDictionary[int, ImageRun]()  # by their first ids
         self._lock, self._encoding = threading.Lock(), threading.Lock()
@@ -75,12 +77,6 @@ class VisionEncoder:
         if not handle:
             why = library.why() or "no reason given"
             raise ModelError(f"{path.name} could not be loaded as the vision encoder of {model.path.name} ({why}).")
-        if self._mtmd.mtmd_decode_use_mrope(handle):
-            self._mtmd.mtmd_free(handle)
-            raise ModelError(
-                f"{model.path.name} gives images positions in three dimensions, which is not supported yet. Leave "
-                f"{path.name} out to use it for text, or choose another model."
-            )
         return handle
 
     def ids(self, data: bytes) -> Sequence[int]:
@@ -156,13 +152,23 @@ class VisionEncoder:
             if has_images(ids):
                 raise ModelError("The model's vocabulary lacks a token that its vision encoder puts around images.")
             return ids
-        ids = ids_of(b"%s %d" % (key, number), n)
+        ids = ids_of(b"%s %d" % (key, number), n, self._mtmd.mtmd_input_chunk_get_n_pos(chunk))
         if (known := self._runs.get(int(ids[0]))) and np.array_equal(known.ids, ids):
             return known
         is_causal = not self._mtmd.mtmd_decode_use_non_causal(self._handle, chunk)
-        run = ImageRun(ids, self._mtmd.mtmd_input_chunk_copy(chunk), self._mtmd.mtmd_input_chunk_free, is_causal)
+        copy, free = self._mtmd.mtmd_input_chunk_copy(chunk), self._mtmd.mtmd_input_chunk_free
+        run = ImageRun(ids, copy, free, is_causal, self._places(chunk, n) if self.is_spatial else None)
         self._runs[int(ids[0])] = run
         return run
+
+    def _places(self, chunk: Any, n: int) -> Places:
+        """Return the positions of an image's tokens in three dimensions, in the library's order."""
+        found, buffer = list[NDArray[np.int32]](), (self._mtmd.mtmd_decoder_pos * n)()
+        for first in range(2):
+            image = self._mtmd.mtmd_input_chunk_get_tokens_image(chunk)
+            self._mtmd.mtmd_helper_image_get_decoder_pos(image, first, buffer)
+            found.append(np.array([(each.t, each.y, each.x, each.z) for each in buffer], dtype=np.int32).T)
+        return found[0], found[1]
 
     def embed(self, tokens: Sequence[int], is_cancelled: Callable[[], bool]) -> list[ImageRun]:
         """See ImageReader."""
@@ -176,12 +182,19 @@ class VisionEncoder:
         return found
 
     def _encode(self, run: ImageRun) -> None:
-        if self._mtmd.mtmd_encode_chunk(self._handle, run.chunk):
-            raise ModelError(f"llama.cpp could not encode an image ({library.why() or 'no reason given'}).")
-        n = len(run.ids)
-        address = ctypes.cast(self._mtmd.mtmd_get_output_embd(self._handle), ctypes.c_void_p).value
-        rows = (ctypes.c_float * (n * self.width)).from_address(address or 0)
-        run.keep(np.ctypeslib.as_array(rows).reshape(n, self.width).copy())
+        """Compute a run's embeddings. Raises ModelError. llama.cpp's Pixtral multiplies memory that nobody has written
+        by 0, which gives no number where it happens to hold none, so that is tried again.
+        """
+        for _ in range(TRIES):
+            if self._mtmd.mtmd_encode_chunk(self._handle, run.chunk):
+                raise ModelError(f"llama.cpp could not encode an image ({library.why() or 'no reason given'}).")
+            n = len(run.ids)
+            address = ctypes.cast(self._mtmd.mtmd_get_output_embd(self._handle), ctypes.c_void_p).value
+            rows = np.ctypeslib.as_array((ctypes.c_float * (n * self.width)).from_address(address or 0))
+            if np.isfinite(rows).all():
+                run.keep(rows.reshape(n, self.width).copy())
+                return
+        raise ModelError("llama.cpp computed no numbers for an image. Send it in another size.")
 
     def runs_in(self, tokens: Tokens) -> list[ImageRun]:
         """Return the runs of images among `tokens` [n], in order. Raises ModelError for one that is not known."""
@@ -194,7 +207,7 @@ class VisionEncoder:
             at += len(run.ids)
         return found
 
-    def rows(self, tokens: Tokens, start: int, end: int) -> tuple[NDArray[np.float32], bool]:
+    def rows(self, tokens: Tokens, start: int, end: int) -> ImageRows:
         """See ImageReader."""
         begin, _ = stretch(tokens, start)
         at = start - begin
@@ -204,7 +217,11 @@ class VisionEncoder:
             at -= len(run.ids)
         if run.rows is None or (not run.is_causal and (at or end - start < len(run.ids))):
             raise ModelError(FORGOTTEN if run.rows is None else "An image is longer than a pass, so it cannot be read.")
-        return run.rows[at : at + end - start], run.is_causal
+        rows, places = run.rows[at : at + end - start], None
+        if run.places is not None:
+            first, second = (each[:, at : at + len(rows)] for each in run.places)
+            places = np.ascontiguousarray(first + position(tokens, start - at) * (second - first))
+        return ImageRows(rows, run.is_causal, places)
 
     def close(self) -> None:
         """Free the encoder and all images."""

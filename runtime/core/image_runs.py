@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,40 @@ SHORT = 512  # positions of an image that is read in one pass: where its rows at
 # sequences, and so neither does the text of a reply with a seed. LONGER times as many are read 4 to 7% faster, where
 # they round alike
 PIECE, LONGER = 128, 2
-SIGN = np.int32(-(2**31))
+SIGN, MOVES = np.int32(-(2**31)), np.int32(2)  # of an id: it is an image's; the next token has the next position
 
 
-def ids_of(key: bytes, n: int) -> Tokens:
+def ids_of(key: bytes, n: int, n_positions: int | None = None) -> Tokens:
     """Return the `n` ids of an image with this key, which tells it from all others: a hash of its pixels and of how
-    they are encoded. Two images share a run of ids only if their keys are the same.
+    they are encoded. Two images share a run of ids only if their keys are the same. Images with positions in three
+    dimensions take fewer positions than tokens, which the ids tell: all of their tokens begin at one position.
     """
     found = np.frombuffer(hashlib.shake_256(key).digest(4 * n), dtype="<i4").astype(np.int32)
-    return (found & ~np.int32(1)) | SIGN  # even, because NO_TOKEN is not
+    found = (found & ~np.int32(3)) | SIGN  # even, because NO_TOKEN is not
+    found[n - (n if n_positions is None else n_positions) :] |= MOVES
+    return found
+
+
+def n_still(tokens: Tokens) -> int:
+    """Return the number of tokens that take no position of their own."""
+    return int(np.count_nonzero((tokens & (SIGN | MOVES)) == SIGN))
+
+
+def position(tokens: Tokens, n: int) -> int:
+    """Return the position that follows the first `n` tokens; within an image that takes fewer of them, an earlier one
+    of its own.
+    """
+    return n - n_still(tokens[:n])
+
+
+def around(tokens: Tokens, n: int) -> tuple[int, int]:
+    """Return `n` twice; within images that take fewer positions than tokens, their begin and end: a cache, which
+    removes positions, has all of them or none.
+    """
+    if not 0 < n < len(tokens) or tokens[n] >= 0 or tokens[n - 1] >= 0:
+        return n, n
+    begin, end = stretch(tokens, n)
+    return (begin, end) if n_still(tokens[begin:end]) else (n, n)
 
 
 def has_images(tokens: Tokens) -> bool:
@@ -87,6 +112,10 @@ def resumable(tokens: Tokens, n: int, is_exact: bool) -> int:
     return max(n - n % PIECE, int(changes[-1]) if len(changes) else 0) if is_exact else n
 
 
+# The positions [4, n] of an image's tokens, by dimension, where the image is first, and where it begins one later
+Places = tuple[NDArray[np.int32], NDArray[np.int32]]
+
+
 class ImageReader(Protocol):
     """A vision encoder."""
 
@@ -107,11 +136,20 @@ class ImageReader(Protocol):
     def close(self) -> None:
         """Free the encoder."""
 
-    def rows(self, tokens: Tokens, start: int, end: int) -> tuple[NDArray[np.float32], bool]:
-        """Return the embeddings [rows, width] of the first of the positions [start, end) of `tokens`, which are those
-        of images: as many as are read in one pass. And whether each row attends only to those before it. Raises
-        ModelError.
+    def rows(self, tokens: Tokens, start: int, end: int) -> ImageRows:
+        """Return the first of the tokens [start, end), which are those of images: as many as are read in one pass.
+        Raises ModelError.
         """
+
+
+class ImageRows(NamedTuple):
+    """Tokens of an image to be read in one pass: embeddings [rows, width], and whether each attends only to those
+    before it.
+    """
+
+    rows: NDArray[np.float32]
+    is_causal: bool
+    places: NDArray[np.int32] | None = None  # [4, rows]: positions by dimension; None: one each, which follow
 
 
 class ImageRun:
@@ -119,8 +157,10 @@ class ImageRun:
     [n, width]. Until then it has what they are computed from, the library's `chunk`, which `free` frees.
     """
 
-    def __init__(self, ids: Tokens, chunk: Any, free: Callable[[Any], object], is_causal: bool) -> None:
-        self.ids, self.chunk, self._free = ids, chunk, free
+    def __init__(
+        self, ids: Tokens, chunk: Any, free: Callable[[Any], object], is_causal: bool, places: Places | None = None
+    ) -> None:
+        self.ids, self.chunk, self._free, self.places = ids, chunk, free, places
         self.is_causal = is_causal  # whether a row attends only to those before it
         self.rows: NDArray[np.float32] | None = None
 

@@ -17,13 +17,11 @@ CLIP = "clip"  # the architecture that all of them name
 # The tensors whose last dimension is the width of the model's embeddings, by the kind of encoder; the first one counts
 WIDTHS = {
     "mlp": ("mm.4.weight", "mm.2.weight", "mm.0.weight"),
-    "pixtral": ("mm.2.weight",), "idefics3": ("mm.model.fc.weight",),
-}  # fmt: skip
+    "idefics3": ("mm.model.fc.weight",),
+    **dict.fromkeys(("pixtral", "qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger"), ("mm.2.weight",)),
+}
 TRANSPOSED = {"gemma3": "mm.input_projection.weight"}  # its first dimension is that width
-# Kinds whose images have positions in three dimensions (M-RoPE)
-SPATIAL = frozenset(
-    "qwen2vl_merger qwen2.5vl_merger qwen3vl_merger ling3vl glm4v glm5v paddleocr qwen2.5o mimovl exaone4_5".split()
-)
+NUMBERED = "hunyuanvl"  # kinds whose embeddings depend on the images before
 LEAST_BUFFERS = 2**26  # bytes
 
 
@@ -73,10 +71,11 @@ def read_projector(path: Path) -> ProjectorFacts:
         raise ModelError(f"{path.name} is no vision encoder, but a model of the kind {kind}. Name an mmproj file.")
     if found.facts.header.metadata.get("clip.has_vision_encoder") is not True or not found.kind:
         raise ModelError(f"{path.name} encodes no images. Name the model's mmproj file for images.")
-    if found.kind in SPATIAL:
+    if found.kind == NUMBERED:
         raise ModelError(
-            f"{path.name} is a vision encoder of the kind {found.kind}, whose images have positions in three "
-            "dimensions, which is not supported yet. Leave it out to use the model for text, or choose another model."
+            f"{path.name} is a vision encoder of the kind {found.kind}, whose images have positions that depend on the "
+            "images before them, which is not supported. Leave it out to use the model for text, or choose another "
+            "model."
         )
     broken = next((tensor.name for tensor in found.facts.header.tensors if is_empty(tensor)), "")
     if clause := f"{broken} is empty" if broken else contradiction(found):

@@ -18,9 +18,9 @@ from runtime.backends.shared import SharedBackend
 from runtime.backends.vision import VisionEncoder
 from runtime.core.draft import Draft, Logits, PassInput, Tokens
 from runtime.core.errors import ModelError, PictureError, StoppedError
-from runtime.core.image_runs import ImageRun
+from runtime.core.image_runs import ImageRun, position
 from tests.support import pictures
-from tests.support.eyes import KINDS, needs_mtmd, write_projector, write_target
+from tests.support.eyes import KINDS, SPATIAL, needs_mtmd, write_projector, write_target
 
 BEFORE, AFTER = "Look at this: ", " What is it?"
 N_CTX = 1024
@@ -84,7 +84,8 @@ def test_logits_are_those_of_the_librarys_own_way(eyes: Eyes) -> None:
     expected, n = own_way(eyes)
     backend = eyes.backend()
     found = backend.forward(eyes.ids)[0].copy()
-    assert n == len(eyes.ids)
+    assert n == position(eyes.ids, len(eyes.ids))
+    assert (n < len(eyes.ids)) == (eyes.encoder.kind in SPATIAL)
     assert np.array_equal(found, expected)
     backend.close()
 
@@ -168,3 +169,22 @@ def test_a_forgotten_image_and_a_damaged_one_are_a_sentence(eyes: Eyes) -> None:
 def test_an_encoder_of_another_model_is_refused(eyes: Eyes, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=rf"its embeddings are {2 * TINY.width + 32} wide"):
         VisionEncoder(write_projector(tmp_path / "mmproj.gguf", eyes.encoder.kind, 2 * TINY.width + 32), eyes.model)
+
+
+def test_an_image_without_numbers_is_encoded_again(eyes: Eyes, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = prompt(eyes.model, eyes.encoder, pictures.png(pictures.noise(56, 40, seed=11)))
+    (run, *_) = eyes.encoder.runs_in(ids)
+    output, n_encoded = eyes.encoder._mtmd.mtmd_get_output_embd, 0
+    nothing = np.full(len(run.ids) * eyes.encoder.width, np.nan, dtype=np.float32)
+
+    def seldom(handle: object) -> object:
+        nonlocal n_encoded
+        n_encoded += 1
+        is_first = n_encoded == 1
+        return ctypes.cast(nothing.ctypes.data, ctypes.POINTER(ctypes.c_float)) if is_first else output(handle)
+
+    monkeypatch.setattr(eyes.encoder._mtmd, "mtmd_get_output_embd", seldom)
+    eyes.encoder._encode(run)
+    assert n_encoded == 2
+    assert run.rows is not None
+    assert np.isfinite(run.rows).all()

@@ -72,7 +72,7 @@ def first_logprob(engine: Engine, prompt: Prompt) -> float:
     return chunk.logprobs[0].top[0][1]
 
 
-@pytest.mark.parametrize("kind", ["mlp", "gemma3"])
+@pytest.mark.parametrize("kind", ["mlp", "gemma3", "qwen2vl_merger", "qwen3vl_merger"])
 def test_the_text_of_a_seed_is_the_same_with_any_drafter(tmp_path: Path, kind: str) -> None:
     pair = pair_in(tmp_path, kind)
     found, n_drafted = list[list[int]](), 0
@@ -122,7 +122,7 @@ def test_penalties_look_at_text_only(engine: LoadedEngine) -> None:
     assert list(engine.reply(question(PHOTO), penalised, 8))[-1].finish_reason in ("length", "stop")
 
 
-@pytest.mark.parametrize("kind", ["mlp", "gemma3"])
+@pytest.mark.parametrize("kind", ["mlp", "gemma3", "qwen2vl_merger", "qwen3vl_merger"])
 def test_replies_about_images_share_passes_and_are_those_alone(tmp_path: Path, kind: str) -> None:
     engine = LoadedEngine(pair_in(tmp_path, kind), Options(N_CTX, threads=1, slots=3))
     prompts = question(PHOTO), question(OTHER, text="And this, which has more to read before it is answered?"), "Hello"

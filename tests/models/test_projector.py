@@ -26,7 +26,7 @@ def test_the_header_tells_the_kind_the_width_and_the_memory(tmp_path: Path, kind
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"clip.projector_type": "qwen2vl_merger"}, "kind qwen2vl_merger, whose images have positions in three"),
+        ({"clip.projector_type": "hunyuanvl"}, "kind hunyuanvl, whose images have positions that depend on the images"),
         ({"clip.has_vision_encoder": False}, "encodes no images"),
         ({"clip.projector_type": ""}, "encodes no images"),
         ({"clip.vision.patch_size": 0}, "a size of the encoder is missing"),

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from gguf import GGUFWriter
 from numpy.typing import NDArray
 
-from bench.instruments.architectures.writer import TEMPLATE, write_family
+from bench.instruments.architectures.family import QKV_BIASES, usual
+from bench.instruments.architectures.writer import TEMPLATE, random_tensors, write, write_family
 from bench.instruments.shapes import N_BASE, TINY, add_layers, add_matrix, add_vocabulary, begin, finish
 from runtime.backends.mtmd_library import is_built
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 
-KINDS = ("mlp", "gemma3", "idefics3", "pixtral")
+SPATIAL = ("qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger")  # with positions in three dimensions
+KINDS = ("mlp", "gemma3", "idefics3", "pixtral", *SPATIAL)
 WIDTH, FFN, HEADS, LAYERS, PATCH = 64, 128, 2, 3, 8  # of the encoders
-SIDES = {"mlp": 32, "gemma3": 64, "idefics3": 64, "pixtral": 64}  # pixels of a side
+SIDES = {"mlp": 32, "gemma3": 64, "idefics3": 64, "pixtral": 64} | dict.fromkeys(SPATIAL, 64)  # pixels of a side
+SECTIONS: dict[str, Any] = {"rope__dimension_sections": [4, 6, 6, 0]}
+READERS = {  # of images of the spatial kinds
+    "qwen2vl_merger": usual("qwen2vl", biases=QKV_BIASES, is_tied=True, **SECTIONS),
+    "qwen2.5vl_merger": usual("qwen2vl", biases=QKV_BIASES, is_tied=True, **SECTIONS),
+    "qwen3vl_merger": usual("qwen3vl", is_tied=True, n_deepstack_layers=1, **SECTIONS),
+}
 
 AROUND = "<fake_token_around_image>", "<global-img>", "ĊĊ"  # what Idefics 3 puts around its images
 
@@ -32,6 +41,9 @@ def write_target(folder: Path, kind: str, seed: int = 0) -> Path:
     """Write a model for an encoder of this kind, which attends within windows where the encoder's usual one does."""
     if kind == "gemma3":
         return write_family("gemma3", folder, seed + 1)
+    if kind in SPATIAL:
+        family = READERS[kind]
+        return write(folder / "target.gguf", kind, family, random_tensors(kind, folder, seed + 1, family))
     rng, path = np.random.default_rng(seed), folder / "target.gguf"
     writer = begin(path, TINY)
     words = [*AROUND, *(f"w{i}" for i in range(TINY.vocab - N_BASE - len(AROUND)))]
@@ -53,24 +65,30 @@ def write_projector(
 ) -> Path:
     """Write an encoder whose embeddings are `width` wide. `changes` are other values of its metadata."""
     writer = GGUFWriter(str(path), "clip")
+    is_newer = kind == "qwen2.5vl_merger"
     merges = 2 if kind in ("gemma3", "idefics3") else 1
-    values: dict[str, object] = {
-        "clip.projector_type": kind,
-        "clip.has_vision_encoder": True,
-        "clip.use_gelu": True,
-        "clip.vision.image_size": SIDES[kind],
-        "clip.vision.patch_size": PATCH,
-        "clip.vision.preproc_image_size": 2 * SIDES[kind],
-        "clip.vision.projector.scale_factor": merges,
-        "clip.vision.embedding_length": WIDTH,
-        "clip.vision.feed_forward_length": FFN,
-        "clip.vision.block_count": LAYERS,
-        "clip.vision.projection_dim": width,
-        "clip.vision.attention.head_count": HEADS,
-        "clip.vision.attention.layer_norm_epsilon": 1e-5,
-        "clip.vision.image_mean": [0.5, 0.5, 0.5],
-        "clip.vision.image_std": [0.5, 0.5, 0.5],
-    } | dict(changes or {})
+    values: dict[str, object] = (
+        {
+            "clip.projector_type": kind,
+            "clip.has_vision_encoder": True,
+            "clip.use_gelu": not is_newer,
+            "clip.use_silu": is_newer,
+            "clip.vision.image_size": SIDES[kind],
+            "clip.vision.patch_size": PATCH,
+            "clip.vision.preproc_image_size": 2 * SIDES[kind],
+            "clip.vision.projector.scale_factor": merges,
+            "clip.vision.embedding_length": WIDTH,
+            "clip.vision.feed_forward_length": FFN,
+            "clip.vision.block_count": LAYERS,
+            "clip.vision.projection_dim": width,
+            "clip.vision.attention.head_count": HEADS,
+            "clip.vision.attention.layer_norm_epsilon": 1e-5,
+            "clip.vision.image_mean": [0.5, 0.5, 0.5],
+            "clip.vision.image_std": [0.5, 0.5, 0.5],
+        }
+        | ({"clip.vision.n_wa_pattern": 2} if is_newer else {})
+        | dict(changes or {})
+    )
     for key, value in values.items():
         add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
         add.get(type(value), writer.add_array)(key, value)  # type: ignore[arg-type]
@@ -82,6 +100,8 @@ def write_projector(
 def tensors(kind: str, width: int, rng: np.random.Generator) -> Tensors:
     """Return all tensors of an encoder by name."""
     found: Tensors = {"v.patch_embd.weight": matrix(rng, WIDTH, 3, PATCH, PATCH)}
+    if kind in SPATIAL:
+        return found | qwen(kind, width, rng)
     n_patches = (SIDES[kind] // PATCH) ** 2
     if kind != "pixtral":
         found["v.patch_embd.bias"] = matrix(rng, WIDTH)
@@ -132,6 +152,46 @@ def idefics(width: int, rng: np.random.Generator) -> Tensors:
         "v.post_ln.weight": np.ones(WIDTH, np.float32),
         "v.post_ln.bias": matrix(rng, WIDTH),
         "mm.model.fc.weight": matrix(rng, width, 4 * WIDTH),
+    }
+
+
+def qwen(kind: str, width: int, rng: np.random.Generator) -> Tensors:
+    """Return all but the first patch embedding of Qwen's encoders: of 2, 2.5 or 3."""
+    found: Tensors = {"v.patch_embd.weight.1": matrix(rng, WIDTH, 3, PATCH, PATCH)}
+    for i in range(LAYERS):
+        found |= layer(f"v.blk.{i}", rng, has_biases=True)
+        if kind == "qwen2.5vl_merger":
+            found |= {
+                f"v.blk.{i}.ffn_gate.weight": matrix(rng, FFN, WIDTH),
+                f"v.blk.{i}.ffn_gate.bias": matrix(rng, FFN),
+            }
+            del found[f"v.blk.{i}.ln1.bias"], found[f"v.blk.{i}.ln2.bias"]
+        if kind == "qwen3vl_merger":
+            for part in ("weight", "bias"):
+                parts = [found.pop(f"v.blk.{i}.attn_{name}.{part}") for name in "qkv"]
+                found[f"v.blk.{i}.attn_qkv.{part}"] = np.concatenate(parts)
+    if kind == "qwen3vl_merger":
+        found |= {"v.patch_embd.bias": matrix(rng, WIDTH), **deep("v.deepstack.0", width, rng)}
+        found["v.position_embd.weight"] = matrix(rng, (SIDES[kind] // PATCH) ** 2, WIDTH)
+    found["v.post_ln.weight"] = np.ones(WIDTH, np.float32)
+    if kind != "qwen2.5vl_merger":
+        found["v.post_ln.bias"] = matrix(rng, WIDTH)
+    return found | projection("mm.0", "mm.2", width, rng)
+
+
+def deep(prefix: str, width: int, rng: np.random.Generator) -> Tensors:
+    """Return what Qwen 3 adds to the embeddings of a layer of the model."""
+    norm = {f"{prefix}.norm.weight": np.ones(4 * WIDTH, np.float32), f"{prefix}.norm.bias": matrix(rng, 4 * WIDTH)}
+    return norm | projection(f"{prefix}.fc1", f"{prefix}.fc2", width, rng)
+
+
+def projection(first: str, second: str, width: int, rng: np.random.Generator) -> Tensors:
+    """Return two matrices from four patches to embeddings."""
+    return {
+        f"{first}.weight": matrix(rng, 4 * WIDTH, 4 * WIDTH),
+        f"{first}.bias": matrix(rng, 4 * WIDTH),
+        f"{second}.weight": matrix(rng, width, 4 * WIDTH),
+        f"{second}.bias": matrix(rng, width),
     }
 
 
