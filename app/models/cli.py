@@ -53,11 +53,14 @@ def info(
 
 
 @app.command()
-def pull(model: Remote) -> None:
-    """Fetch a model into the hub's cache; an interrupted download is resumed."""
+def pull(
+    model: Remote,
+    text_only: Annotated[bool, typer.Option("--text-only", help="Leave out its vision encoder.")] = False,
+) -> None:
+    """Fetch a model, with its vision encoder, into the hub's cache; an interrupted download is resumed."""
     from app.models.hub import pull_all
 
-    pull_all(model)
+    pull_all(model, not text_only)
 
 
 @app.command()

@@ -21,7 +21,9 @@ from runtime.models.hub.cache import remove as remove_cached
 from runtime.models.hub.fetch import Hub, RemoteFile
 from runtime.models.hub.names import UnreachableError
 from runtime.models.model_files import HUB, hub_name
+from runtime.models.projector import read_projector
 from runtime.models.registry import load_registry
+from runtime.models.shards import is_encoder
 
 
 def show_search(words: str, limit: int) -> None:
@@ -33,27 +35,30 @@ def show_search(words: str, limit: int) -> None:
         print_note(f"The hub has no GGUF repository for '{words}'. Use fewer words.")
 
 
-def pull_all(name: str) -> None:
-    """Fetch one model, or the files of a pair that come from the hub. Then print how to use it."""
+def pull_all(name: str, sees: bool = True) -> None:
+    """Fetch one model, with its vision encoder if it `sees`, or the files of a pair that come from the hub. Then print
+    how to use it.
+    """
     pair = load_registry().get(name)
     if pair is None:
-        repo, file = pull(name.removeprefix(HUB))
+        repo, file = pull(name.removeprefix(HUB), sees)
         name = f"{HUB}{repo}:{file}"
     for path in pair.files if pair else ():
         if file_name := hub_name(path):
             pull(file_name)
         else:
             print_text(f"{path} is a file of this machine already.")
-    print_text(f'Try it: slipstream run "Hello" -m {name}')
+    if not is_encoder(name):
+        print_text(f'Try it: slipstream run "Hello" -m {name}')
 
 
-def pull(name: str) -> tuple[str, str]:
+def pull(name: str, sees: bool = False) -> tuple[str, str]:
     """Plan, fetch, and read the header of the fetched file. Returns the repository and the file to open.
 
     Raises HubError and ModelError.
     """
     hub = Hub()
-    files = hub.plan(name)
+    files = hub.plan(name, sees)
     path = fetch(hub, name, files)
     facts = ModelFacts(read_model_header(path))
     print_text(f"Here: {path}")
@@ -61,7 +66,18 @@ def pull(name: str) -> tuple[str, str]:
         f"      {facts.name or path.name} ({facts.architecture}), {large(facts.n_parameters)} parameters at "
         f"{facts.bits:.1f} bits"
     )
+    if len(files) > 1 and is_encoder(files[-1].name):
+        encoder = path.with_name(files[-1].name.rpartition("/")[2])
+        print_text(f"      with {encoder.name}, its vision encoder ({seen_by(encoder)})")
     return name.partition(":")[0], files[0].name
+
+
+def seen_by(encoder: Path) -> str:
+    """Return the kind of a vision encoder, or why it cannot be used."""
+    try:
+        return read_projector(encoder).kind
+    except SlipstreamError as error:
+        return str(error)
 
 
 def fetch(hub: Hub, name: str, files: list[RemoteFile]) -> Path:

@@ -19,12 +19,11 @@ from runtime.models.addresses import is_web
 from runtime.models.hub.cache import Unfinished, cached, unfinished
 from runtime.models.model_files import HUB
 from runtime.models.registry import AS_TRAINED, Pair, load_registry, located, upstream_pair
-from runtime.models.shards import is_first_shard, shard_names
+from runtime.models.shards import is_encoder, is_first_shard, shard_names
 from runtime.tools.paired import remembered
 
 DEEP = 4  # levels of folders below a usual one
 MAX_FILES, MAX_SECONDS = 20_000, 2.0  # limits for one folder: names, and seconds on a slow disk
-NO_MODEL = "mmproj"  # prefix of a vision projector's file name
 CACHES = "Library/Caches" if sys.platform == "darwin" else ".cache"
 COMMON_FOLDERS = (  # where LM Studio, llama.cpp, Jan, GPT4All and users store models
     ".lmstudio/models", ".cache/lm-studio/models", ".local/share/Jan/data", "jan/models",
@@ -158,7 +157,7 @@ def files_below(folder: Path, depth: int) -> Iterator[Path]:
 
 def is_model(path: Path) -> bool:
     """Return whether this is the file that opens a model, judging by its name."""
-    return is_first_shard(path.name) and not path.name.startswith(NO_MODEL)
+    return is_first_shard(path.name) and not is_encoder(path.name)
 
 
 def real(path: Path) -> Path:

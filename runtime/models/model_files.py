@@ -12,7 +12,7 @@ from pathlib import Path
 from runtime.core.errors import ModelError, RegistryError, listed
 from runtime.models.header import read_header
 from runtime.models.plain_file import require_plain
-from runtime.models.shards import is_first_shard, shard_names
+from runtime.models.shards import is_encoder, is_first_shard, shard_names
 
 HUB = "hf:"  # prefix of the name of a file from the hub
 MAX_NAME = 4095  # characters of a path
@@ -57,7 +57,7 @@ def recent_file(name: str, recent: Iterable[str]) -> str:
 def only_model(folder: Path) -> Path:
     """Return the only model in a folder. Raises RegistryError if there are none, or several."""
     try:
-        models = sorted(file for file in folder.iterdir() if is_first_shard(file.name))
+        models = sorted(file for file in folder.iterdir() if is_first_shard(file.name) and not is_encoder(file.name))
     except OSError as error:
         raise RegistryError(
             f"The folder {folder} cannot be read ({error.strerror}). Name a GGUF file that you may read."

@@ -11,8 +11,8 @@ from pathlib import Path
 from runtime.core.errors import ModelError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import TensorInfo, read_model_header
+from runtime.models.shards import ENCODER
 
-PREFIX = "mmproj"  # of the names of such files
 CLIP = "clip"  # the architecture that all of them name
 # The tensors whose last dimension is the width of the model's embeddings, by the kind of encoder; the first one counts
 WIDTHS = {
@@ -128,7 +128,7 @@ def check_width(path: Path, found: ProjectorFacts, width: int, target: str) -> N
 def projector_near(target: Path) -> Path | None:
     """Return the vision encoder in the model's folder, if there is just one file whose name begins like that of one."""
     try:
-        found = sorted(target.parent.glob(f"{PREFIX}*.gguf"))
+        found = sorted(target.parent.glob(f"{ENCODER}*.gguf"))
     except OSError:
         return None
     return found[0] if len(found) == 1 else None

@@ -101,7 +101,7 @@ def download(names: Sequence[str], is_unwanted: Callable[[], bool], post: Post) 
 
     try:
         hub = Hub()
-        plans = {name: hub.plan(name) for name in names}
+        plans = {name: hub.plan(name, with_encoder=len(names) == 1) for name in names}
         here = {file.name: file.n_here for files in plans.values() for file in files}
         total = sum(file.size for files in plans.values() for file in files)
         for name, files in plans.items():
@@ -116,5 +116,5 @@ def download(names: Sequence[str], is_unwanted: Callable[[], bool], post: Post) 
 
 def names_of(pair: Pair) -> list[str]:
     """Return the names of the pair's files on the hub."""
-    paths = [path.as_posix() for path in (pair.target, pair.draft) if path is not None]
+    paths = [path.as_posix() for path in (pair.target, pair.draft, pair.mmproj) if path is not None]
     return [path.removeprefix(HUB) for path in paths if path.startswith(HUB)]

@@ -7,7 +7,7 @@ Uses no network.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from huggingface_hub import errors as hf
 from pydantic import TypeAdapter, ValidationError
 
 from runtime.models.hub.names import HubError, pick, split_name
-from runtime.models.shards import shard_names
+from runtime.models.shards import is_encoder, shard_names
 
 NOTE = ".slipstream.json"  # suffix of a note, after the name of the model's first content
 MAX_NOTE = 2**20  # bytes
@@ -77,11 +77,13 @@ def cached_shards(name: str, cache: Path | None = None) -> tuple[str, set[str]]:
 
 
 def remove(name: str, cache: Path | None = None) -> int:
-    """Remove the model `name` from the cache, content and name, and return the number of bytes freed.
+    """Remove the model `name` from the cache, content and name, and return the number of bytes freed. With the last
+    model of a folder goes its vision encoder.
 
     Raises HubError.
     """
     (repo, gone), freed = cached_shards(name, cache), 0
+    gone |= encoders_left(gone, [file.name for file in cached(cache) if file.repo == repo])
     info = next(info for info in scan_cache_dir(cache).repos if info.repo_id == repo)
     files = [
         (file.file_path.relative_to(revision.snapshot_path).as_posix(), file)
@@ -96,6 +98,13 @@ def remove(name: str, cache: Path | None = None) -> int:
                 freed += file.size_on_disk
                 file.blob_path.unlink()
     return freed
+
+
+def encoders_left(gone: Collection[str], names: Collection[str]) -> set[str]:
+    """Return the vision encoders of a repository's folders in which no model stays once the files of `gone` are."""
+    folders = {name.rpartition("/")[0] for name in names if name not in gone and not is_encoder(name)}
+    left = {name.rpartition("/")[0] for name in gone} - folders
+    return {name for name in names if is_encoder(name) and name.rpartition("/")[0] in left}
 
 
 @dataclass(frozen=True, slots=True)

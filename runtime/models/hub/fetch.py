@@ -34,10 +34,10 @@ from pydantic import TypeAdapter
 
 from runtime.models.hub.asking import DownloadPace, explained, opened, within
 from runtime.models.hub.cache import n_stored, noted, partial_of
-from runtime.models.hub.names import HubError, is_safe, pick, split_name
+from runtime.models.hub.names import HubError, encoder_beside, is_safe, pick, split_name
 from runtime.models.hub.private_hub import WeakFileLock, build_hf_headers, hf_request_event_hook, http_stream_backoff
 from runtime.models.proxies import client
-from runtime.models.shards import shard_names
+from runtime.models.shards import is_encoder, shard_names
 
 SPARE = 2**26  # bytes to leave free on the disk
 ATTEMPTS = 6  # consecutive attempts without new bytes, after which a pull ends
@@ -102,8 +102,10 @@ class Hub:
             found = [(model.id, model.downloads or 0, bool(model.gated)) for model in within("the search", ask)]
             return FOUND.validate_python(found, strict=True)
 
-    def plan(self, name: str) -> list[RemoteFile]:
-        """Return all files of the model `name`. Raises HubError."""
+    def plan(self, name: str, with_encoder: bool = False) -> list[RemoteFile]:
+        """Return all files of the model `name`, its vision encoder last if that is asked for and there is one. Raises
+        HubError.
+        """
         repo, wanted = split_name(name)
         names = self.names(repo)
         files = shard_names(pick(repo, list(names), wanted))
@@ -111,7 +113,8 @@ class Hub:
             raise HubError(
                 f"{repo} lacks {missing}, a part of the model. Choose another file of it, or another repository."
             )
-        return [self._remote(repo, file) for file in files]
+        encoder = encoder_beside(names, files[0]) if with_encoder and not is_encoder(files[0]) else None
+        return [self._remote(repo, file) for file in [*files, *([encoder] if encoder else [])]]
 
     def _remote(self, repo: str, file: str) -> RemoteFile:
         url = hf_hub_url(repo, file, endpoint=self.endpoint)

@@ -6,12 +6,13 @@ Strict, because they become paths; opens nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from runtime.core.errors import SlipstreamError, listed
-from runtime.models.shards import is_first_shard
+from runtime.models.shards import is_encoder, is_first_shard
 
 REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+BEST = re.compile(r"(?<![b\d])f16", re.IGNORECASE)
 # Characters that are invalid in a file name on some system, or lead out of a folder
 FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|\ud800-\udfff]')
 
@@ -52,14 +53,22 @@ def is_safe(file: str) -> bool:
     )
 
 
+def encoder_beside(names: Iterable[str], model: str) -> str | None:
+    """Return the vision encoder in a model's folder; of several precisions the one that most machines compute best."""
+    folder = model.rpartition("/")[0]
+    found = sorted(name for name in names if is_encoder(name) and name.rpartition("/")[0] == folder)
+    found = [name for name in found if name.endswith(".gguf")]
+    return min(found, key=lambda name: (BEST.search(name) is None, name), default=None)
+
+
 def pick(repo: str, names: Sequence[str], wanted: str) -> str:
     """Return the one model file that `wanted` names: by its whole name, by a quantization such as Q4_K_M, or, if empty,
-    the only one.
+    the only one. A vision encoder must be named in full.
 
     Raises HubError if there is not exactly one.
     """
-    models = sorted(name for name in names if is_first_shard(name) and not name.rpartition("/")[2].startswith("mmproj"))
-    if wanted in models:
+    models = sorted(name for name in names if is_first_shard(name) and not is_encoder(name))
+    if wanted in models or (wanted in names and is_encoder(wanted)):
         return wanted
     tag = re.compile(rf"(?:^|[-._/]){re.escape(wanted)}(?:[-._/]|$)", re.IGNORECASE)
     found = [name for name in models if not wanted or tag.search(name)]
