@@ -56,21 +56,23 @@ class VisionEncoder:
     Raises ModelError where the file, the library or the model do not fit together.
     """
 
-    def __init__(self, path: Path, model: LlamaModel, n_threads: int = 0, uses_gpu: bool = True) -> None:
+    def __init__(
+        self, path: Path, model: LlamaModel, n_threads: int = 0, uses_gpu: bool = True, warms_up: bool = True
+    ) -> None:
         found = read_projector(path)
         self.kind, self.n_needed = found.kind, found.n_needed
         self.width: int = lib.llama_model_n_embd_inp(model.handle)
         check_width(path, found, model.n_embd, model.path.name)
         self._mtmd, self._key = mtmd(), content_of(path).encode()
-        self._handle = self._opened(path, model, n_threads, uses_gpu)
+        self._handle = self._opened(path, model, n_threads, uses_gpu, warms_up)
         self.is_spatial = bool(self._mtmd.mtmd_decode_use_mrope(self._handle))
         self._images = OrderedDict[bytes, PlacedImage]()  # by the hash of their files, the latest last
         self._runs = WeakValueDictionary[int, ImageRun]()  # by their first ids
         self._lock, self._encoding = threading.Lock(), threading.Lock()
 
-    def _opened(self, path: Path, model: LlamaModel, n_threads: int, uses_gpu: bool) -> Any:
+    def _opened(self, path: Path, model: LlamaModel, n_threads: int, uses_gpu: bool, warms_up: bool) -> Any:
         params = self._mtmd.mtmd_context_params_default()
-        params.use_gpu, params.print_timings = uses_gpu, False
+        params.use_gpu, params.print_timings, params.warmup = uses_gpu, False, warms_up
         params.n_threads = n_threads or params.n_threads
         library.complaints()
         handle = self._mtmd.mtmd_init_from_file(os.fsencode(path), model.handle, params)

@@ -8,9 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from runtime.backends.model import LlamaModel
+from runtime.backends.mtmd_library import is_built
 from runtime.backends.vision import VisionEncoder
-from runtime.core.errors import ModelError
+from runtime.core.backend import OnProgress
+from runtime.core.errors import HeadError, ModelError
 from runtime.loading.options import Options
+from runtime.loading.probing import check_encoder
 from runtime.memory.fit import PairSpec
 from runtime.models.projector import projector_near, read_projector
 from runtime.models.registry import Pair
@@ -32,16 +35,31 @@ def n_needed(pair: Pair, options: Options) -> int:
         return 0
 
 
-def open_eyes(target: LlamaModel, pair: Pair, options: Options) -> None:
-    """Open the target's vision encoder. Raises ModelError for a named one that cannot be used."""
+def open_eyes(target: LlamaModel, pair: Pair, options: Options, on_progress: OnProgress) -> None:
+    """Open the target's vision encoder, after it was tried in another process. Raises ModelError for a named one that
+    cannot be used, and KeyboardInterrupt if `on_progress` returned False.
+    """
     if (path := projector_of(pair, options)) is None:
         return
     try:
+        try_eyes(pair.target, path, on_progress)
         target.vision = VisionEncoder(path, target, options.threads or 0, not options.without_gpu)
     except ModelError as error:
         if pair.mmproj:
             raise
         target.why_blind = str(error)  # told only to those who send images
+
+
+def try_eyes(target: Path, path: Path, on_progress: OnProgress) -> None:
+    """Try a vision encoder, where the library can encode images. Raises ModelError and KeyboardInterrupt."""
+    read_projector(path)
+    if is_built():
+        try:
+            check_encoder(target, path, on_progress)
+        except HeadError as error:
+            text = str(error)
+            remedy = "" if text.endswith(".") else ". Download it again, or leave it out to use the model for text."
+            raise ModelError(text + remedy) from error
 
 
 def with_encoder(target: LlamaModel, spec: PairSpec | None, n_ctx: int, with_draft: bool) -> int:

@@ -135,7 +135,7 @@ class OpenPair:
         )
         self._closers.append(self.target.close)
         self.target.load_adapters(self.pair.lora)
-        open_eyes(self.target, self.pair, self.options)
+        open_eyes(self.target, self.pair, self.options, on_progress)
         if halves and fastest(self.target, halves[1].n_ctx) == HALVES:
             self.spec, self.plan, self.target.cache_types = *halves, HALVES
             wanted = replace(wanted, spec=self.spec, plan=self.plan)

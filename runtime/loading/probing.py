@@ -1,11 +1,14 @@
-"""Tries unknown heads and targets in a process of their own, because llama.cpp ends the process on most bad files.
+"""Tries unknown heads, targets and vision encoders in a process of their own, because llama.cpp ends the process on
+most bad files.
 
-The result is cached for these files and this version of the library. `python -m runtime.loading.probing TARGET [HEAD]`
-is that process: it drafts a token, or prints what is wrong in one line.
+The result is cached for these files and this version of the library. `python -m runtime.loading.probing TARGET [FILE]`
+is that process: it drafts a token with a head, or looks at a picture with an encoder, or prints what is wrong in one
+line.
 """
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 import time
@@ -20,6 +23,7 @@ from runtime.backends.heads.assistant import AssistantBackend
 from runtime.backends.heads.head import HeadBackend
 from runtime.backends.heads.llama_heads import MtpBackend
 from runtime.backends.model import IdsOnly, LlamaModel
+from runtime.backends.vision import VisionEncoder
 from runtime.core.backend import OnProgress
 from runtime.core.children import Child, end_with_parent
 from runtime.core.draft import Draft, Tokens
@@ -33,11 +37,13 @@ from runtime.models.header import read_model_header
 from runtime.models.heads import TRIED_WITH, is_tried
 from runtime.models.mtp import is_apart
 from runtime.models.own_heads import is_own
+from runtime.models.projector import is_projector
 
 REFUSED = 20  # exit code after printing what is wrong
 ELSEWHERE = 1, -9  # exit codes of an error in Python, and of a process that the system ended for lack of memory
 MAX_SECONDS, POLL_SECONDS = 120.0, 0.05  # seconds: time limit, and interval between checks
 N_CTX, N_ROWS, N_BATCH = 256, 5, 64
+SIDE = 64  # pixels of the picture
 TEXT: Tokens = np.arange(5, 21, dtype=np.int32)
 
 
@@ -55,15 +61,34 @@ def check(target: Path, head: Path | None, on_progress: OnProgress) -> None:
 
     Raises HeadError, and KeyboardInterrupt if `on_progress` returned False.
     """
-    own = fingerprint(head) if head else ""
-    memo = ProfileCache(fingerprint(target, "probe", own, library.version()))
+    memo = memo_of(target, head)
+    if not isinstance(memo.read().get("ended"), str):
+        require_room(target)
+    raise_unless_fine(memo, target, head, on_progress)
+
+
+def check_encoder(target: Path, encoder: Path, on_progress: OnProgress) -> None:
+    """Try a vision encoder with its target, which is loaded already, so there is room for it.
+
+    Raises HeadError, and KeyboardInterrupt if `on_progress` returned False.
+    """
+    raise_unless_fine(memo_of(target, encoder), target, encoder, on_progress)
+
+
+def memo_of(target: Path, other: Path | None) -> ProfileCache:
+    """Return where the result of a trial is kept."""
+    own = fingerprint(other) if other else ""
+    return ProfileCache(fingerprint(target, "probe", own, library.version()))
+
+
+def raise_unless_fine(memo: ProfileCache, target: Path, other: Path | None, on_progress: OnProgress) -> None:
+    """Try files unless the result is known. Raises HeadError and KeyboardInterrupt."""
     kept = memo.read()
     if not isinstance(kept.get("ended"), str):
-        require_room(target)
-        kept = {"ended": ended(target, head, on_progress)}
+        kept = {"ended": ended(target, other, on_progress)}
         memo.write(kept)
     if kept["ended"]:
-        raise HeadError(f"{described(target, head)} {kept['ended']}")
+        raise HeadError(f"{described(target, other)} {kept['ended']}")
 
 
 def require_room(target: Path) -> None:
@@ -144,10 +169,36 @@ def draft_something(target: Path, head: Path | None) -> None:
             backend.forward(context, Draft((1, 2)))
 
 
+def look_at_something(target: Path, encoder: Path) -> None:
+    """Load both on the processor alone, and encode a picture. Raises ModelError."""
+    library.leave_gpus()
+    with ExitStack() as stack:
+        model = LlamaModel(target, gpu_layers=0, exact=True)
+        stack.callback(model.close)
+        eyes = VisionEncoder(encoder, model, uses_gpu=False, warms_up=False)
+        stack.callback(eyes.close)
+        held = eyes.place(plain_picture())
+        eyes.embed(held.ids, lambda: False)
+
+
+def plain_picture() -> bytes:
+    """Return the file of a small black picture."""
+    header = "<2sIHHIIiiHHIIiiII", b"BM", 54 + 3 * SIDE**2, 0, 0, 54, 40, SIDE, SIDE, 1, 24, 0, 0, 1, 1, 0, 0
+    return struct.pack(*header) + bytes(3 * SIDE**2)
+
+
+def try_out(target: Path, other: Path | None) -> None:
+    """Run a target with its head, its own layers or its vision encoder. Raises ModelError."""
+    if other and is_projector(ModelFacts(read_model_header(other))):
+        look_at_something(target, other)
+    else:
+        draft_something(target, other)
+
+
 if __name__ == "__main__":
     end_with_parent()
     try:
-        draft_something(Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2:] else None)
+        try_out(Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2:] else None)
     except ModelError as error:
         print(error)
         sys.exit(REFUSED)

@@ -22,7 +22,7 @@ WIDTHS = {
 }
 TRANSPOSED = {"gemma3": "mm.input_projection.weight"}  # its first dimension is that width
 NUMBERED = "hunyuanvl"  # kinds whose embeddings depend on the images before
-LEAST_BUFFERS = 2**26  # bytes
+LEAST_BUFFERS, MOST_BUFFERS = 2**26, 2**33  # bytes
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,8 @@ def contradiction(found: ProjectorFacts) -> str:
     """Return what is wrong with the sizes in a header, over which the library would end the process; "" if nothing is.
     Other kinds than those that were run may lack some.
     """
+    if found.n_needed - found.facts.n_bytes > MOST_BUFFERS:
+        return "its sizes would need more memory than any encoder"
     if found.kind not in (*WIDTHS, *TRANSPOSED):
         return ""
     keys = ("image_size", "patch_size", "embedding_length", "attention.head_count", "block_count")

@@ -61,9 +61,16 @@ def width_of(target: Path) -> int:
 
 
 def write_projector(
-    path: Path, kind: str, width: int = TINY.width, seed: int = 5, changes: Mapping[str, object] | None = None
+    path: Path,
+    kind: str,
+    width: int = TINY.width,
+    seed: int = 5,
+    changes: Mapping[str, object] | None = None,
+    others: Mapping[str, NDArray[np.float32]] | None = None,
 ) -> Path:
-    """Write an encoder whose embeddings are `width` wide. `changes` are other values of its metadata."""
+    """Write an encoder whose embeddings are `width` wide. `changes` are other values of its metadata, `others` other
+    tensors.
+    """
     writer = GGUFWriter(str(path), "clip")
     is_newer = kind == "qwen2.5vl_merger"
     merges = 2 if kind in ("gemma3", "idefics3") else 1
@@ -92,7 +99,7 @@ def write_projector(
     for key, value in values.items():
         add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
         add.get(type(value), writer.add_array)(key, value)  # type: ignore[arg-type]
-    for name, data in tensors(kind, width, np.random.default_rng(seed)).items():
+    for name, data in (tensors(kind, width, np.random.default_rng(seed)) | dict(others or {})).items():
         writer.add_tensor(name, data)
     return finish(writer, path)
 

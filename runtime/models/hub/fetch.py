@@ -34,7 +34,7 @@ from pydantic import TypeAdapter
 
 from runtime.models.hub.asking import DownloadPace, explained, opened, within
 from runtime.models.hub.cache import n_stored, noted, partial_of
-from runtime.models.hub.names import HubError, encoder_beside, is_safe, pick, split_name
+from runtime.models.hub.names import HubError, encoder_for, is_safe, pick, split_name
 from runtime.models.hub.private_hub import WeakFileLock, build_hf_headers, hf_request_event_hook, http_stream_backoff
 from runtime.models.proxies import client
 from runtime.models.shards import is_encoder, shard_names
@@ -113,7 +113,7 @@ class Hub:
             raise HubError(
                 f"{repo} lacks {missing}, a part of the model. Choose another file of it, or another repository."
             )
-        encoder = encoder_beside(names, files[0]) if with_encoder and not is_encoder(files[0]) else None
+        encoder = encoder_for(names, files[0]) if with_encoder and not is_encoder(files[0]) else None
         return [self._remote(repo, file) for file in [*files, *([encoder] if encoder else [])]]
 
     def _remote(self, repo: str, file: str) -> RemoteFile:

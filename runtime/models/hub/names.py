@@ -53,7 +53,7 @@ def is_safe(file: str) -> bool:
     )
 
 
-def encoder_beside(names: Iterable[str], model: str) -> str | None:
+def encoder_for(names: Iterable[str], model: str) -> str | None:
     """Return the vision encoder in a model's folder; of several precisions the one that most machines compute best."""
     folder = model.rpartition("/")[0]
     found = sorted(name for name in names if is_encoder(name) and name.rpartition("/")[0] == folder)
