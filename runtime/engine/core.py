@@ -24,7 +24,6 @@ from runtime.engine.prefixes import Prefixes
 from runtime.engine.preparation import Make, Preparation
 from runtime.engine.scheduler import Scheduler
 from runtime.engine.sequence import Batch, Sequence
-from runtime.loading.exactness import Exactness
 from runtime.speculative.decoder import Decoder, Result
 
 POLL = 0.02  # seconds that a step may wait for a stored prompt, or for a request that is being prepared
@@ -83,11 +82,9 @@ class Cancels:
 class EngineCore:
     """The active sequences, their scheduler and their decoder. All methods belong to one thread, but for `cancels`."""
 
-    def __init__(
-        self, decoder: Decoder, target: TargetBackend, exactness: Exactness, limits: Limits, ahead: ReadAhead
-    ) -> None:
+    def __init__(self, decoder: Decoder, target: TargetBackend, limits: Limits, ahead: ReadAhead) -> None:
         self.decoder, self.cancels, self.ahead = decoder, Cancels(target.stop_flag), ahead
-        self.scheduler = Scheduler(decoder, target, exactness, limits)
+        self.scheduler = Scheduler(decoder, target, limits)
         self.prefixes: Prefixes | None = None  # prompts on disk
         self.preparing: list[Preparation] = []  # requests that have no sequence yet
         self.last: Sequence | None = None  # of the last request, also when it has ended

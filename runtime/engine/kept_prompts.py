@@ -170,7 +170,7 @@ class KeptPrompts:
         self._loaded, self._core = loaded, core
         if store := opened_store(loaded):
             states = StoredStates(store, self._is_busy)
-            core.prefixes = Prefixes(loaded.backend, states, loaded.exactness.is_exact, self._of_draft())
+            core.prefixes = Prefixes(loaded.backend, states, loaded.roundings.are_exact, self._of_draft())
 
     def _is_busy(self) -> bool:
         return not self._core.is_idle

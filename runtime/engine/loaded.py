@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -68,7 +69,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         """Create the engine core after loading."""
         self.limits = self._loaded.options.limits
         ahead = ReadAhead(self._loaded.options.reads_ahead, lambda: self.decoder.active.memory_level)
-        self.core = EngineCore(self.decoder, self._loaded.backend, self.facts.exactness, self.limits, ahead)
+        self.core = EngineCore(self.decoder, self._loaded.backend, self.limits, ahead)
         self.prompts = KeptPrompts(self._loaded, self.core)
         self._numbers, self._sinks = count(1), dict[int, Sink]()
 
@@ -93,9 +94,9 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         if ask.is_ahead:
             self.core.ahead.check()
         adapters = adapters_of(ask, self._loaded.backend.model.adapters)
-        binding = bound(ask, self.vocab, self.facts, self._loaded.options, is_cancelled, adapters)
-        drops = ask.when_full == "drop-oldest"
-        window = PromptWindow(ask.prompt, self._encoder, self.facts.n_ctx, drops, is_cancelled)
+        facts = replace(self.facts, exactness=self._loaded.roundings.of(adapters))
+        binding = bound(ask, self.vocab, facts, self._loaded.options, is_cancelled, adapters)
+        window = PromptWindow(ask.prompt, self._encoder, facts.n_ctx, ask.when_full == "drop-oldest", is_cancelled)
         sequence = Sequence(number, ask, self._begun(window, ask.max_tokens), window, binding)
         if sequence.drafting.reading.has_images and (vision := self._loaded.target.vision):
             sequence.images = vision.embed(sequence.tokens.tolist(), is_cancelled)

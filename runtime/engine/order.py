@@ -12,7 +12,6 @@ from runtime.backends.held import TILE
 from runtime.core.draft import Adapters
 from runtime.core.image_runs import LONGER, PIECE, past_images
 from runtime.engine.sequence import Sequence
-from runtime.loading.exactness import Exactness
 from runtime.speculative.step import Widths
 
 MAX_READ = 384  # most prompt tokens of one pass
@@ -31,8 +30,8 @@ class PromptOrder:
     at least a quarter of the time.
     """
 
-    def __init__(self, exactness: Exactness, n_ctx: int) -> None:
-        self._exactness, self._n_ctx = exactness, n_ctx
+    def __init__(self, n_ctx: int) -> None:
+        self._n_ctx = n_ctx
         self._ahead = MAX_AHEAD  # seconds that others may still be read before the oldest prompt
         self._row_seconds = 0.0  # per prompt token in the last pass that read some; 0: unknown
 
@@ -69,17 +68,17 @@ class PromptOrder:
 
         Reply tokens after the prompt are read as they were generated: in passes no wider than the exact ones.
         """
-        end = sequence.buffer.n_prompt - 1
+        end, exactness = sequence.buffer.n_prompt - 1, sequence.binding.exactness
         if n_cached < end:
             is_greedy = sequence.binding.widths is Widths.PREFER_EXACT
             is_repeatable = sequence.needs_exact_widths or (is_alone and is_greedy)
+            is_fixed = is_repeatable and not exactness.is_exact
             room = self._room(2 * MAX_SECONDS, FEW) if is_alone else self.room
-            is_fixed = is_repeatable and not self._exactness.is_exact
             piece_end = self._fixed_end(sequence, n_cached, room) if is_fixed else self._free_end(n_cached, room)
             piece_end = past_images(sequence.tokens, min(piece_end, end))
             return piece_end if piece_end + (FEW if is_alone and not is_fixed else 0) < end else end
         while end <= n_cached:
-            end += PIECE if self._exactness.is_exact else self._exactness.rows_at(end + 1, self._n_ctx)
+            end += PIECE if exactness.is_exact else exactness.rows_at(end + 1, self._n_ctx)
         return min(end, sequence.buffer.n - 1)
 
     def _free_end(self, n_cached: int, room: int) -> int:
@@ -95,7 +94,8 @@ class PromptOrder:
         is a piece of its own, and so are images and the text after them.
         """
         n, n_whole = n_cached // PIECE, (sequence.buffer.n_prompt - 1) // PIECE
-        is_free = self._exactness.pieces and n_cached % PIECE == 0 and not sequence.drafting.reading.has_images
+        is_free = sequence.binding.exactness.pieces and n_cached % PIECE == 0
+        is_free = is_free and not sequence.drafting.reading.has_images
         return (n + max(1, min(room // PIECE, n_whole - n, LONGER) if is_free else 1)) * PIECE
 
 

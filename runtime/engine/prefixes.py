@@ -30,12 +30,16 @@ log = logging.getLogger(__name__)
 
 
 class Prefixes:
-    """Stored prompts of one engine. `is_exact`: whether KV cells are the same in passes of any width. `draft` has those
-    of its draft model.
+    """Stored prompts of one engine. `is_exact` returns whether KV cells are the same in passes of any width with such
+    adapters. `draft` has those of its draft model.
     """
 
     def __init__(
-        self, backend: LlamaBackend, states: StoredStates, is_exact: bool, draft: DraftPrefixes | None = None
+        self,
+        backend: LlamaBackend,
+        states: StoredStates,
+        is_exact: Callable[[Adapters], bool],
+        draft: DraftPrefixes | None = None,
     ) -> None:
         self._backend, self._states, self._is_exact, self._draft = backend, states, is_exact, draft
         # Prompts whose cells come from prefill, not from decoding, and the adapters with which they were read
@@ -62,7 +66,7 @@ class Prefixes:
         if self._draft:
             self._draft.fetch(tokens)
         self._backend.use(adapters := sequence.adapters)
-        n_cached, is_pure = self._backend.n_cached(tokens, exact), exact and not self._is_exact
+        n_cached, is_pure = self._backend.n_cached(tokens, exact), exact and not self._is_exact(adapters)
         return in_thread(lambda: self._states.read(tokens, n_cached, self._backend.n_ctx, exact, is_pure, adapters))
 
     def note(self, sequence: Sequence) -> None:
@@ -74,7 +78,7 @@ class Prefixes:
             self._states.token_seconds = stats.prompt_seconds / (n_read - stats.cached_n)
         tokens = sequence.tokens[:n_read]
         is_prefilled = self._point(tokens, sequence.adapters) >= min(stats.cached_n, n_read)
-        if n_read > 0 and (self._is_exact or is_prefilled):
+        if n_read > 0 and (self._is_exact(sequence.adapters) or is_prefilled):
             self._read.append((sequence.adapters, tokens.copy()))
 
     def _point(self, tokens: Tokens, adapters: Adapters) -> int:
@@ -92,7 +96,7 @@ class Prefixes:
             if is_worth and (state := each.copy(self._point(each.tokens, each.adapters))) is not None:
                 n_exact = (
                     len(state.tokens)
-                    if self._is_exact
+                    if self._is_exact(state.adapters)
                     else min(self._point(state.tokens, state.adapters), state.n_exact)
                 )
                 self._states.write(replace(state, n_exact=n_exact))

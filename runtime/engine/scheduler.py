@@ -15,7 +15,6 @@ from runtime.core.image_runs import past_images
 from runtime.core.limits import Admission, Limited, Limits, Queued
 from runtime.engine.order import MAX_LEAD, Alternation, PromptOrder, Rotation
 from runtime.engine.sequence import Batch, PromptPiece, Sequence
-from runtime.loading.exactness import Exactness
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.target import Sharing
 
@@ -25,9 +24,9 @@ TURN = 10  # length of a turn, in multiples of the time of switching between seq
 class Scheduler:
     """The running sequences of one decoder, the one without a pass for longest first, and those that wait to run."""
 
-    def __init__(self, decoder: Decoder, backend: TargetBackend, exactness: Exactness, limits: Limits) -> None:
-        self._decoder, self._backend, self._is_exact, self._limits = decoder, backend, exactness.is_exact, limits
-        self._prompts, self._alternation = PromptOrder(exactness, backend.n_ctx), Alternation()
+    def __init__(self, decoder: Decoder, backend: TargetBackend, limits: Limits) -> None:
+        self._decoder, self._backend, self._limits = decoder, backend, limits
+        self._prompts, self._alternation = PromptOrder(backend.n_ctx), Alternation()
         self._rotation, self._admission = Rotation(), Admission(limits)
         self.sequences: list[Sequence] = []
         self.waiting: list[Sequence] = []
@@ -96,13 +95,13 @@ class Scheduler:
         return self._shared(self._rotation.adapters.members(self.sequences))
 
     def _shared(self, sequences: List[Sequence]) -> Batch:
-        """Return a batch of several sequences. Where a pass cannot both decode and read prompts, those that can decode
-        do so between two pieces of prompts.
+        """Return a batch of several sequences, which have the same adapters. Where a pass cannot both decode and read
+        prompts, those that can decode do so between two pieces of prompts.
         """
         unread = {each: self.n_unread(each) for each in sequences}
         ready = [each for each, n in unread.items() if not n]
         reading = self._prompts.first({each: n for each, n in unread.items() if n})
-        if reading and (sharing := self._mixed):
+        if reading and (sharing := self._mixed(sequences)):
             batch = self._with_prompts(ready, reading, unread, sharing)
             if batch.n_rows:
                 return batch
@@ -129,7 +128,7 @@ class Scheduler:
             return
         self._rotation.adapters.record(seconds)
         self._alternation.record(decoding, self.sequences, seconds, bool(n_rows))
-        if self._sharing is None and (decoding or self.holds_one):
+        if self._sharing(done) is None and (decoding or self.holds_one):
             self._rotation.record(done[0], self.sequences, seconds)
 
     def isolate(self, batch: Batch) -> None:
@@ -141,18 +140,16 @@ class Scheduler:
         """Whether only one sequence can be cached."""
         return self._backend.slots == 1
 
-    @property
-    def _sharing(self) -> Sharing | None:
-        """The rules of shared passes; None if sequences take turns."""
-        return None if self.holds_one else self._decoder.target.shared
+    def _sharing(self, sequences: List[Sequence]) -> Sharing | None:
+        """Return the rules of passes that these sequences share; None if sequences take turns."""
+        return None if self.holds_one else self._decoder.target.of(sequences[0].adapters).shared
 
-    @property
-    def _mixed(self) -> Sharing | None:
-        """The rules of shared passes where those that read prompts may also decode: where all passes round alike, or
-        nobody has a seed; else None.
+    def _mixed(self, sequences: List[Sequence]) -> Sharing | None:
+        """Return the rules of shared passes where those that read prompts may also decode: where all passes round
+        alike, or nobody has a seed; else None.
         """
-        sharing = self._sharing
-        rounds_alike = sharing is not None and sharing.exact_rows == sys.maxsize and self._is_exact
+        sharing, is_exact = self._sharing(sequences), sequences[0].binding.exactness.is_exact
+        rounds_alike = sharing is not None and sharing.exact_rows == sys.maxsize and is_exact
         return sharing if rounds_alike or not any(each.needs_exact_widths for each in self.sequences) else None
 
     @property
@@ -168,7 +165,8 @@ class Scheduler:
 
         Where rounding depends on the width of a pass, evicted tokens must be read again in the same pieces as before.
         """
-        if not sequence.is_reading and (not self._decoder.target.is_exact_only or self._is_exact):
+        is_exact = sequence.binding.exactness.is_exact or not self._decoder.target.is_exact_only
+        if is_exact and not sequence.is_reading:
             return 0
         return max(0, sequence.buffer.n - 1 - self._n_cached(sequence))
 
@@ -191,13 +189,13 @@ class Scheduler:
         if start < sequence.n_read:
             self._rereading = sequence
         end = self._prompts.end(sequence, start, len(self.sequences) == 1)
-        if end == total and self._is_exact and sequence.left != 0:
+        if end == total and sequence.binding.exactness.is_exact and sequence.left != 0:
             return Batch([(sequence, n_unread)])
         return Batch(reading=[PromptPiece(sequence, start, end)])
 
     def _decoded(self, ready: list[Sequence]) -> Batch:
         """Return a batch that decodes those of the `ready` sequences whose turn it is."""
-        if (sharing := self._sharing) is None:
+        if (sharing := self._sharing(ready)) is None:
             candidates = self._alternation.unserved(ready) or ready
             return Batch([(self._rotation.next(candidates, self.turn_seconds), 0)])
         # Where passes round differently, the first pass of a sequence is its own, because its cached tokens may be of

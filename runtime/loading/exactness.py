@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runtime.core.backend import Backend, SharedPasses, Tokenizer
-from runtime.core.draft import Draft, Logits, PassInput, Tokens
+from runtime.core.draft import Adapters, Draft, Logits, PassInput, Tokens
 
 if TYPE_CHECKING:  # it loads the model library, which not every importer needs
     from runtime.backends.llama import LlamaBackend
@@ -72,6 +72,22 @@ class Exactness:
                 f"{self.difference:.2g}"
             )
         return f"exact up to width {self.width} of {self.tried}; beyond, logits differ by up to {self.difference:.2g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Roundings:
+    """What the self-test found for a target: of the model alone, and with any of its LoRA adapters on."""
+
+    bare: Exactness
+    adapted: Exactness
+
+    def of(self, adapters: Adapters) -> Exactness:
+        """Return the exactness of passes with these adapters."""
+        return self.adapted if adapters else self.bare
+
+    def are_exact(self, adapters: Adapters) -> bool:
+        """Return whether every pass with these adapters is exact."""
+        return self.of(adapters).is_exact
 
 
 def sample(vocab: Tokenizer, n: int = CONTEXT) -> Tokens:

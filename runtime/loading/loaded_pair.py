@@ -5,7 +5,6 @@ Knows backends and the needs of drafters; the loop uses them.
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,8 @@ from runtime.drafters.lookahead import WindowShape
 from runtime.drafters.registry import Needs, needing
 from runtime.loading import layout
 from runtime.loading.calibration import Calibration, found_never, known_never
-from runtime.loading.drafters import Drafters, shared_passes
+from runtime.loading.drafters import Drafters
+from runtime.loading.exactness import Exactness
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.open_pair import OpenPair
 from runtime.loading.opening import open_context, window_shape
@@ -30,6 +30,7 @@ from runtime.loading.options import Options
 from runtime.loading.pass_timing import thread_counts
 from runtime.loading.profile import TargetProfile
 from runtime.loading.profile_cache import fingerprint, record
+from runtime.loading.widths import target_passes
 from runtime.memory.pressure import PressureMonitor, room_for_states
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
@@ -37,11 +38,6 @@ from runtime.speculative.control.reasons import Reason
 from runtime.speculative.control.threads import Threads, Watch
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.degradation import Degradation
-from runtime.speculative.target import Sharing, TargetPasses
-
-INEXACT = (
-    "passes over several rows round differently from plain decode here, so greedy and seeded replies use plain decode"
-)
 
 
 class LoadedPair(OpenPair):
@@ -113,9 +109,9 @@ class LoadedPair(OpenPair):
 
     def _test_rounding(self) -> None:
         """Find up to which width passes are exact, and whether prompts are read in tiles; also without drafters."""
-        self.exactness = self.profile.exactness(self.backend, self.costs.costs())
-        self.costs = self.costs.padded(self.exactness.padded)
-        if not self.exactness.prefill and not self.target.is_recurrent:
+        self.roundings = self.profile.roundings(self.backend, self.costs.costs())
+        self.costs = self.costs.padded(self.roundings.bare.padded)
+        if not self.roundings.adapted.prefill and not self.target.is_recurrent:
             self.backend.read_in_tiles()
 
     def _window_shape(self) -> WindowShape | None:
@@ -135,40 +131,32 @@ class LoadedPair(OpenPair):
         """Connect drafters, controller, threads and memory monitor in one decoder."""
         drafters = [make() for make in self._makers.values()]
         controller = self._controller(drafters)
-        is_padded = self.exactness.padded and not self.options.fast  # otherwise the position does not matter
-        exact_rows = sys.maxsize if self.options.fast else self.exactness.width
-        target = TargetPasses(self.backend, exact_rows, self._sharing(), self._exact_rows if is_padded else None)
+        target, adapted = (
+            target_passes(self.backend, each, self.options.fast, self._promise(each is not self.roundings.bare))
+            for each in (self.roundings.bare, self.roundings.adapted)
+        )
+        target.adapted = adapted
         self.decoder = Decoder(target, drafters, controller, self._threads(), self._degradation())
         self.decoder.active.failed, self.decoder.controller.passes.is_far = self.left_out, bool(self._workers)
-        self.decoder.inexact = Reason("exactness", f"{INEXACT}; {self._promise()}")
         self.decoder.controller.begin(0)  # values drafters now and not during the first reply
         for backend in (self.backend, self.draft):
             if backend is not None:
                 backend.set_slots(self.options.slots)
         self.backend.saved.room = partial(room_for_states, self.reader, self.options.memory)
 
-    def _sharing(self) -> Sharing | None:
-        """Return the rules for shared passes of several replies; None where replies have to take turns."""
-        shared = shared_passes(self.backend)
-        if shared is None:
-            return None
-        exact = self.exactness
-        is_any = self.options.fast or (exact.is_exact and exact.together)
-        exact_rows = sys.maxsize if is_any else exact.width if exact.together else 1
-        return Sharing(shared, exact_rows)
-
-    def _exact_rows(self, n_context: int) -> int:
-        """Return the maximum rows of a pass after `n_context` tokens with which it rounds as plain decode does."""
-        return self.exactness.rows_at(n_context, self.backend.n_ctx, self.backend.n_before)
-
-    def _promise(self) -> str:
+    def _promise(self, is_adapted: bool) -> str:
         """Return the user's options for passes that round differently, as a clause for the screen."""
-        if library.has_gpu() or self.target.adapters:
+        if library.has_gpu() or is_adapted:
             return "`--fast` allows drafts, but a close choice may then differ"
         if self.options.exact and library.are_tiled():
             return "restart Slipstream with `--exact`: this process already uses another model's kernels"
         trial = layout.remembered(self.pair.target)
         return trial.promise if trial else "`--exact` allows drafts where the kernels can be exact"
+
+    @property
+    def exactness(self) -> Exactness:
+        """What the self-test found for replies that name no adapters."""
+        return self.roundings.of(self.target.adapters.named(None))
 
     @property
     def is_elsewhere(self) -> bool:
@@ -178,7 +166,7 @@ class LoadedPair(OpenPair):
     @property
     def could_be_exact(self) -> bool:
         """Whether another layout of the weights, not tried yet, might allow drafts for greedy and seeded replies."""
-        asked = self.options.exact or self.options.fast or self.is_elsewhere or self.target.adapters
+        asked = self.options.exact or self.options.fast or self.is_elsewhere or self.target.adapters.named(None)
         return not asked and self.exactness.width < self.exactness.tried and not layout.remembered(self.pair.target)
 
     def _controller(self, drafters: list[Drafter]) -> Controller:

@@ -19,11 +19,19 @@ from runtime.backends.shared import SharedBackend
 from runtime.core.backend import Backend
 from runtime.core.clock import Clock
 from runtime.core.cores import n_cores
-from runtime.core.draft import Tokens
+from runtime.core.draft import Adapters, Tokens
 from runtime.core.errors import ModelError
 from runtime.drafters.reply_store import Replies, folder
 from runtime.loading.calibration import Calibration, calibrate
-from runtime.loading.exactness import Exactness, is_exact_padded, is_exact_together, sample, self_test, worst
+from runtime.loading.exactness import (
+    Exactness,
+    Roundings,
+    is_exact_padded,
+    is_exact_together,
+    sample,
+    self_test,
+    worst,
+)
 from runtime.loading.options import Options
 from runtime.loading.pieces import are_alike
 from runtime.loading.profile_cache import ProfileCache, fingerprint
@@ -67,21 +75,33 @@ class TargetProfile:
         """Make the next start measure the costs of that model's passes again."""
         self.cache("calibration", counts, max_width, fingerprint(path)).write({})
 
-    def exactness(self, backend: LlamaBackend, costs: PassCosts) -> Exactness:
-        """Return the result of the target's self-test.
+    def roundings(self, backend: LlamaBackend, costs: PassCosts) -> Roundings:
+        """Return the results of the target's self-test, without its LoRA adapters and with all of them: what holds for
+        all their matrices holds for those of some, at any scale.
 
         Where rounding depends on the width of passes and a wider one costs nothing, the backend pads them all.
         """
+        bare, adapters = self._tested(backend), backend.model.adapters
+        rows = 0 if bare.is_exact or self._options.fast else self._padding(backend, bare.width, costs)
+        if rows:
+            bare = replace(bare, width=min(rows, bare.tried), together=False, padded=rows)
+        elif not bare.is_exact:
+            bare = replace(bare, pieces=self._reads_alike(backend))
+        if not adapters:
+            return Roundings(bare, bare)
+        found = self._tested(backend, adapters.named(dict.fromkeys(range(len(adapters.keys)), 1.0)), rows)
+        both = {"prefill": found.prefill and bare.prefill, "together": found.together and bare.together}
+        return Roundings(bare, replace(found, width=min(found.width, bare.width), padded=rows, **both))
+
+    def _tested(self, backend: LlamaBackend, adapters: Adapters = (), *padded: int) -> Exactness:
+        """Return the result of the self-test with these adapters, of passes that are padded as the backend does now."""
         seats = [backend.n_seats] if isinstance(backend, SharedBackend) else []
-        cache = self.cache("rounding", self._options.max_k, *seats, *backend.model.adapters.keys)
+        cache = self.cache("rounding", self._options.max_k, *seats, *(key for key, _ in adapters), *padded)
         known = cache.read_as(Exactness)
         if known is None or not 1 <= known.width <= known.tried:
-            known = tested(backend, self._options.max_k + 1)
+            known = measured(backend, self._options.max_k + 1, adapters)
             cache.write(asdict(known))
-        rows = 0 if known.is_exact or self._options.fast else self._padding(backend, known.width, costs)
-        if rows:
-            return replace(known, width=min(rows, known.tried), together=False, padded=rows)
-        return replace(known, pieces=not known.is_exact and self._reads_alike(backend))
+        return known
 
     def _reads_alike(self, backend: LlamaBackend) -> bool:
         """Return whether longer pieces of prompts give the same bits. Rows that are multiplied in pairs, and float
@@ -89,7 +109,7 @@ class TargetProfile:
         """
         with suppress(ModelError, OSError):
             facts = ModelFacts(read_model_header(backend.model.path))
-            is_doubtful = library.has_gpu() or has_pairs(facts) or facts.has_float_matrices or backend.model.adapters
+            is_doubtful = library.has_gpu() or has_pairs(facts) or facts.has_float_matrices
             return not is_doubtful and are_alike(backend.model, self.cache("pieces"))
         return False
 
@@ -134,14 +154,14 @@ def is_free(costs: PassCosts, rows: int) -> bool:
     return seconds[-1] <= COSTS_NOTHING * seconds[0]
 
 
-def tested(backend: LlamaBackend, max_width: int) -> Exactness:
-    """Return the result of the self-test, corrected for what it may miss.
+def measured(backend: LlamaBackend, max_width: int, adapters: Adapters = ()) -> Exactness:
+    """Return the result of the self-test with these adapters, corrected for what it may miss.
 
     On a processor, float matrices, as those of LoRA adapters are, round by width, which mostly, but not always, is lost
-    where results are quantized, and passes over long contexts may use other kernels. Adapters are on during the test.
+    where results are quantized, and passes over long contexts may use other kernels.
     """
-    vocab, adapters = backend.model.vocab, backend.model.adapters
-    backend.use(adapters.named(dict.fromkeys(range(len(adapters.keys)), 1.0)))
+    vocab = backend.model.vocab
+    backend.use(adapters)
     found = self_test(backend, max_width, vocab=vocab)
     if backend.attention.has_blocks:
         found = replace(found, prefill=False)

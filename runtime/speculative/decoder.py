@@ -22,7 +22,6 @@ from runtime.speculative.proposal import StepPlan
 from runtime.speculative.step import DraftingState, Step, StepInput, Widths
 from runtime.speculative.target import TargetPasses
 
-INEXACT = Reason("exactness", "passes over several rows round differently from plain decode here")
 WHY_IDLE = "it did not help recently, so it is skipped for a few passes"
 WHY_PREFILL, WHY_LAST_TOKEN = "the pass also read the prompt's last tokens", "there was room for one token"
 
@@ -44,7 +43,6 @@ class Decoder:
         self.active = ActiveDrafters(drafters, controller, target.backend, degradation)
         self.drafting = Drafting(target, controller, self.active, threads)
         self._passes.threads = threads
-        self.inexact = INEXACT  # reason for plain decode with Widths.EXACT, if wider passes round differently
 
     def read(self, prompts: Sequence[PassInput], n_sequences: int = 1) -> None:
         """Prefill the uncached tokens of `prompts` in one pass. Raises the errors of the pass."""
@@ -195,8 +193,9 @@ class Decoder:
         """Return why the last step of a sequence was plain; by default, of the sequence that was decoded last."""
         state = state or self.drafting.current or DraftingState()
         reason = self.active.shortage or self.active.failed or state.left_out
-        if reason is None and self.active.drafters and state.widths is Widths.EXACT and self.target.exact_rows < 2:
-            return self.inexact
+        target = self.target.of(state.kind.adapters)
+        if reason is None and self.active.drafters and state.widths is Widths.EXACT and target.exact_rows < 2:
+            return target.inexact
         return reason or self.controller.reason(state.terms)
 
 

@@ -38,7 +38,8 @@ class Drafting:
     def propose(self, batch: Sequence[StepInput]) -> tuple[dict[int, Exception], list[StepPlan]]:
         """Draft for these sequences. Return the errors of those that fail, by index, and the prepared others."""
         errors, ready = dict[int, Exception](), list[StepPlan]()
-        room, clock = self._target.room(batch, self._controller.max_k), self._controller.passes.clock
+        target = self._target.of(batch[0].state.kind.adapters)
+        room, clock = target.room(batch, self._controller.max_k), self._controller.passes.clock
         for number, asked in enumerate(batch):
             try:
                 idle = self._idle_terms(asked.state, len(batch))
@@ -82,11 +83,11 @@ class Drafting:
 
     def _begun(self, number: int, asked: StepInput, room: int, n_together: int) -> StepPlan:
         """Begin a sequence's step in which drafters may run, with at most `room` draft tokens."""
-        state, n_context = asked.state, len(asked.context)
-        most = self._target.most_drafted(state.widths, n_context, self._controller.max_k if state.drafters else 0)
+        state, n_context, target = asked.state, len(asked.context), self._target.of(asked.state.kind.adapters)
+        most = target.most_drafted(state.widths, n_context, self._controller.max_k if state.drafters else 0)
         if self._lineup.drafters:
             self._controller.set_kind(*state.kind)
-        exact_rows = self._target.exact_rows_at(n_context) if state.widths is Widths.PREFER_EXACT else None
+        exact_rows = target.exact_rows_at(n_context) if state.widths is Widths.PREFER_EXACT else None
         terms = self._controller.begin(n_context, most, n_together, exact_rows, frozenset(state.drafters))
         state.terms = terms
         return StepPlan(number, asked, terms, self._room(asked, min(room, most)))

@@ -11,6 +11,8 @@ from runtime.core.draft import Adapters, Logits, PassInput, Tokens
 from runtime.speculative.control.reasons import Reason
 from runtime.speculative.step import StepInput, Widths
 
+INEXACT = Reason("exactness", "passes over several rows round differently from plain decode here")
+
 
 class Sharing(NamedTuple):
     """A backend whose passes several sequences can share; passes of up to `exact_rows` rows are exact."""
@@ -23,6 +25,7 @@ class TargetPasses:
     """Passes of the target model.
 
     `exact_rows` is the width up to which a pass rounds as plain decode does; `rows_at` returns it by context length.
+    Where that differs with LoRA adapters on, `adapted` has their limits.
     """
 
     def __init__(
@@ -35,6 +38,12 @@ class TargetPasses:
         self.backend, self.exact_rows = backend, exact_rows
         self.shared = shared  # None: sequences cannot share passes
         self._rows_at = rows_at
+        self.adapted: TargetPasses | None = None
+        self.inexact = INEXACT  # reason for plain decode with Widths.EXACT, if wider passes round differently
+
+    def of(self, adapters: Adapters) -> TargetPasses:
+        """Return the passes with the limits of these adapters."""
+        return self.adapted if adapters and self.adapted else self
 
     @property
     def is_exact_only(self) -> bool:

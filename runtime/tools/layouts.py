@@ -24,7 +24,7 @@ from runtime.loading.layout import LayoutTrial
 from runtime.loading.neighbours import Neighbours, family
 from runtime.loading.options import Options
 from runtime.loading.pass_timing import usual_threads
-from runtime.loading.profile import tested
+from runtime.loading.profile import measured
 
 LEAST, ROUNDS, BUDGET = 3, 15, 20.0  # turns: minimum, and maximum unless the time budget in seconds ends first
 READ = 128  # rows of a prefill pass
@@ -99,7 +99,7 @@ def contend(target: Path, layout: str) -> None:
     model = LlamaModel(target, exact=layout == "exact")
     backend = open_backend(model, min(N_CTX, model.n_ctx_train), WIDTH, READ)
     backend.set_threads(threads := usual_threads(), threads)
-    print(tested(backend, WIDTH).width, flush=True)
+    print(measured(backend, WIDTH).width, flush=True)
     text, held = np.resize(sample(model.vocab, N_CTX), backend.n_ctx), backend.n_ctx
     for rows in map(int, sys.stdin):
         if held + rows > backend.n_ctx:

@@ -84,8 +84,12 @@ def test_rows_of_a_tile_are_compared_wherever_the_context_ends(width: int, n_con
     assert (found.width, found.prefill) == (min(width, 3), False)
 
 
+def is_demo_exact() -> bool:
+    return "DOTPROD" not in library.cpu_features() or library.takes_pairs()
+
+
 def test_the_bundled_target_is_exact_here(open_demo: OpenEngine) -> None:
-    if "DOTPROD" in library.cpu_features() and not library.takes_pairs():
+    if not is_demo_exact():
         pytest.skip("Arm's kernels for Q8_0 with dotprod alone round otherwise from four rows on")
     assert open_demo().facts.exactness.is_exact
 
@@ -138,7 +142,7 @@ def test_matrices_that_are_taken_in_pairs_promise_nothing(
         path = requantize(path, FILE_TYPES[file_type], tmp_path / "model.gguf")
     assert profile.has_pairs(ModelFacts(read_model_header(path))) == has_pairs
     backend = LlamaBackend(LlamaModel(path), 512, n_rows=5)
-    assert (profile.tested(backend, 5).width == 1) == has_pairs
+    assert (profile.measured(backend, 5).width == 1) == has_pairs
 
 
 def test_the_memo_is_kept_per_file_and_mended_by_measuring_again(tmp_path: Path) -> None:

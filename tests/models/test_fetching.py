@@ -64,7 +64,7 @@ def with_disk(limits: Limits | None = None) -> Iterator[tuple[Scheduling, Engine
         disk.state = backend.conversations()[0].copy(0)
         assert disk.state is not None
         backend._clear()
-        core.prefixes = Prefixes(backend, StoredStates(disk, lambda: not core.is_idle), True)  # type: ignore[arg-type]
+        core.prefixes = Prefixes(backend, StoredStates(disk, lambda: not core.is_idle), lambda _: True)  # type: ignore[arg-type]
         try:
             yield made, core, disk
         finally:
@@ -161,7 +161,7 @@ def test_each_written_part_is_a_sign_of_life_when_it_closes(tmp_path: Any, monke
         backend, signs = made._toy.backends[0], list[str]()
         store = PrefixStore("toy", 10**9, tmp_path / "prompts")
         states = StoredStates(store, lambda: False)
-        core.prefixes, states.token_seconds = Prefixes(backend, states, True), 10.0
+        core.prefixes, states.token_seconds = Prefixes(backend, states, lambda _: True), 10.0
         core.prefixes.close(lambda: signs.append("alive"))
         (state,) = store.place.glob("*.state")
         assert len(signs) == -(-state.stat().st_size // 8) > 1

@@ -67,7 +67,7 @@ class Setting:
         )
         self.exactness = replace(BLURRED, pieces=pieces) if exact_rows < sys.maxsize else EXACT
         self.pass_seconds, self.row_seconds = 0.01, 1e-5  # what a pass takes, and more for each prompt token
-        self.scheduler = Scheduler(self.decoder, self.target, self.exactness, limits)  # type: ignore[arg-type]
+        self.scheduler = Scheduler(self.decoder, self.target, limits)  # type: ignore[arg-type]
         self.decoder.controller.passes.joint.learn_read(10, 0.2)
         self.scheduler._prompts._row_seconds = self.row_seconds
 

@@ -26,7 +26,7 @@ from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading.drafters import shared_passes
-from runtime.loading.exactness import Exactness
+from runtime.loading.exactness import Exactness, Roundings
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
@@ -87,6 +87,7 @@ class ToyEngine(LoadedEngine):
         self._loaded: Any = SimpleNamespace(
             options=Options(limits=setup.limits),
             backend=target,
+            roundings=Roundings(exact, exact),
             close_embedder=lambda: None,
             close=self._free,
         )
