@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from app.server.errors import ApiError
 from app.server.fields import Few, Many, Object, Source, Text, Whole, as_list, sees_images
-from app.server.lora import AdapterScales
+from app.server.lora import AdapterScales, reply_name
 from app.server.pictures import MarkedPrompt, marked
 from app.server.rare_fields import RareFields
 from app.server.task import CompletionTask, PromptIds
@@ -179,6 +179,10 @@ class GenerationRequest(RareFields, ABC):
     def shared(self) -> dict[str, Any]:
         """Return the fields that all interfaces share."""
         return {name: getattr(self, name) for name in GenerationRequest.model_fields}
+
+    def reply_name(self, engine: Engine) -> str:
+        """Return the model's name in the reply."""
+        return reply_name(self.model, self.lora, engine.pair)
 
     @property
     def n_prompts(self) -> int:

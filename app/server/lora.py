@@ -50,15 +50,25 @@ def scales_of(model: str | None, asked: Sequence[AdapterScale] | None, engine: E
     pair = engine.pair
     if asked is not None:
         return checked(asked, pair)
-    base, title = split_name(model or "")
-    known = [each.lower() for each in titles(pair.lora)]
-    if title in known:
-        number = known.index(title)
+    if (number := named_by(model, pair)) is not None:
         return ((number, pair.lora[number].scale or 1.0),)
-    if known and title and base in (each.lower() for each in (pair.name, *policy.aliases)):
+    base, title = split_name(model or "")
+    if pair.lora and title and base in (each.lower() for each in (pair.name, *policy.aliases)):
         message = f"{pair.name} has no adapter '{title[:100]}'. It has {listed(titles(pair.lora))}."
         raise ApiError(404, message, "model", "model_not_found")
     return policy.lora
+
+
+def named_by(model: str | None, pair: Pair) -> int | None:
+    """Return the id of the adapter that the name of a model ends with; None if it names none."""
+    title, known = split_name(model or "")[1], [each.lower() for each in titles(pair.lora)]
+    return known.index(title) if title in known else None
+
+
+def reply_name(model: str | None, asked: Sequence[AdapterScale] | None, pair: Pair) -> str:
+    """Return the model's name in the reply to such a request: with the adapter's where the request chose it by name."""
+    number = named_by(model, pair) if asked is None else None
+    return pair.name if number is None else f"{pair.name}:{titles(pair.lora)[number]}"
 
 
 def checked(asked: Sequence[AdapterScale], pair: Pair) -> Scales:

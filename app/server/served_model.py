@@ -11,7 +11,7 @@ from typing import Any
 
 from app.server.errors import ApiError
 from app.server.metrics import Totals
-from app.server.policy import ServerPolicy
+from app.server.policy import Scales, ServerPolicy
 from app.server.served import ServedEngine
 from runtime.core.errors import ModelError, NoMemoryError
 from runtime.engine import Engine
@@ -53,6 +53,7 @@ class ServedModel:
         self.is_leaving = False  # new requests wait until it is loaded again
         self.used_at = 0.0  # when a request began or ended, by the monotonic clock
         self.failure: tuple[float, Exception] | None = None  # when it could not be loaded, and why
+        self.lora: Scales = None  # LoRA adapters of requests that name none, also when it is loaded again
         self._n_users, self._idle = 0, asyncio.Event()
         self._idle.set()
 
@@ -113,7 +114,7 @@ class ServedModel:
             lambda on_progress: open_pair(self._pair, wish, on_progress),
             lambda engine: None,
             self._lose,
-            replace(policy, aliases=self.names),
+            replace(policy, aliases=self.names, lora=self.lora),
             totals,
         )
         self.served, self.failure, self.keep_alive = served, None, self._usual_keep_alive

@@ -22,6 +22,7 @@ from runtime.models.registry import Pair
 from runtime.process.client import EngineProcess
 from tests.support.adapters import write_adapter, write_base
 from tests.support.serving import LIMITS, Running, running, running_models
+from tests.support.waiting import wait_for
 
 ASKED: dict[str, Any] = {"prompt": "w1 w2", "n_predict": 8, "temperature": 0}
 OPTIONS = Options(256, (), threads=1, limits=LIMITS, slots=3)
@@ -114,6 +115,24 @@ def test_every_interface_chooses_by_the_name(here: Running) -> None:
     )
 
 
+def test_a_reply_names_the_adapter_that_was_asked_for_by_name(here: Running) -> None:
+    client, chat = here.client(), {"messages": [{"role": "user", "content": "w1"}], "max_tokens": 2}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("/completion", {"prompt": "w1", "n_predict": 2}),
+        ("/v1/completions", {"prompt": "w1", "max_tokens": 2}),
+        ("/v1/chat/completions", chat),
+        ("/v1/messages", chat),
+        ("/v1/responses", {"input": "w1", "max_output_tokens": 2}),
+    ]
+    for path, body in asked:
+        for model, name in (("own:TERSE", "base:Terse"), ("base", "base"), ("any", "base")):
+            assert client.post(path, json=body | {"model": model}).json()["model"] == name, path
+        by_id = client.post(path, json=body | {"model": "base:terse", "lora": scaled(1.0)})
+        assert by_id.json()["model"] == "base"
+    streamed = client.post("/v1/chat/completions", json=chat | {"model": "base:terse", "stream": True}).text
+    assert '"model":"base:Terse"' in streamed.replace(" ", "")
+
+
 @pytest.mark.parametrize(
     ("more", "status", "text"),
     [
@@ -188,6 +207,11 @@ def test_of_several_models_each_has_its_own(pair: Pair) -> None:
         answer = several.client().post("/lora-adapters?model=base", json=[{"id": 1, "scale": 1}])
         assert answer.json() == {"success": True}
         assert said(several, model="base") == terse
+        client = several.client()
+        assert client.post("/models/unload", json={"model": "base"}).status_code == 200
+        wait_for(lambda: models[0].served is None)
+        assert said(several, model="base") == terse
+        assert [each["scale"] for each in client.get("/lora-adapters?model=base").json()] == [0.0, 1.0]
         assert several.client().post("/lora-adapters?model=plain", json=[{"id": 0, "scale": 1}]).status_code == 400
         assert several.client().get("/lora-adapters?model=plain").json() == []
         ids = [each["id"] for each in several.client().get("/v1/models").json()["data"]]

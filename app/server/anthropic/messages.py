@@ -166,7 +166,7 @@ class MessagesRequest(AnthropicConversation, GenerationRequest):
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> MessageFormatter:
         """Return the formatter for the reply."""
-        return MessageFormatter(engine.pair.name, self.as_chat.reply_reader(engine), len(prompts[0]))
+        return MessageFormatter(self.reply_name(engine), self.as_chat.reply_reader(engine), len(prompts[0]))
 
 
 class CountTokensRequest(AnthropicConversation):

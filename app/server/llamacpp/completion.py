@@ -116,7 +116,12 @@ class LlamaCppRequest(GenerationRequest):
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> LlamaCppFormatter:
         """Return the formatter for the replies."""
-        wanted = LlamaCppExtras(bool(self.return_tokens), bool(self.post_sampling_probs), self.response_fields or ())
+        wanted = LlamaCppExtras(
+            bool(self.return_tokens),
+            bool(self.post_sampling_probs),
+            self.response_fields or (),
+            self.reply_name(engine),
+        )
         progress = ReplyProgress(bool(self.return_progress), bool(self.timings_per_token))
         return LlamaCppFormatter(engine, prompts, self._settings(self.sampling(engine)), wanted, progress)
 

@@ -46,11 +46,12 @@ class LlamaCppBody(RootModel[LlamaCppCompletion | list[LlamaCppCompletion]]):
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppExtras:
-    """The requested fields besides the text."""
+    """What replies have besides the text."""
 
     tokens: bool  # in a body; events always have them
     after_sampling: bool  # whether to send probabilities instead of their logarithms
     fields: Sequence[str]  # the only fields of a body; empty: all
+    model: str  # its name in the replies
 
 
 class LlamaCppFormatter(Formatter):
@@ -107,7 +108,7 @@ class LlamaCppFormatter(Formatter):
         the JSON.
         """
         body: Event = {"content": text, "index": self._index, "tokens": tokens, "id_slot": 0, "stop": True}
-        body |= {"stop_type": stop_type(last), "stopping_word": last.stop, "model": self.engine.pair.name}
+        body |= {"stop_type": stop_type(last), "stopping_word": last.stop, "model": self.wanted.model}
         body |= {"has_new_line": self._has_new_line, "generation_settings": self.settings}
         body["prompt"] = text_of_ids(self.prompts[self._index], self.engine)
         return body | (self._numbers(last.stats) if last.stats else {"truncated": False})

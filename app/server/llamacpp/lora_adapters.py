@@ -13,6 +13,7 @@ from app.server.choosing import chosen
 from app.server.endpoint import Endpoint
 from app.server.fields import read_body
 from app.server.lora import AdapterScales, LoadedAdapter, checked, listed_adapters
+from app.server.policy import Scales
 from app.server.served import ServedEngine
 from app.server.served_models import ServedModels
 from app.server.wire import JSONBody
@@ -51,17 +52,20 @@ async def set_scales(models: ServedModels, request: Request) -> ASGIApp:
     if models.only is not None:
         apply(models.only, body)
         return JSONBody({"success": True})
-    held = await models.hold(await models.known.find(request.query_params.get("model", "")))
+    model = await models.known.find(request.query_params.get("model", ""))
+    held = await models.hold(model)
     try:
-        apply(held.served, body)
+        model.lora = apply(held.served, body)
     finally:
         held.release()
     return JSONBody({"success": True})
 
 
-def apply(served: ServedEngine, body: WantedScales) -> None:
-    """Set the scales. Raises ApiError for an adapter that the model does not have."""
-    served.policy = replace(served.policy, lora=checked(body.root, served.engine.pair))
+def apply(served: ServedEngine, body: WantedScales) -> Scales:
+    """Set the scales and return them. Raises ApiError for an adapter that the model does not have."""
+    scales = checked(body.root, served.engine.pair)
+    served.policy = replace(served.policy, lora=scales)
+    return scales
 
 
 ENDPOINTS = (

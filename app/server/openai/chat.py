@@ -126,7 +126,9 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
         """Return the formatter for the replies."""
         readers = [self.reply_reader(engine) for _ in prompts]
         progress = ReplyProgress(bool(self.return_progress), bool(self.timings_per_token))
-        return ChatFormatter(engine, readers, progress, bool(self.logprobs), self.include_usage)
+        found = ChatFormatter(engine, readers, progress, bool(self.logprobs), self.include_usage)
+        found.head["model"] = self.reply_name(engine)
+        return found
 
     def reply_reader(self, engine: Engine) -> ReplyReader:
         """Return the reader that separates reasoning, content and calls."""

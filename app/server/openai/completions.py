@@ -65,7 +65,7 @@ class CompletionFormatter(Formatter):
             "id": new_id("cmpl-"),
             "object": "text_completion",
             "created": now(),
-            "model": engine.pair.name,
+            "model": asked.reply_name(engine),
             "system_fingerprint": fingerprint(engine),
         }
         self._tally = Tally(len(echoes), asked.n_choices)

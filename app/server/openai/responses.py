@@ -179,7 +179,7 @@ class ResponsesRequest(GenerationRequest):
         choice = self.tool_choice or ResponsesToolChoice(type="auto")
         is_word = choice.type in ("none", "auto", "required")
         return {
-            "model": engine.pair.name, "metadata": self.metadata or {},
+            "model": self.reply_name(engine), "metadata": self.metadata or {},
             "instructions": self.instructions, "max_output_tokens": self.max_output_tokens,
             "previous_response_id": self.previous_response_id, "store": self.store is not False,
             "temperature": sampling.temperature, "top_p": sampling.top_p, "truncation": "disabled",
