@@ -56,10 +56,17 @@ def titles(adapters: Sequence[Adapter]) -> list[str]:
     return found
 
 
-def told(adapters: Sequence[Adapter]) -> str:
-    """Return the adapters that are on and their scales, in words; "" if none is."""
-    on = [(title, scale) for title, (_, scale) in zip(titles(adapters), adapters, strict=True) if scale]
-    return ", ".join(title if scale == 1 else f"{title} × {scale:g}" for title, scale in on)
+def told(adapters: Sequence[Adapter], with_off: bool = False) -> str:
+    """Return the adapters that are on and their scales, in words, or all of them; "" if there is none."""
+    all_of_them = zip(titles(adapters), (scale for _, scale in adapters), strict=True)
+    return ", ".join(in_words(title, scale) for title, scale in all_of_them if scale or with_off)
+
+
+def in_words(title: str, scale: float) -> str:
+    """Return one with its scale."""
+    if not scale:
+        return f"{title} (off)"
+    return title if scale == 1 else f"{title} × {scale:g}"
 
 
 def is_adapter(header: Header) -> bool:

@@ -15,7 +15,7 @@ from runtime.backends.model import LlamaModel
 from runtime.core.errors import ModelError, RegistryError
 from runtime.engine import Options
 from runtime.loading.planning import pair_spec
-from runtime.models.adapters import Adapter, adapter_of, check_adapters, titles
+from runtime.models.adapters import Adapter, adapter_of, check_adapters, titles, told
 from runtime.models.header import read_header
 from runtime.models.registry import Pair, parse_registry, titled
 from tests.support.adapters import write_adapter, write_base
@@ -136,3 +136,4 @@ def test_a_title_names_those_that_are_on() -> None:
     known = [Adapter(Path("formal.gguf")), Adapter(Path("terse.gguf"), 0.5), Adapter(Path("off.gguf"), 0.0)]
     assert titled(Pair("demo", Path("m.gguf"), lora=tuple(known))) == "demo + formal, terse × 0.5"
     assert titled(Pair("demo", Path("m.gguf"), lora=(known[2],))) == "demo"
+    assert told(known, with_off=True) == "formal, terse × 0.5, off (off)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from app.tui.dialogs.rare_settings import RARE_ABOUT
 from runtime.core.errors import SettingsError
 from runtime.core.rare_sampling import RARE_NAMES
 from runtime.engine import sampling_of, values_of
+from runtime.models.adapters import Adapter
 from runtime.models.registry import Pair
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted
@@ -96,3 +98,19 @@ def test_run_has_an_option_for_each() -> None:
         == ()
     )
     assert choices.sampling(PAIR, **SamplingOptions().values) == sampling_of(PAIR.sampling_defaults)
+
+
+@piloted
+async def test_adapters_are_among_the_settings_and_in_the_explanation(path: Path) -> None:
+    engine = ScriptedEngine("ok")
+    engine.pair = replace(PAIR, lora=(Adapter(Path("formal.gguf"), 0.5), Adapter(Path("terse.gguf"), 0.0)))
+    async with opened(path, engine, pair=engine.pair, size=(100, 40)) as chat:
+        await chat.say("/settings")
+        await chat.press(*"adapters")
+        await chat.until("formal × 0.5, terse (off)", "LoRA adapters, which change the model")
+        await chat.press("enter")
+        await chat.until("Settings: scripted")
+        await chat.press("escape")
+        await chat.ask("Q")
+        await chat.press("f2")
+        await chat.until("Which adapters are on?", "The model runs with formal × 0.5, terse (off)")

@@ -17,9 +17,11 @@ from app.tui.dialogs.settings_list import ABOUT, SettingRow, SettingsList
 from app.tui.pieces import clean
 from app.tui.templates import read_template
 from runtime.core.errors import SettingsError
+from runtime.models.adapters import told
 
 NONE = "none"
-SYSTEM, CONTEXT = "system prompt", "context"  # rows besides the settings of replies
+SYSTEM, CONTEXT, ADAPTERS = "system prompt", "context", "adapters"  # rows besides the settings of replies
+ABOUT_ADAPTERS = "LoRA adapters, which change the model, and their scales. Named with --lora where the chat is started."
 ABOUT_SYSTEM = "Instructions that the model reads before this chat, such as a role or a language."
 
 
@@ -68,6 +70,9 @@ def change(screen: OpenChat, name: str, text: str = "") -> None:
     if name == CONTEXT:
         change_context(screen)
         return
+    if name == ADAPTERS:
+        show_at(screen, name)
+        return
     settings, pair, here = screen.session.settings, screen.session.pair, screen.branch.settings
 
     def check(text: str) -> None:
@@ -111,11 +116,13 @@ def set_value(screen: OpenChat, name: str, text: str) -> None:
 
 
 def rows(screen: OpenChat) -> list[SettingRow]:
-    """Return the settings of this chat: the system prompt, the context, then sampling and length."""
+    """Return the settings of this chat: the system prompt, the context, adapters, then sampling and length."""
     settings, pair, branch = screen.session.settings, screen.session.pair, screen.branch
     whose = Source.ALL_CHATS if branch.system == settings.system else Source.THIS_CHAT
     found = [SettingRow(SYSTEM, branch.system or NONE, whose if branch.system else "", about=ABOUT_SYSTEM)]
     found.append(SettingRow(CONTEXT, *context.shown(screen), about=context.ABOUT))
+    if pair.lora:
+        found.append(SettingRow(ADAPTERS, told(pair.lora, with_off=True), "", about=ABOUT_ADAPTERS))
     for name in SETTING_NAMES:
         value, source = settings.source(name, pair, branch.settings)
         found.append(

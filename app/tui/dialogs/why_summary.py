@@ -18,6 +18,7 @@ from app.tui.pieces import clean
 from runtime.drafters.registry import Needs, find
 from runtime.engine import Engine
 from runtime.engine.stats import Stats
+from runtime.models.adapters import told
 from runtime.speculative.control.explain import DrafterFacts, Explanation
 from runtime.tools.paired import last_verdict, remembered
 
@@ -69,6 +70,12 @@ def about_draft(stats: Stats, explanation: Explanation, engine: Engine | None, s
     return f"{name} guesses here. {cost(stats, explanation, drafting)}{about_words}"
 
 
+def about_adapters(engine: Engine | None) -> str:
+    """Return a sentence on the LoRA adapters of the model and their scales; "" if there is none."""
+    known = clean(told(engine.pair.lora, with_off=True)) if engine else ""
+    return f"The model runs with {known}; draft models guess without." if known else ""
+
+
 def lack_of(engine: Engine) -> str:
     """Return why a part of the pair is missing now; "" if none is."""
     return str(engine.status.given_up or engine.facts.left_out)
@@ -83,8 +90,8 @@ def model_drafter(explanation: Explanation) -> DrafterFacts | None:
 def cost(stats: Stats, explanation: Explanation, drafting: DrafterFacts) -> str:
     """Return the time of a guess, as measured in the reply if it had any, and of a token without guesses."""
     seconds = guess_seconds(stats).get(drafting.name, 0.0)
-    told = f"took {1e3 * seconds:.3g} ms" if seconds else f"is expected to take {1e3 * drafting.rest_seconds:.3g} ms"
-    return f"A guess {told}; a token of the model alone takes {1e3 * explanation.pass_seconds[0]:.3g} ms."
+    spent = f"took {1e3 * seconds:.3g} ms" if seconds else f"is expected to take {1e3 * drafting.rest_seconds:.3g} ms"
+    return f"A guess {spent}; a token of the model alone takes {1e3 * explanation.pass_seconds[0]:.3g} ms."
 
 
 def is_faster(stats: Stats) -> str:
@@ -226,5 +233,6 @@ def three_sentences(stats: Stats, explanation: Explanation, engine: Engine | Non
         ("Is it faster?", is_faster(stats)),
         ("Why?", because(stats, explanation, engine)),
         *([("Is there a draft model?", draft)] if draft else []),
+        *([("Which adapters are on?", adapters)] if (adapters := about_adapters(engine)) else []),
         ("What would make it faster?", faster_still(stats, explanation, engine, search)),
     ]
