@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from bench.instruments.shapes import TINY
+from runtime.backends.contexts import open_backend
+from runtime.backends.model import LlamaModel
 from runtime.engine import Chunk, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading.exactness import Exactness, Roundings
 from runtime.models.adapters import Adapter
 from runtime.models.registry import load_registry, with_files
-from tests.support.adapters import write_adapter_for
+from tests.support.adapters import write_adapter, write_adapter_for, write_base
 from tests.test_exactness import is_demo_exact
 
 PROMPT = "List the days of the week, then the months, then the days of the week."
@@ -85,3 +90,28 @@ def test_exactness_goes_by_the_adapters_of_a_reply() -> None:
     found = Roundings(Exactness(9, 9), Exactness(1, 9, prefill=False))
     assert found.are_exact(())
     assert not found.are_exact((("any", 0.5),))
+
+
+def test_two_at_once_are_added_in_the_order_of_their_contents_wherever_they_lie(tmp_path: Path) -> None:
+    """llama.cpp keeps them in a map by address, whose order of two follows from that in which they were added."""
+    base = write_base(tmp_path / "base.gguf")
+    files = [Adapter(write_adapter(tmp_path / f"{seed}.gguf", seed)) for seed in (1, 2)]
+    text, places = np.arange(4, 44, dtype=np.int32) % TINY.vocab, set[bool]()
+    found, other, models = set[bytes](), set[bytes](), list[LlamaModel]()
+    for i in range(12):
+        models.append(model := LlamaModel(base))  # which keep their memory, so that the next one lies elsewhere
+        model.load_adapters(files if i % 2 else files[::-1])
+        both = model.adapters.named(None)
+        first, second = (ctypes.cast(model.adapters.handles[key], ctypes.c_void_p).value or 0 for key, _ in both)
+        places.add(first < second)
+        for adapters, those in ((both, found), (both[::-1], other)):
+            context = open_backend(model, 128, 4, 64)  # one that has both leaves them as they are
+            context.set_threads(1, 1)
+            context.use(adapters)
+            those.add(context.forward(text).tobytes())
+            context.close()
+    for model in models:
+        model.close()
+    assert places == {True, False}
+    assert len(found) == len(other) == 1
+    assert found != other

@@ -49,6 +49,9 @@ class LoadedAdapters:
     def named(self, scales: Mapping[int, float] | None) -> Adapters:
         """Return the adapters of a request by their ids and scales, without those at 0; None: at their usual scales.
 
+        They are in the order of their contents, because how sums round depends on it. llama.cpp keeps them in a map by
+        address: of two, GNU's and LLVM's iterate over the last one first, of more that depends on the addresses.
+
         Raises KeyError for an id that is none.
         """
         if scales is not None and (unknown := next((each for each in scales if not 0 <= each < len(self.keys)), None)):
