@@ -13,14 +13,16 @@ from app.tui.attach import pictures_named
 from runtime.core.errors import SettingsError
 from runtime.core.outside import is_off
 from runtime.models.adapters import adapter_of
-from runtime.models.model_files import find_file
+from runtime.models.model_files import fetched, find_file
 from runtime.models.picture import check_picture
 from runtime.models.plain_file import expanded, read_plain
 from runtime.models.registry import Pair
 
 
 def with_adapters(pair: Pair, asked: Sequence[str] | None) -> Pair:
-    """Return the pair with these LoRA adapters, each `FILE` or `FILE=SCALE`; None: its own. Raises BadParameter."""
+    """Return the pair with these LoRA adapters, each `FILE` or `FILE=SCALE`; None: its own. Raises BadParameter, and
+    HubError for one of the hub that is not on this machine.
+    """
     if asked is None:
         return pair
     names = [] if is_off(asked) else asked
@@ -29,7 +31,7 @@ def with_adapters(pair: Pair, asked: Sequence[str] | None) -> Pair:
         raise typer.BadParameter(text, param_hint="'--lora'")
     try:
         adapters = (adapter_of(each) for each in names)
-        return replace(pair, lora=tuple(each._replace(path=expanded(each.path)) for each in adapters))
+        return replace(pair, lora=tuple(each._replace(path=expanded(fetched(each.path))) for each in adapters))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--lora'") from error
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn
 from runtime.core.errors import ModelError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo, read_header, read_model_header
-from runtime.models.model_files import begins_as_gguf
+from runtime.models.model_files import HUB, begins_as_gguf
 
 ENDINGS = ".lora_a", ".lora_b"  # of the names of an adapter's two matrices for one of the model
 NORM = "_norm.weight"  # llama.cpp leaves these out
@@ -33,8 +33,10 @@ class Adapter(NamedTuple):
 
 
 def adapter_of(text: str, folder: Path | None = None) -> Adapter:
-    """Return the adapter written as `FILE` or `FILE=SCALE`, in the folder. Raises ValueError for a wrong scale."""
-    place = folder or Path()
+    """Return the adapter written as `FILE` or `FILE=SCALE`, in the folder or `hf:owner/repo:file` of the hub. Raises
+    ValueError for a wrong scale.
+    """
+    place = Path() if text.startswith(HUB) else folder or Path()
     name, equals, number = text.rpartition("=")
     if not equals or (place / text).is_file():
         return Adapter(place / text)

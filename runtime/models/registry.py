@@ -87,10 +87,13 @@ class Pair:
 
     @property
     def files(self) -> list[Path]:
-        """The target, and the draft model and the vision encoder it names; none if another server has the model."""
+        """The target, and the draft model, the vision encoder and the adapters it names; none if another server has the
+        model.
+        """
         if self.upstream:
             return []
-        return [file for file in (self.target, self.draft, self.mmproj) if file is not None]
+        adapters = (path for path, _ in self.lora)
+        return [file for file in (self.target, self.draft, self.mmproj, *adapters) if file is not None]
 
     @property
     def sampling_defaults(self) -> dict[str, Any]:
@@ -235,7 +238,8 @@ def located(pair: Pair) -> Pair:
         return pair
     try:
         draft, mmproj = (file and fetched(file) for file in (pair.draft, pair.mmproj))
-        return replace(pair, target=fetched(pair.target), draft=draft, mmproj=mmproj)
+        lora = tuple(each._replace(path=fetched(each.path)) for each in pair.lora)
+        return replace(pair, target=fetched(pair.target), draft=draft, mmproj=mmproj, lora=lora)
     except HubError as error:
         raise HubError(
             f"The pair '{pair.name}' is not on this machine. Fetch it with `slipstream models pull {pair.name}`."

@@ -17,7 +17,8 @@ from runtime.engine import Options
 from runtime.loading.planning import pair_spec
 from runtime.models.adapters import Adapter, adapter_of, check_adapters, titles, told
 from runtime.models.header import read_header
-from runtime.models.registry import Pair, parse_registry, titled
+from runtime.models.hub.names import HubError
+from runtime.models.registry import Pair, find_pair, parse_registry, titled
 from tests.support.adapters import write_adapter, write_base
 
 
@@ -101,10 +102,14 @@ def test_names_are_those_of_files_and_differ() -> None:
 
 
 def test_a_pair_names_its_adapters(tmp_path: Path) -> None:
-    text = b'[pairs.own]\ntarget = "m.gguf"\nlora = ["a.gguf", "b.gguf=0.5"]\n'
+    text = b'[pairs.own]\ntarget = "m.gguf"\nlora = ["a.gguf", "b.gguf=0.5", "hf:o/r:f.gguf=2"]\n'
     (tmp_path / "models.toml").write_bytes(text)
     pair = parse_registry([(tmp_path / "models.toml", text)] * 2)["own"]
-    assert pair.lora == (Adapter(tmp_path / "a.gguf"), Adapter(tmp_path / "b.gguf", 0.5))
+    from_hub = Adapter(Path("hf:o/r:f.gguf"), 2.0)
+    assert pair.lora == (Adapter(tmp_path / "a.gguf"), Adapter(tmp_path / "b.gguf", 0.5), from_hub)
+    assert pair.files == [tmp_path / "m.gguf", *(each.path for each in pair.lora)]
+    with pytest.raises(HubError, match="Fetch it with `slipstream models pull own`"):
+        find_pair("own", {"own": pair})
     for wrong in (b'lora = ["a=x"]', b"lora = [1]", b'lora = "a.gguf"'):
         with pytest.raises(RegistryError, match="lora"):
             parse_registry([(tmp_path / "models.toml", b'[pairs.own]\ntarget = "m.gguf"\n' + wrong)])
@@ -125,6 +130,8 @@ def test_the_command_line_replaces_those_of_the_pair() -> None:
     assert with_adapters(pair, None) == pair
     assert with_adapters(pair, ["b.gguf=0.5", "c.gguf"]).lora == (Adapter(Path("b.gguf"), 0.5), Adapter(Path("c.gguf")))
     assert with_adapters(pair, ["off"]).lora == with_adapters(pair, ["none"]).lora == ()
+    with pytest.raises(HubError, match=r"models pull o/r:f\.gguf"):
+        with_adapters(pair, ["hf:o/r:f.gguf=0.5"])
     with pytest.raises(typer.BadParameter, match=r"the scale of b.gguf is 'x', which is no number"):
         with_adapters(pair, ["b.gguf=x"])
     far = replace(pair, target=Path(), upstream="http://far", lora=())
