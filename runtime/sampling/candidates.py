@@ -29,7 +29,7 @@ class Candidates:
         self.ids: NDArray[np.int64] | None = None  # [n]; None: all tokens
         self.logits: NDArray[np.floating] = row.logits  # [n]
         self.least = -math.inf  # tokens with a smaller logit are left out as soon as few are read
-        self.is_sorted = False
+        self.is_sorted = self._is_permuted = False  # from the likeliest down; whether `ids` may not ascend
         self._weights: NDArray[np.float64] | None = None
 
     @property
@@ -40,7 +40,7 @@ class Candidates:
             x = self.logits.astype(np.float64)
             x -= x[0] if self.is_sorted else x.max()
             self._weights = np.exp(x, out=x)
-            if x[x.argmin()] < LEAST:
+            if (x[-1] if self.is_sorted else x.min()) < LEAST:
                 self.keep(x >= LEAST)
         return self._weights
 
@@ -66,14 +66,24 @@ class Candidates:
     def cut(self) -> None:
         """Leave out the tokens with a logit below `least`, which waits until others leave few."""
         least, self.least = self.least, -math.inf
-        if least > -math.inf:
+        if least > -math.inf and not (self.is_sorted and self.logits[-1] >= least):
             self.keep(self.logits >= least)
 
-    def sort(self, order: NDArray[np.int64] | None = None) -> None:
-        """Sort what is left from the likeliest down, or take the tokens of an `order` that does so."""
-        if order is not None or not self.is_sorted:
-            self.keep((-self.logits).argsort() if order is None else order)
-            self.is_sorted = True
+    def sort(self) -> None:
+        """Sort what is left from the likeliest down."""
+        if not self.is_sorted:
+            self.keep((-self.logits).argsort())
+            self.is_sorted = self._is_permuted = True
+
+    @property
+    def surprise_of_best(self) -> float:
+        """The negative natural logarithm of the largest probability."""
+        self.cut()
+        if len(self.logits) <= MANY:
+            return -math.log(self.probs.max())
+        x = self.logits.astype(np.float32)  # the sum is accurate enough, and needs half the memory
+        x -= x.max()
+        return math.log(np.add.reduce(np.exp(x, out=x)))
 
     def change(self, logits: NDArray[np.floating]) -> None:
         """Set the logits [n], in the same order of likelihood where they are sorted."""
@@ -84,6 +94,8 @@ class Candidates:
         probs, ids = self.probs, self.ids
         if ids is None:
             return Distribution(np.arange(len(probs)), probs)
+        if not self._is_permuted:
+            return Distribution(ids, probs)
         order = ids.argsort()
         return Distribution(ids[order], probs[order])
 
@@ -119,7 +131,7 @@ def top_p(left: Candidates, p: float) -> None:
     if left.is_sorted:
         left.keep(slice(int(left.probs.cumsum().searchsorted(p)) + 1))
     else:
-        left.sort(nucleus(left.probs, p))
+        left.keep(nucleus(left.probs, p))
 
 
 def min_p(left: Candidates, p: float) -> None:
@@ -159,12 +171,14 @@ def heat(left: Candidates, temperature: float) -> None:
     """Divide the logits by a temperature; 0 keeps the largest one."""
     left.cut()
     if temperature > 0:
-        left.change(left.logits / np.float64(temperature))
+        kind = np.float64 if len(left.logits) <= MANY else np.float32
+        left.change(left.logits / kind(temperature))
     else:
         left.keep(np.array([int(left.logits.argmax())]))
 
 
 def mirostat(left: Candidates, limit: float) -> None:
     """Keep the tokens whose surprise is within a limit, in bits, or the likeliest one."""
-    probs = left.probs
-    keep_above(left, probs, min(2.0 ** min(0.0, -limit), float(probs.max())))
+    best = float(left.logits.max())
+    rest = math.log(2) * max(0.0, limit) - left.surprise_of_best
+    left.keep(left.logits >= best - max(0.0, rest))

@@ -18,8 +18,9 @@ from runtime.sampling.settings import Sampling
 
 SET = 64  # approximate size of a set of values of which only the largest is read first
 FEW = 64  # values up to which plain Python is faster than NumPy
-MANY = 512  # tokens from which on counting them by id is faster than one by one
+MANY = 512  # tokens from which on counting them, by id or by likelihood, is faster than one by one
 ROUNDING = 1e-3  # safety margin for bounds on exponents
+LEVEL_BITS, N_LEVELS = 47, 2047  # 32 levels of probability for each power of two; the last one has all below
 
 
 class Row:
@@ -95,14 +96,27 @@ def softmax(logits: Logits, temperature: float) -> NDArray[np.float64]:
 
 
 def nucleus(probs: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """Return the indices, most likely first, of the smallest set of most likely tokens whose probabilities reach
-    `top_p` (Holtzman et al., arXiv 1904.09751).
+    """Return the indices, ascending, of the smallest set of most likely tokens whose probabilities reach `top_p`
+    (Holtzman et al., arXiv 1904.09751).
+
+    Only tokens about as likely as the least likely one of them are sorted: those whose probability has the same
+    exponent and the same first bits.
     """
     near = np.flatnonzero(probs >= probs.max() * 1e-4)
-    if probs[near].sum() < top_p:
-        near = np.arange(len(probs))
-    order = near[np.argsort(-probs[near], kind="stable")]
-    return order[: int(probs[order].cumsum().searchsorted(top_p)) + 1]
+    if (found := probs[near]).sum() < top_p:
+        near, found = np.arange(len(probs)), probs
+    before, sure = 0.0, near[:0]
+    if len(near) > MANY:
+        levels = found.view(np.int64) >> LEVEL_BITS
+        levels = np.minimum(levels.max() - levels, N_LEVELS)  # 0: the likeliest
+        sums = np.bincount(levels, weights=found).cumsum()
+        if level := min(int(sums.searchsorted(top_p)), len(sums) - 1):
+            before, sure = float(sums[level - 1]), near[levels < level]
+        near = near[levels == level]
+    near = near[np.argsort(-probs[near], kind="stable")]
+    kept = np.concatenate([sure, near[: int((before + probs[near].cumsum()).searchsorted(top_p)) + 1]])
+    kept.sort()
+    return kept
 
 
 def lead(sampling: Sampling, n: int) -> float:
@@ -131,7 +145,7 @@ def uncertain(row: Row, sampling: Sampling) -> Distribution:
     probs = softmax(row.logits[ids], sampling.temperature)
     kept = nucleus(probs, sampling.top_p) if sampling.top_p < 1 else np.arange(len(ids))
     near = probs[kept]
-    kept = np.sort(kept[near >= max(sampling.min_p * near.max(), 1e-300)])
+    kept = kept[near >= max(sampling.min_p * near.max(), 1e-300)]
     return Distribution(ids[kept], probs[kept] / probs[kept].sum())
 
 
@@ -155,7 +169,12 @@ def cut(logits: Sequence[float], sampling: Sampling) -> tuple[list[int], list[fl
 
 def penalise(logits: Logits, recent: Tokens, sampling: Sampling) -> None:
     """Apply the three penalties to `logits` [n_vocab] in place (repetition: Keskar et al., arXiv 1909.05858)."""
-    ids, counts = counted(recent, len(logits))
+    ids: NDArray[np.integer] = recent  # a token that came twice is set twice to the same value
+    counts: NDArray[np.int64] | float = 0.0
+    if sampling.frequency_penalty:
+        ids, counts = counted(recent, len(logits))
+    elif len(recent) and recent.max() >= len(logits):
+        ids = recent[recent < len(logits)]
     values = logits[ids]
     values = np.where(values > 0, values / sampling.repetition_penalty, values * sampling.repetition_penalty)
     logits[ids] = values - sampling.frequency_penalty * counts - sampling.presence_penalty

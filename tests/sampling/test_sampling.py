@@ -192,8 +192,21 @@ def test_a_senseless_setting_is_named(field: str, value: object) -> None:
 def test_the_nucleus_ends_with_the_token_by_which_it_reaches_p() -> None:
     probs = np.array([0.125, 0.5, 0.25, 0.125])
     assert nucleus(probs, 0.75).tolist() == [1, 2]
-    assert nucleus(probs, 0.76).tolist() == [1, 2, 0]
+    assert nucleus(probs, 0.76).tolist() == [0, 1, 2]
     assert nucleus(probs, 0.01).tolist() == [1]
+
+
+@pytest.mark.parametrize("top_p", [1e-6, 0.3, 0.95, 0.9999999])
+@pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 4.0])
+def test_the_nucleus_of_many_tokens_is_that_of_all_of_them_sorted(spread: float, top_p: float) -> None:
+    logits = (np.random.default_rng(7).normal(size=20_000) * spread).astype(np.float32)
+    logits[5::9] = logits[4::9][: len(logits[5::9])]  # some are as likely as others
+    probs = softmax(logits, 1.0)
+    order = np.argsort(-probs, kind="stable")
+    n = int(probs[order].cumsum().searchsorted(top_p - 1e-12)) + 1
+    found = nucleus(probs, top_p)
+    assert abs(len(found) - n) <= 1  # sums round
+    assert found.tolist() == sorted(order[: len(found)].tolist())
 
 
 @pytest.mark.parametrize("seed", [None, 5])
