@@ -101,8 +101,11 @@ class ServedModels:
             await min(movable, key=lambda each: (not each.is_idle, each.used_at)).unload()
 
     async def _load_with(self, others: Sequence[ServedModel], model: ServedModel, is_whole: bool) -> None:
-        """Load a model in the memory that the others leave. Raises NoMemoryError, and ApiError."""
-        reserved = sum(each.served.engine.pending_bytes for each in others if each.served)
+        """Load a model in the memory that the others leave. What they have mapped of its own files, such as a draft
+        model that is asked for by its name, it does not take again. Raises NoMemoryError, and ApiError.
+        """
+        files = model.pair.files if model.pair else []
+        reserved = sum(each.served.engine.pending_bytes(files) for each in others if each.served)
         await model.load(self._open_pair, MemoryWish(reserved, is_whole), self.policy, self.totals)
 
     def _is_crowded(self, model: ServedModel, others: Sequence[ServedModel]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -228,10 +229,10 @@ class Engine(Answering):
     def watch(self, on_lost: Callable[[Exception], None]) -> None:
         """Set what is called, on a thread of the engine, if a fault of its own ends all replies for good."""
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes of the machine's memory that the models take and that still count as free, such as weights that are
-        mapped from files; 0 where that is unknown.
+    def pending_bytes(self, files: Sequence[Path] = ()) -> int:
+        """Return the bytes of the machine's memory that the models take and that still count as free, such as weights
+        that are mapped from files; 0 where that is unknown. Of `files` that another engine is going to map too, what
+        is mapped is left out, because it is in memory once.
         """
         return 0
 

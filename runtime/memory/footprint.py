@@ -155,6 +155,11 @@ def inner_length(facts: ModelFacts) -> int:
     return max([*facts.per_layer("feed_forward_length"), used * facts.own("expert_feed_forward_length")])
 
 
+def unpacked_bytes(facts: ModelFacts) -> int:
+    """Return the bytes of weights that are read where the file is mapped."""
+    return facts.n_bytes_loaded - repacked_bytes(facts)
+
+
 def repacked_bytes(facts: ModelFacts) -> int:
     """Return the bytes of weights that are copied into another layout when they are loaded."""
     return sum(tensor.n_bytes for tensor in facts.header.tensors if is_repackable(tensor))

@@ -151,6 +151,17 @@ def own_bytes(process: int) -> int:
     return int(info.rss - info.shared) if hasattr(info, "shared") else sys.maxsize
 
 
+def mapped_bytes(process: int, file: Path) -> int:
+    """Return the bytes of a file that a process has mapped and that are in memory, which another process that maps it
+    does not take again; 0 where the system does not tell.
+    """
+    try:
+        maps = psutil.Process(process).memory_maps()
+        return sum(int(each.rss) for each in maps if Path(each.path) == file.resolve())
+    except (psutil.Error, AttributeError, OSError):  # macOS has none
+        return 0
+
+
 def trim_heap() -> None:
     """Make the C library return freed memory to the system, where it keeps some (glibc)."""
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):

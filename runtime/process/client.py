@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ModelError, SettingsError, SlipstreamError
@@ -84,11 +85,14 @@ class EngineProcess(RemoteCalls, PushedEngine):
                 self._on_lost(fault)
         self._fail(self._replies.all(), end)
 
-    @property
-    def pending_bytes(self) -> int:
+    def pending_bytes(self, files: Sequence[Path] = ()) -> int:
         """See Engine."""
+        if self.facts.has_gpu:
+            return 0
         n_needed = self.facts.n_needed - (self._n_drafts if self.status.given_up else 0)
-        return 0 if self.facts.has_gpu else max(0, n_needed - self.kept.current.own_bytes)
+        others = {path.resolve() for path in files}
+        shared = sum(self.kept.current.shared_bytes(path) for path in self.pair.files if path.resolve() in others)
+        return max(0, n_needed - self.kept.current.own_bytes - shared)
 
     @property
     def is_answering(self) -> bool:

@@ -11,13 +11,18 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 from runtime.core.backend import OnProgress
+from runtime.core.errors import ModelError
 from runtime.engine.engine import Ask
 from runtime.engine.output import Output, Status
 from runtime.loading.options import Options
-from runtime.memory.system import own_bytes
+from runtime.memory.footprint import unpacked_bytes
+from runtime.memory.system import mapped_bytes, own_bytes
+from runtime.models.facts import ModelFacts
+from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
 from runtime.process.answers import Answers, TextCalls, value_of
 from runtime.process.messages import (
@@ -93,6 +98,14 @@ class ModelProcess:
     def own_bytes(self) -> int:
         """Bytes of memory that it holds and no file backs; see `own_bytes`."""
         return own_bytes(self._process.pid)
+
+    def shared_bytes(self, path: Path) -> int:
+        """Return the bytes of a model's weights that it reads where their file is mapped, as any process does."""
+        try:
+            n_bytes = unpacked_bytes(ModelFacts(read_model_header(path)))
+        except (ModelError, OSError):
+            return 0
+        return min(n_bytes, mapped_bytes(self._process.pid, path))
 
     @property
     def is_alive(self) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from app.server.errors import ApiError
 from runtime.core.errors import ModelError
-from tests.support.machine import MIB, Machine, models_on, run, use, using
+from tests.support.machine import MIB, Machine, models_on, pair, run, use, using
 from tests.support.waiting import wait_for
 
 
@@ -211,6 +213,21 @@ def test_a_server_that_stops_loads_nothing_more() -> None:
         assert machine.names == []
 
     run(work())
+
+
+def test_a_draft_by_its_own_name_takes_what_is_mapped_once() -> None:
+    """The pair's 40 MiB are its own, its other 60 are mapped, and the draft's 100 are to be free beside what is not."""
+
+    async def work(draft: str) -> list[str]:
+        machine = Machine(1.5)
+        models = models_on(machine, "pair", "draft")
+        models.models[0].pair = replace(pair("pair"), draft=Path(draft))
+        await use(models, "pair")
+        await use(models, "draft")
+        return machine.names
+
+    assert asyncio.run(work("draft.gguf")) == ["pair", "draft"]
+    assert asyncio.run(work("other.gguf")) == ["draft"]
 
 
 def test_drafts_of_idle_models_go_before_any_model_does() -> None:

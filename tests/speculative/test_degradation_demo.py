@@ -4,6 +4,7 @@ comes back.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -134,8 +135,22 @@ def test_an_idle_engine_in_another_process_closes_its_drafts_until_the_next_repl
         wait_for(lambda: engine.kept.current.own_bytes < taken)
         assert engine.close_drafts() == 0  # there is none any more
         left = 2**33 - freed - engine.kept.current.own_bytes
-        assert engine.pending_bytes == pytest.approx(left, abs=2**20)
+        assert engine.pending_bytes() == pytest.approx(left, abs=2**20)
         assert "".join(chunk.text for chunk in engine.reply(PROMPTS[0], GREEDY, 24)) == text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells what a process has mapped")
+def test_a_draft_that_another_process_loads_too_is_in_memory_once() -> None:
+    pair = load_registry()["demo"]
+    assert pair.draft
+    with closing(EngineProcess(pair, Options(drafters=("model",), threads=1, fixed_k=2))) as engine:
+        list(engine.reply(PROMPTS[0], GREEDY, 24))
+        engine.facts = replace(engine.facts, n_needed=2**33)
+        alone, beside = engine.pending_bytes(), engine.pending_bytes([pair.draft])
+        assert alone - beside == pytest.approx(pair.draft.stat().st_size, rel=0.3)  # all but its vocabulary
+        assert engine.pending_bytes([Path("other.gguf")]) == pytest.approx(alone, abs=2**20)
+        engine.close_drafts()
+        assert engine.pending_bytes([pair.draft]) == pytest.approx(engine.pending_bytes(), abs=2**20)
 
 
 def freed_with_the_draft() -> int:

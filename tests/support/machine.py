@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,12 @@ class Loaded:
 
     def __init__(self, machine: Machine, pair: Pair) -> None:
         self.machine, self.pair = machine, pair
-        self.pending_bytes = 60 * MIB  # mapped from its file, and so still free as the system counts
         self.cancelled: list[int] = []
         self.n_drafts = machine.n_drafts.get(pair.name, 0)  # bytes that it takes in addition
+
+    def pending_bytes(self, files: Sequence[Path]) -> int:
+        """What is mapped from its files, and so still free as the system counts."""
+        return 0 if {self.pair.draft, self.pair.target} & {*files} else 60 * MIB
 
     def watch(self, on_lost: Callable[[Exception], None]) -> None:
         self.lose = on_lost
@@ -47,7 +50,7 @@ class Loaded:
 class Machine:
     """Memory for so many models of a hundred MiB each. What they have mapped counts as free, as on Linux."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: float) -> None:
         self.room, self.loaded, self.opened = room, list[Loaded](), list[str]()
         self.broken, self.n_drafts = set[str](), dict[str, int]()
 
