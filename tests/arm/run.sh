@@ -17,7 +17,7 @@ skip() { echo "Arm is not tried: $1."; exit 0; }
 [[ -e /etc/debian_version && $EUID == 0 ]] || skip "that needs Debian and root, for a machine in a folder of its own"
 
 tools() {
-    if ! command -v qemu-aarch64-static debootstrap aarch64-linux-gnu-g++ cmake ninja >/dev/null; then
+    if ! type qemu-aarch64-static debootstrap aarch64-linux-gnu-g++ cmake ninja >/dev/null 2>&1; then
         apt-get install --yes --quiet qemu-user-static debootstrap g++-aarch64-linux-gnu cmake ninja-build
     fi
     [[ -e /proc/sys/fs/binfmt_misc/register ]] || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
