@@ -18,6 +18,7 @@ from runtime.backends.stored.prefix_index import BLOCK, EMPTY
 from runtime.backends.stored.prefix_store import CHUNK, PrefixStore
 from runtime.backends.stored.saved_states import SavedState
 from runtime.core.draft import Tokens
+from tests.support.memory import PAGES, play_pages
 
 TEXT: Tokens = np.random.default_rng(1).integers(0, 9999, 4096).astype(np.int32)
 PAUSE = EMPTY.sum
@@ -42,7 +43,11 @@ def n_found(store: PrefixStore, context: Tokens) -> int:
     return entry.saved.n_shared(context, exact=False) if entry else 0
 
 
-def test_the_longest_prefix_is_found_and_its_bytes_are_what_was_written(tmp_path: Path) -> None:
+@PAGES
+def test_the_longest_prefix_is_found_and_its_bytes_are_what_was_written(
+    page: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play_pages(monkeypatch, page)
     store = opened(tmp_path)
     short, long = state(TEXT[: 5 * BLOCK]), state(np.append(TEXT[: 7 * BLOCK], [1, 2, 3]).astype(np.int32), CHUNK + 7)
     assert put(store, long)

@@ -32,6 +32,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import drafter_of
 from tests.support import tiny_target
+from tests.support.memory import PAGES, play_pages
 
 target_file, target = tiny_target.target_file, tiny_target.target
 
@@ -231,7 +232,11 @@ def test_a_head_that_rests_is_told_nothing_and_knows_again_when_it_wakes(
     backend.close()
 
 
-def test_rows_of_every_type_are_read_as_the_writer_meant_them(tmp_path: Path) -> None:
+@PAGES
+def test_rows_of_every_type_are_read_as_the_writer_meant_them(
+    page: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play_pages(monkeypatch, page)
     file = write_random(tmp_path / "k.gguf", K_QUANTS, k_quants=True)
     for tensor in GGUFReader(file).tensors:
         if len(tensor.shape) == 2:

@@ -13,6 +13,7 @@ import pytest
 from runtime.memory import system
 from runtime.memory.pressure import MIB, Level, Reading, Thresholds, judge
 from runtime.memory.system import MemoryReader, own_bytes, stalls
+from tests.support.memory import PAGES
 
 
 def place(root: Path, **files: str) -> MemoryReader:
@@ -121,6 +122,19 @@ def test_what_a_process_holds_itself_is_told_as_far_as_the_system_does(
 ) -> None:
     monkeypatch.setattr(psutil.Process, "memory_info", lambda process: SimpleNamespace(**info))
     assert own_bytes(os.getpid()) == own
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a page is what Linux counts in")
+@PAGES
+def test_what_linux_counts_in_pages_is_told_in_bytes(
+    page: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "statm").write_text("900 90 30 5 0 400 0\n")
+    monkeypatch.setattr(psutil._psplatform, "PAGESIZE", page)  # type: ignore[attr-defined]
+    monkeypatch.setattr(psutil, "Process", psutil._psplatform.Process)  # type: ignore[attr-defined]
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    assert own_bytes(1) == 60 * page
 
 
 def test_macos_tells_its_level_of_pressure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,11 @@
-"""A machine whose memory and clock do as they are told."""
+"""A machine whose memory, pages and clock do as they are told."""
 
 from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import pytest
 
 from runtime.memory.pressure import MIB, Level, MemoryPool, PressureMonitor, Reading, Thresholds
 
@@ -33,3 +38,22 @@ class Machine:
     def calm(self, seconds: int = 21) -> Level:
         """All is free for so many seconds."""
         return [self.after(1, FREE[OK]) for _ in range(seconds + 1)][-1]
+
+
+PAGES = pytest.mark.parametrize(
+    "page", [4 << 10, 16 << 10, 64 << 10]
+)  # bytes; Apple's are 16 KiB, some Linux's on Arm 64
+
+
+def play_pages(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Files are mapped from multiples of `size` bytes alone, as where a page has that many."""
+
+    class Mapped(mmap.mmap):
+        def __new__(cls, *args: Any, offset: int = 0, **more: Any) -> Mapped:
+            if offset % size:
+                raise OSError(22, "Invalid argument")
+            return super().__new__(cls, *args, offset=offset, **more)
+
+    monkeypatch.setattr(mmap, "mmap", Mapped)
+    for name in ("PAGESIZE", "ALLOCATIONGRANULARITY"):
+        monkeypatch.setattr(mmap, name, size)
