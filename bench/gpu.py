@@ -105,7 +105,7 @@ def parts(size: float) -> list[Part]:
     share = ("--runs", scaled(9), "--tokens", scaled(128, 4), "--shape", "tiny" if is_slow else "135m")
     device = ("-m", "pytest", "-m", "device", "tests/device", *(("-k", "hidden_states") if is_slow else ()))
     clients = ("--alone", "--temperatures", "0", "--rounds", "1", "--tokens", scaled(80, 8))
-    proof = ("--draws", scaled(500, 50), "--prompts", scaled(2), "--ways", scaled(26, 6), "--jobs", "4")
+    proof = ("--draws", scaled(500, 100), "--prompts", scaled(2), "--ways", scaled(26, 6), "--jobs", "4")
     return [
         Part("Devices", ("-c", DEVICES), 60),
         Part("slipstream doctor", ("-m", "app.cli", "doctor"), 90, is_too_much=is_slow),

@@ -26,7 +26,7 @@ from rich.progress import track
 
 from bench.instruments.architectures.writer import write_drafting
 from bench.instruments.concurrent_replies import Case, Collected, alone, concurrently, n_different
-from bench.instruments.laws import DRAFTERS, count, exact_law, p_value
+from bench.instruments.laws import DRAFTERS, count, exact_law, least_draws, p_value
 from bench.instruments.proving import (
     KINDS,
     MAX_TOKENS,
@@ -199,6 +199,8 @@ def main() -> None:
     parser.add_argument("--ways", type=int, default=100, help="of drafting, at most; those are by chance")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes, of a thread each")
     args = parser.parse_args()
+    if args.draws < least_draws():
+        parser.error(f"--draws must be at least {least_draws()}: from fewer replies no law can be told from another")
     proof = Proof.of(args.prompts)
     with ProcessPoolExecutor(args.jobs, get_context("spawn")) as pool:
         proving = pool.submit(laws, args.draws)

@@ -96,6 +96,11 @@ def exact_law(given: Law = usual_law) -> NDArray[np.float64]:
     return law
 
 
+def least_draws() -> int:
+    """Return the fewest replies of which `p_value` expects two pairs often enough to compare them."""
+    return int(5 / np.sort(exact_law(), axis=None)[-2]) + 1
+
+
 def count(name: str, k: int, n_draws: int, is_coupled: bool, settings: Sampling = SETTINGS) -> NDArray[np.float64]:
     """Return counts [n_vocab, n_vocab] of the first two tokens over replies of either rule."""
     loop, counts = make_loop(DRAFTERS[name]() if k else [], k), np.zeros((N_VOCAB, N_VOCAB))

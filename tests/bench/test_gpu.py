@@ -17,7 +17,9 @@ from gguf import GGUFReader
 from bench import gpu
 from bench.drafters import Setting, Way, opened
 from bench.gpu import Part, parts, run_all, write
+from bench.instruments.laws import exact_law, least_draws, p_value
 from bench.instruments.shapes import FILE_TYPES, K_QUANTS, requantize, write_random
+from bench.prove import FALSE_ALARM
 from runtime.backends.heads import nodes
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
@@ -70,6 +72,14 @@ def test_every_part_names_a_module_that_is_there() -> None:
     assert named == {f"bench.{name}" for name in ("widths", "drafters", "plain", "clients", "prove", "peers")}
     for name in named:
         assert Path(gpu.__file__).with_name(f"{name.removeprefix('bench.')}.py").is_file()
+
+
+@pytest.mark.parametrize("size", [1, 0.05, 0.001])
+def test_the_least_proof_can_fail(size: float) -> None:
+    command = next(part.command for part in parts(size) if "bench.prove" in part.command)
+    assert int(command[command.index("--draws") + 1]) >= least_draws()
+    few = np.eye(1, exact_law().size, exact_law().argmax()).reshape(exact_law().shape) * least_draws()
+    assert p_value(few, exact_law()) < FALSE_ALARM
 
 
 def test_random_k_quants_are_mixed_as_the_library_mixes_them(tmp_path: Path) -> None:
