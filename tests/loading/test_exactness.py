@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 
@@ -94,32 +93,48 @@ def test_the_bundled_target_is_exact_here(open_demo: OpenEngine) -> None:
     assert open_demo().facts.exactness.is_exact
 
 
-WIDTHS = """
+PROMISED = """
 import sys
 from pathlib import Path
-from runtime.backends.model import LlamaModel
+import numpy as np
 from runtime.backends.llama import LlamaBackend
-from runtime.loading import profile
-from runtime.loading.exactness import self_test
-backend = LlamaBackend(LlamaModel(Path(sys.argv[1]), exact=sys.argv[2] == "exact"), 512, n_rows=9)
-backend.set_threads(1, 1)
-print(self_test(backend, 9, n_context=400).width)
+from runtime.backends.model import LlamaModel
+from runtime.core.draft import Draft
+from runtime.loading.exactness import sample
+from runtime.loading.profile import tested
+from runtime.models.cache_layout import HALVES
+model = LlamaModel(Path(sys.argv[1]), exact=sys.argv[2] == "exact")
+text = sample(model.vocab, 410)
+for model.cache_types in model.cache_types, HALVES:
+    backend = LlamaBackend(model, 512, n_rows=9)
+    backend.set_threads(1, 1)
+    width = tested(backend, 9).width
+    for n in 40, 400:
+        alone = [backend.forward(text[: n + i])[0].copy() for i in range(width)]
+        for threads in 1, 2:
+            backend.set_threads(threads, threads)
+            rows = backend.forward(text[:n], Draft(tuple(text[n : n + width - 1].tolist())))
+            assert np.array_equal(rows, alone), (n, threads, width)
+        backend.set_threads(1, 1)
+    backend.close()
+    print(width)
 """
+CASES = [(name, layout) for name in ("Q8_0", "Q4_0", "Q4_K_M") for layout in ("fast", "exact")] + [("Q6_K", "exact")]
 
 
-@pytest.mark.skipif(library.takes_pairs(), reason="two rows at once round otherwise than one")
-@pytest.mark.parametrize(
-    "file_type", [lib.LLAMA_FTYPE_MOSTLY_Q4_K_M, lib.LLAMA_FTYPE_MOSTLY_Q6_K, lib.LLAMA_FTYPE_MOSTLY_Q4_0]
-)
-def test_exact_mode_makes_k_quants_exact(tmp_path: Path, file_type: int) -> None:
-    """In processes of their own, because the kernels are chosen once per process; at a context longer than one block of
-    the cache.
+@pytest.mark.parametrize(("quant", "layout"), CASES)
+def test_the_widths_that_are_promised_are_exact_with_any_threads(quant: str, layout: str, tmp_path: Path) -> None:
+    """In processes of their own, because the kernels are chosen once per process; with the usual cache and F16, also at
+    a context longer than one block of the cache.
     """
-    if "DOTPROD" in library.cpu_features() and file_type == lib.LLAMA_FTYPE_MOSTLY_Q4_0:
-        pytest.skip("llamafile's kernels on Arm round otherwise for several rows")
-    source = write_random(tmp_path / "source.gguf", K_QUANTS)
-    model = requantize(source, file_type, tmp_path / "model.gguf")
-    assert subprocess.check_output([sys.executable, "-c", WIDTHS, str(model), "exact"], text=True).strip() == "9"
+    model = write_random(tmp_path / "source.gguf", K_QUANTS)
+    if quant != "Q8_0":
+        model = requantize(model, FILE_TYPES[quant], tmp_path / "model.gguf")
+    found = subprocess.check_output([sys.executable, "-c", PROMISED, str(model), layout], text=True).split()
+    assert len(found) == 2
+    # Arm's kernels: of i8mm, two rows at once round otherwise than one; llamafile's for dotprod, for several rows
+    odd = library.takes_pairs() or ("DOTPROD" in library.cpu_features() and quant in ("Q8_0", "Q4_0"))
+    assert layout == "fast" or odd or found == ["9", "9"]
 
 
 @pytest.mark.parametrize(
