@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Runs this checkout on Arm in emulation: `tests/arm/run.sh` its tests.txt, `tests/arm/run.sh COMMAND` another command.
-# The list has the bundled pair by every door, kernels, laws, early exit, heads, losses, stops, headers and the doctor.
+# The list has the bundled pair by every door, kernels, laws, early exit, heads, losses, stops, headers and the doctor;
+# a small `prove` follows.
 #
 # The machine is an arm64 Debian in ~/.cache/slipstream/arm, made on the first call (about half an hour): llama.cpp is
 # cross-compiled, Python's packages are wheels for aarch64. ARM_ARCH names the instructions for which it is compiled,
-# each in a folder of its own: armv8-a is a Raspberry Pi 4. What runs is the last commit. qemu shows what is right, not
-# what is fast: it is 20 to 30 times slower.
+# each in a folder of its own: armv8-a is a Raspberry Pi 4. QEMU_CPU names qemu's processor, and QEMU_PAGESIZE the bytes
+# of a page that it shows. What runs is the last commit. qemu shows what is right, not what is fast: it is 20 to 30 times
+# slower.
 set -euo pipefail
 here=$(realpath "$(dirname "$0")/../..")
 place=${ARM_PLACE:-$HOME/.cache/slipstream/arm}
@@ -86,7 +88,8 @@ main() {
     system
     compiled
     packages
-    [[ $# -gt 0 ]] || set -- python3 -m pytest -q -m "" -p no:cacheprovider -o timeout=3600 --durations=15 @tests/arm/tests.txt
+    [[ $# -gt 0 ]] || set -- sh -c 'python3 -m pytest -q -m "" -p no:cacheprovider -o timeout=3600 --durations=15 @tests/arm/tests.txt &&
+        python3 -m bench.prove --draws 100 --prompts 1 --ways 2 --jobs 1'
     inside "$@"
 }
 

@@ -21,7 +21,8 @@ def test_each_test_that_is_listed_is_there() -> None:
 
 
 def test_each_test_that_an_emulated_machine_runs_is_there() -> None:
-    found = (ROOT / "tests" / "arm" / "tests.txt").read_text(encoding="utf8").splitlines()
+    text = (ROOT / "tests" / "arm" / "tests.txt").read_text(encoding="utf8")
+    found = text.replace("--deselect=", "").splitlines()
     gone = [name for name in found if not ((ROOT / name).is_file() or is_there(name.partition("[")[0]))]
     assert len(found) > 10
     assert not gone
