@@ -93,4 +93,4 @@ main() {
     inside "$@"
 }
 
-main "$@"
+main "$@"; exit # bash reads no further, so that this file may change meanwhile
