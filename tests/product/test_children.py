@@ -15,7 +15,7 @@ from bench.instruments.shapes import FILE_TYPES, K_QUANTS, requantize, write_ran
 from tests.support.cli import QUESTION, SLIPSTREAM
 from tests.support.family import Family
 from tests.support.quick import others_slow
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 RUN = ("run", QUESTION, "-m", "{model}", "--threads", "1")
 
@@ -69,7 +69,7 @@ def test_a_loop_of_commands_begins_no_search(k_quants: Path, family: Family) -> 
     command = [*SLIPSTREAM, *(each.format(model=k_quants) for each in RUN), "--seed", "3", "--max-tokens", "4", "--raw"]
     for _ in range(3):
         process = family.begin(command)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, errors) == (0, b"")
         assert family.alive() == []
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from app.cli.errors import must_guard
 from app.cli.main import main
+from tests.support.waiting import PATIENCE
 
 SLIPSTREAM = [sys.executable, "-m", "app.cli"]
 QUESTION = "What does os.path.join do?"
@@ -50,7 +51,9 @@ def slipstream(*args: str, stdin: str | None = None, env: Mapping[str, str] | No
 def spawned(*args: str, stdin: str | None = None, **more: object) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
     fed = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
-    return subprocess.run([*SLIPSTREAM, *args], capture_output=True, text=True, timeout=120, check=False, **fed, **more)  # type: ignore[call-overload]
+    return subprocess.run(
+        [*SLIPSTREAM, *args], capture_output=True, text=True, timeout=PATIENCE, check=False, **fed, **more
+    )  # type: ignore[call-overload]
 
 
 @contextmanager
