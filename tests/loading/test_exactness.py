@@ -110,6 +110,7 @@ for model.cache_types in model.cache_types, HALVES:
     backend.set_threads(1, 1)
     width = tested(backend, 9).width
     for n in 40, 400:
+        backend.forward(text[: n - 1])  # so that the first row is alone as well
         alone = [backend.forward(text[: n + i])[0].copy() for i in range(width)]
         for threads in 1, 2:
             backend.set_threads(threads, threads)
