@@ -76,9 +76,11 @@ inside() {
     trap "rm -rf '$checkout'" EXIT
     git -C "$here" archive HEAD | tar --extract --directory "$checkout"
     local folder=/opt/${checkout##*/}
-    # In a mount namespace of its own, /proc and /dev are there no longer than the command
+    # In a mount namespace of its own, /proc and /dev are there no longer than the command. Of this machine's environment
+    # it has only what is qemu's: certificates, say, are named that are not there
     unshare --mount bash -c 'mount -t proc proc "$0/proc"; mount --rbind /dev "$0/dev"; exec chroot "$0" "$@"' "$machine" \
-        /usr/bin/env --chdir "$folder" PYTHONPATH="$folder:/opt/packages" LLAMA_CPP_LIB_PATH="$libraries" \
+        /usr/bin/env --ignore-environment --chdir "$folder" ${QEMU_CPU:+QEMU_CPU="$QEMU_CPU"} \
+        ${QEMU_PAGESIZE:+QEMU_PAGESIZE="$QEMU_PAGESIZE"} PATH=/usr/bin:/bin PYTHONPATH="$folder:/opt/packages" LLAMA_CPP_LIB_PATH="$libraries" \
         LD_LIBRARY_PATH="$libraries" HOME=/root LANG=C.UTF-8 TERM=dumb SLIPSTREAM_NO_SEARCH=1 TESTS_PATIENCE=1200 "$@"
 }
 
