@@ -20,8 +20,8 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.loading.exactness import Exactness, Roundings
 from runtime.models.adapters import Adapter
 from runtime.models.registry import load_registry, with_files
+from tests.loading.test_exactness import is_demo_exact
 from tests.support.adapters import write_adapter, write_adapter_for, write_base
-from tests.test_exactness import is_demo_exact
 
 PROMPT = "List the days of the week, then the months, then the days of the week."
 Scales = tuple[tuple[int, float], ...]

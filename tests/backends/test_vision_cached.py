@@ -16,9 +16,9 @@ from runtime.backends.shared import SharedBackend
 from runtime.backends.vision import VisionEncoder
 from runtime.core.draft import Draft, Logits, PassInput, Tokens
 from runtime.core.errors import StoppedError
+from tests.backends.test_vision import N_CTX, Eyes, eyes, prompt
 from tests.support import pictures
 from tests.support.eyes import SPATIAL, needs_mtmd, write_projector
-from tests.test_vision import N_CTX, Eyes, eyes, prompt
 
 __all__ = ["eyes"]  # a fixture
 pytestmark = needs_mtmd

@@ -10,9 +10,9 @@ from app.models import hub as commands
 from runtime.models.hub.cache import cached, cached_path, remove
 from runtime.models.hub.fetch import Hub
 from runtime.models.projector import projector_near
+from tests.models.test_hub import CONTENT, how, hub, registry
 from tests.support.eyes import write_projector
 from tests.support.hub_server import Behaviour
-from tests.test_hub import CONTENT, how, hub, registry
 
 __all__ = ["how", "hub", "registry"]  # fixtures
 EYES = "owner/eyes"
