@@ -43,7 +43,6 @@ REFUSED = 20  # exit code after printing what is wrong
 ELSEWHERE = 1, -9  # exit codes of an error in Python, and of a process that the system ended for lack of memory
 MAX_SECONDS, POLL_SECONDS = 120.0, 0.05  # seconds: time limit, and interval between checks
 N_CTX, N_ROWS, N_BATCH = 256, 5, 64
-SIDE = 64  # pixels of the picture
 TEXT: Tokens = np.arange(5, 21, dtype=np.int32)
 
 
@@ -183,8 +182,9 @@ def look_at_something(target: Path, encoder: Path) -> None:
 
 def plain_picture() -> bytes:
     """Return the file of a small black picture."""
-    header = "<2sIHHIIiiHHIIiiII", b"BM", 54 + 3 * SIDE**2, 0, 0, 54, 40, SIDE, SIDE, 1, 24, 0, 0, 1, 1, 0, 0
-    return struct.pack(*header) + bytes(3 * SIDE**2)
+    side = 64  # pixels
+    header = "<2sIHHIIiiHHIIiiII", b"BM", 54 + 3 * side**2, 0, 0, 54, 40, side, side, 1, 24, 0, 0, 1, 1, 0, 0
+    return struct.pack(*header) + bytes(3 * side**2)
 
 
 def try_out(target: Path, other: Path | None) -> None:

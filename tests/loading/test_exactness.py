@@ -101,14 +101,14 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Draft
 from runtime.loading.exactness import sample
-from runtime.loading.profile import tested
+from runtime.loading.profile import measured
 from runtime.models.cache_layout import HALVES
 model = LlamaModel(Path(sys.argv[1]), exact=sys.argv[2] == "exact")
 text = sample(model.vocab, 410)
 for model.cache_types in model.cache_types, HALVES:
     backend = LlamaBackend(model, 512, n_rows=9)
     backend.set_threads(1, 1)
-    width = tested(backend, 9).width
+    width = measured(backend, 9).width
     for n in 40, 400:
         backend.forward(text[: n - 1])  # so that the first row is alone as well
         alone = [backend.forward(text[: n + i])[0].copy() for i in range(width)]
