@@ -165,8 +165,8 @@ class Scheduler:
 
         Where rounding depends on the width of a pass, evicted tokens must be read again in the same pieces as before.
         """
-        may_read_again = self._decoder.target.is_exact_only and not sequence.binding.exactness.is_exact
-        if not sequence.is_reading and not may_read_again:
+        is_exact = sequence.binding.exactness.is_exact or not self._decoder.target.is_exact_only
+        if is_exact and not sequence.is_reading:
             return 0
         return max(0, sequence.buffer.n - 1 - self._n_cached(sequence))
 

@@ -6,7 +6,6 @@ Knows a backend and numbers; the engine makes its promises from the result.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +28,7 @@ TEXT = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Exactness:
     """Result of the self-test: passes of up to `width` rows are exact to the bit, and whether prefill is.
 
@@ -44,9 +43,9 @@ class Exactness:
     padded: int = 0  # rows to which every pass is padded, and for which this was measured; 0: no padding
     pieces: bool = False  # a prompt's pieces of several times PIECE tokens are exact, where not all of prefill is
 
-    @cached_property
+    @property
     def is_exact(self) -> bool:
-        """Whether every width that can occur is exact; the scheduler looks at it before each pass."""
+        """Whether every width that can occur is exact."""
         return self.width >= self.tried and self.prefill and not self.padded
 
     def rows_at(self, n_context: int, n_ctx: int, n_before: int = 0) -> int:
