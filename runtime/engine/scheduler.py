@@ -148,7 +148,7 @@ class Scheduler:
         """Return the rules of shared passes where those that read prompts may also decode: where all passes round
         alike, or nobody has a seed; else None.
         """
-        sharing, is_exact = self._sharing(sequences), sequences[0].binding.exactness.is_exact
+        sharing, is_exact = self._sharing(sequences), self._decoder.target.of(sequences[0].adapters).is_exact
         rounds_alike = sharing is not None and sharing.exact_rows == sys.maxsize and is_exact
         return sharing if rounds_alike or not any(each.needs_exact_widths for each in self.sequences) else None
 
@@ -165,8 +165,8 @@ class Scheduler:
 
         Where rounding depends on the width of a pass, evicted tokens must be read again in the same pieces as before.
         """
-        is_exact = sequence.binding.exactness.is_exact or not self._decoder.target.is_exact_only
-        if is_exact and not sequence.is_reading:
+        target = self._decoder.target.of(sequence.adapters)
+        if not sequence.is_reading and (target.is_exact or not target.is_exact_only):
             return 0
         return max(0, sequence.buffer.n - 1 - self._n_cached(sequence))
 
@@ -189,7 +189,7 @@ class Scheduler:
         if start < sequence.n_read:
             self._rereading = sequence
         end = self._prompts.end(sequence, start, len(self.sequences) == 1)
-        if end == total and sequence.binding.exactness.is_exact and sequence.left != 0:
+        if end == total and self._decoder.target.of(sequence.adapters).is_exact and sequence.left != 0:
             return Batch([(sequence, n_unread)])
         return Batch(reading=[PromptPiece(sequence, start, end)])
 

@@ -26,6 +26,7 @@ def target_passes(backend: LlamaBackend, found: Exactness, is_fast: bool, promis
     is_padded = found.padded and not is_fast  # otherwise the position does not matter
     width = sys.maxsize if is_fast else found.width
     passes = TargetPasses(backend, width, sharing(backend, found, is_fast), exact_rows if is_padded else None)
+    passes.is_exact = found.is_exact
     passes.inexact = Reason("exactness", f"{INEXACT}; {promise}")
     return passes
 

@@ -38,6 +38,7 @@ class TargetPasses:
         self.backend, self.exact_rows = backend, exact_rows
         self.shared = shared  # None: sequences cannot share passes
         self._rows_at = rows_at
+        self.is_exact = exact_rows == sys.maxsize  # whether all its passes are, those that read prompts too
         self.adapted: TargetPasses | None = None
         self.inexact = INEXACT  # reason for plain decode with Widths.EXACT, if wider passes round differently
 
