@@ -68,6 +68,9 @@ ENDPOINTS = (
     openai_models.UNLOAD,
     openai_models.ONE,  # any path below /models that no other endpoint has
 )
+# Where llama.cpp's router and Ollama fetch and remove models for their clients
+FILES = "/models", "/api/pull", "/api/delete", "/api/create", "/api/copy", "/api/push"
+OWNERS = "Models come and go by hand here: `slipstream models pull NAME` and `slipstream models rm NAME`."
 PREFIXES = ("", "/v1")  # OpenAI's paths also without the prefix, which some clients leave out
 
 
@@ -135,7 +138,8 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         404: "There is no such endpoint. See docs/editors.md for those that exist.",
         405: "This endpoint takes another method.",
     }
-    refusal = ApiError(error.status_code, known.get(error.status_code, error.detail))
+    changes_files = request.method != "GET" and request.url.path.removeprefix("/v1") in FILES
+    refusal = ApiError(error.status_code, OWNERS if changes_files else known.get(error.status_code, error.detail))
     response = error_response(refusal, request.url.path)
     response.headers.update(error.headers or {})  # such as Allow, which lists the methods
     return response

@@ -141,6 +141,10 @@ def test_what_does_not_exist_is_said(client: httpx2.Client) -> None:
     wrong_method = client.get("/v1/chat/completions")
     refusal(wrong_method, 405)
     assert wrong_method.headers["allow"] == "POST"
+    for method, path in (("POST", "/models"), ("DELETE", "/v1/models?model=a"), ("POST", "/api/pull")):
+        answer = client.request(method, path, json={"model": "a"})
+        assert answer.status_code == (404 if "pull" in path else 405)
+        assert "`slipstream models pull NAME`" in answer.text  # Ollama's errors are texts
 
 
 def test_a_prompt_of_ten_megabytes_is_too_long_for_the_context(client: httpx2.Client) -> None:
