@@ -1,4 +1,4 @@
-"""Replaces images and other non-text parts of a conversation by short text notes, in tool results and earlier messages.
+"""Replaces parts of a conversation that a model cannot read by short text notes, in tool results and earlier messages.
 
 In the user's last message they are refused instead, so that one image does not end a session. Documents and search
 results that have a text become that text; what another server's own tools left behind is left out. Knows the parts of
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from pydantic import ValidationInfo
@@ -23,6 +23,7 @@ LONGEST_KIND = 40  # characters
 READABLE = ("document", "search_result", "compaction")  # parts with a text under names of their own
 # Blocks of Anthropic's server about its own tools and models, which say nothing to another model
 FOREIGN = re.compile(r"server_tool_use|\w+_tool_result|mcp_\w+|container_upload|compaction|fallback|tool_addition")
+Read = Callable[[Any], Any]
 log = logging.getLogger(__name__)
 
 
@@ -46,18 +47,24 @@ def with_notes(messages: object, info: ValidationInfo) -> object:
 
 def noted(message: Any, is_last: bool, keeps: Callable[[Any], bool]) -> Any:
     """Return one message or item with its notes. With `is_last`, its own media stay, so that they are refused later. So
-    do parts that the function `keeps` is true for, but for those of results.
+    do parts that the function `keeps` is true for.
     """
     if not isinstance(message, dict):
         return message
+    of_result = partial(kept_or_read, keeps, readable)
     if message.get("type") == "function_call_output":
-        return replaced(message, "output", readable)
+        return replaced(message, "output", of_result)
     if message.get("role") in ("tool", "function"):
-        return replaced(message, "content", readable)
+        return replaced(message, "content", of_result)
     parts = message.get("content")
     native = {"content": [part for part in parts if not is_foreign(part)]} if isinstance(parts, list) else {}
-    read = asked_read if is_last else part_read
-    return replaced(message | native, "content", lambda part: part if keeps(part) else read(part))
+    read = partial(asked_read if is_last else part_read, of_result)
+    return replaced(message | native, "content", partial(kept_or_read, keeps, read))
+
+
+def kept_or_read(keeps: Callable[[Any], bool], read: Read, part: Any) -> Any:
+    """Return a part as it is if it is kept, else as it is read."""
+    return part if keeps(part) else read(part)
 
 
 def is_seen(part: Any) -> bool:
@@ -75,7 +82,7 @@ def has_lost_all(before: Any, after: Any) -> bool:
     return isinstance(after, dict) and after.get("content") == [] != before.get("content")
 
 
-def replaced(holder: dict[str, Any], key: str, read: Any) -> dict[str, Any]:
+def replaced(holder: dict[str, Any], key: str, read: Read) -> dict[str, Any]:
     """Return the object with `read` applied to each part of the list under `key`."""
     parts = holder.get(key)
     return holder | {key: [read(part) for part in parts]} if isinstance(parts, list) else holder
@@ -101,16 +108,16 @@ def is_text(part: Any) -> bool:
     return kind_of(part) in READABLE and any(texts_in(part))
 
 
-def asked_read(part: Any) -> Any:
-    """Return a part of the last question: the text of a document, and notes in tool results."""
+def asked_read(of_result: Read, part: Any) -> Any:
+    """Return a part of the last question: the text of a document, and tool results with their parts read."""
     if kind_of(part) == "tool_result":
-        return replaced(part, "content", readable)
+        return replaced(part, "content", of_result)
     return readable(part) if is_text(part) else part
 
 
-def part_read(part: Any) -> Any:
+def part_read(of_result: Read, part: Any) -> Any:
     """Return a part of an earlier message, with media as notes."""
-    return readable(part) if kind_of(part) in MEDIA else asked_read(part)
+    return readable(part) if kind_of(part) in MEDIA else asked_read(of_result, part)
 
 
 def readable(part: Any) -> Any:

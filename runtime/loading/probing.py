@@ -180,11 +180,11 @@ def look_at_something(target: Path, encoder: Path) -> None:
         eyes.embed(held.ids, lambda: False)
 
 
-def plain_picture() -> bytes:
-    """Return the file of a small black picture."""
-    side = 64  # pixels
-    header = "<2sIHHIIiiHHIIiiII", b"BM", 54 + 3 * side**2, 0, 0, 54, 40, side, side, 1, 24, 0, 0, 1, 1, 0, 0
-    return struct.pack(*header) + bytes(3 * side**2)
+def plain_picture(side: int = 64) -> bytes:
+    """Return the file of a black picture, `side` pixels wide and high."""
+    n_bytes = 3 * side**2
+    header = "<2sIHHIIiiHHIIiiII", b"BM", 54 + n_bytes, 0, 0, 54, 40, side, side, 1, 24, 0, 0, 1, 1, 0, 0
+    return struct.pack(*header) + bytes(n_bytes)
 
 
 def try_out(target: Path, other: Path | None) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
 
-from runtime.engine import Options
+from app.server.openai.conversation import ConversationRequest
+from app.server.openai.messages import LOST, LOST_NOTE
+from runtime.engine import Message, Options, Rendered, mark_of
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
 from tests.engine.test_images import N_CTX, OTHER, PHOTO, pair_in, question
@@ -135,7 +138,7 @@ def test_each_mark_of_llamacpp_is_an_image(server: Running) -> None:
         assert "vision" in client.post("/api/show", json={"model": "seeing"}).json()["capabilities"]
 
 
-def test_earlier_images_stay_and_those_of_results_become_notes(server: Running, engine: LoadedEngine) -> None:
+def test_earlier_images_stay(server: Running, engine: LoadedEngine) -> None:
     turns = [
         {"role": "user", "content": [image(PHOTO), TEXT]},
         {"role": "assistant", "content": "A cat."},
@@ -145,3 +148,101 @@ def test_earlier_images_stay_and_those_of_results_become_notes(server: Running, 
         reply = client.post("/v1/chat/completions", json={"messages": turns, "max_tokens": 4, "seed": 1})
     n_image = len([token for token in engine.encode(question(PHOTO)) if token < 0])
     assert reply.json()["usage"]["prompt_tokens"] > n_image
+
+
+def results(data: bytes) -> list[tuple[str, dict[str, Any]]]:
+    """A conversation with an image in a tool's result, for each interface that has such."""
+    called = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    use = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
+    source = BLOCK["source"] | {"data": base64.b64encode(data).decode()}  # type: ignore[operator]
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "c1",
+        "is_error": True,
+        "content": [BLOCK | {"source": source}, TEXT],
+    }
+    user = {"role": "user", "content": "Look."}
+    return [
+        (
+            "/v1/chat/completions",
+            {
+                "messages": [
+                    user,
+                    {"role": "assistant", "tool_calls": [called]},
+                    {"role": "tool", "tool_call_id": "c1", "content": [image(data), TEXT]},
+                ]
+            },
+        ),
+        (
+            "/v1/messages",
+            {
+                "messages": [
+                    user,
+                    {"role": "assistant", "content": [use]},
+                    {"role": "user", "content": [result]},
+                ],
+                "max_tokens": 4,
+            },
+        ),
+        (
+            "/v1/responses",
+            {
+                "input": [
+                    user,
+                    {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+                    {
+                        "type": "function_call_output",
+                        "call_id": "c1",
+                        "output": [{"type": "input_image", "image_url": url(data)}],
+                    },
+                ]
+            },
+        ),
+    ]
+
+
+def n_read(reply: httpx2.Response) -> int:
+    """The number of tokens of a prompt."""
+    assert reply.status_code == 200, reply.text
+    usage = reply.json()["usage"]
+    cached = usage.get("cache_read_input_tokens", 0)
+    return int(usage.get("prompt_tokens") or usage["input_tokens"] + cached)
+
+
+def test_images_in_results_of_tools_are_seen(server: Running, engine: LoadedEngine) -> None:
+    n_image = len([token for token in engine.encode(question(PHOTO)) if token < 0])
+    large = pictures.png(pictures.noise(8, 8))  # resized to what the encoder takes
+    with server.client() as client:
+        for (path, body), (_, other) in zip(results(PHOTO), results(large), strict=True):
+            limits = {"max_output_tokens": 4} if path == "/v1/responses" else {"max_tokens": 4}
+            assert n_read(client.post(path, json=body | limits)) > n_image
+            assert n_read(client.post(path, json=other | limits)) > n_image
+
+
+def test_an_image_that_a_template_changes_in_a_result_becomes_a_note(
+    engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, body = results(PHOTO)[0]
+    asked = ConversationRequest.model_validate(body, context={"sees_images": True})
+    assert mark_of(PHOTO) in asked.write(engine).text
+    monkeypatch.setattr(engine, "render", escaped(engine.render))
+    found = asked.write(engine)
+    assert LOST_NOTE in found.text
+    assert "__image_" not in found.text
+    assert LOST in found.rendered.changes
+
+
+def escaped(whole: Callable[..., Rendered]) -> Callable[..., Rendered]:
+    """What renders a conversation with a template that escapes its results."""
+
+    def render(messages: Sequence[Message], *more: Any) -> Rendered:
+        changed = [replace(each, content=each.content.replace("<__", "&lt;__")) for each in messages]
+        return whole(changed, *more)
+
+    return render
+
+
+def test_notes_stay_for_a_model_without_eyes() -> None:
+    for _, body in results(PHOTO)[:1]:
+        asked = ConversationRequest.model_validate(body)
+        assert "image left out: this model reads text only" in asked.messages[-1].text

@@ -87,9 +87,10 @@ TextContent = Annotated[
 ]
 
 
+ResultBlock = Annotated[TextBlock | ImageBlock, Field(discriminator="type")]
 ResultContent = Annotated[
-    Many[Annotated[TextBlock, BeforeValidator(check_kind)]],
-    BeforeValidator(as_parts, json_schema_input_type=Text | list[TextBlock | OtherPart]),
+    Many[Annotated[ResultBlock, BeforeValidator(check_kind)]],
+    BeforeValidator(as_parts, json_schema_input_type=Text | list[ResultBlock | OtherPart]),
 ]
 
 
@@ -108,8 +109,13 @@ class ToolResultBlock(RequestModel):
 
     def message(self) -> ChatMessage:
         """Return the result as a chat message."""
-        text = "Error: " * bool(self.is_error) + text_of(self.content)
-        return chat_message("tool", text, tool_call_id=self.tool_use_id)
+        error = "Error: " * bool(self.is_error)
+        seen = any(isinstance(block, ImageBlock) for block in self.content or ())
+        texts = [block for block in self.content or () if isinstance(block, TextBlock)]
+        parts = (
+            [*[text_part(error)] * bool(error), *map(chat_part, self.content or ())] if seen else error + text_of(texts)
+        )
+        return chat_message("tool", parts, tool_call_id=self.tool_use_id)
 
 
 AnyBlock = Annotated[
@@ -120,6 +126,11 @@ Content = Annotated[
     Many[Annotated[AnyBlock, BeforeValidator(check_kind)]],
     BeforeValidator(as_parts, json_schema_input_type=Text | list[AnyBlock | OtherPart]),
 ]
+
+
+def chat_part(block: TextBlock | ImageBlock) -> TextPart:
+    """Return a text or an image as a part of a chat message."""
+    return block.source if isinstance(block, ImageBlock) else text_part(block.text)
 
 
 def text_part(text: str) -> TextPart:
@@ -154,8 +165,7 @@ class AnthropicMessage(RequestModel):
     def _merged_message(self, blocks: list[Any]) -> Iterator[ChatMessage]:
         """Yield text, reasoning and calls as one message, if there are any."""
         if blocks:
-            seen = [block for block in blocks if isinstance(block, TextBlock | ImageBlock)]
-            content = [block.source if isinstance(block, ImageBlock) else text_part(block.text) for block in seen]
+            content = [chat_part(block) for block in blocks if isinstance(block, TextBlock | ImageBlock)]
             thought = "\n".join(block.thinking for block in blocks if isinstance(block, ThinkingBlock))
             calls = [block.call() for block in blocks if isinstance(block, ToolUseBlock)]
             yield chat_message(self.role, content, tool_calls=calls or None, reasoning_content=thought or None)

@@ -16,7 +16,7 @@ from app.reasoning import BEGIN, END, opens_reasoning, split_reasoning
 from app.server.errors import ApiError
 from app.server.fields import Few, Object, RequestModel, Whole
 from app.server.left_out import NOTED
-from app.server.openai.messages import ChatMessage, Messages
+from app.server.openai.messages import LOST, ChatMessage, Messages, without_lost
 from app.server.openai.tools import (
     ToolChoiceInput,
     ToolInput,
@@ -26,13 +26,7 @@ from app.server.openai.tools import (
     with_tools_described,
 )
 from app.server.pictures import images_of
-from runtime.conversation.calls import (
-    DESCRIBED,
-    CallForm,
-    is_harmony,
-    past_turns,
-    plain_tools,
-)
+from runtime.conversation.calls import DESCRIBED, CallForm, is_harmony, past_turns, plain_tools
 from runtime.core.errors import TemplateError, TemplateLimitError
 from runtime.engine import Engine, Message, Rendered, TemplateForm
 
@@ -166,13 +160,25 @@ class ConversationRequest(RequestModel):
         tools = self.tool_set()
         has_tools = tools or any(message.tool_calls or message.tool_call_id for message in messages)
         form = form_for(engine, bool(tools)) if has_tools else None  # slow to find
-        turns = past_turns([message.message() for message in messages], form)
-        written = TemplateForm(self._variables(engine), begins_reply)
-        prompt = rendered(engine, turns, tools, written, form or DESCRIBED)
+        prompt = self._render_turns(engine, messages, tools, form, begins_reply)
+        if noted := without_lost(messages, prompt.text):
+            prompt = changed(self._render_turns(engine, noted, tools, form, begins_reply), LOST)
         prompt = changed(prompt, "calls written as text" * writes_calls_as_text(messages, form))
         # A template that always opens the reasoning: the prompt must close it
-        is_open = opens_reasoning(prompt.text) and not written.variables["enable_thinking"]
+        is_open = opens_reasoning(prompt.text) and not self._variables(engine)["enable_thinking"]
         return prompt.plus(END) if is_open else prompt
+
+    def _render_turns(
+        self,
+        engine: Engine,
+        messages: Sequence[ChatMessage],
+        tools: ToolSet | None,
+        form: CallForm | None,
+        begins: bool,
+    ) -> Rendered:
+        """Return the prompt from these messages."""
+        turns = past_turns([message.message() for message in messages], form)
+        return rendered(engine, turns, tools, TemplateForm(self._variables(engine), begins), form or DESCRIBED)
 
     def _variables(self, engine: Engine) -> dict[str, Any]:
         """Return the variables for the template. Raises ApiError."""

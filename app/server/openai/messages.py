@@ -10,13 +10,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from app.server.fields import Few, Many, RequestModel, Text, is_quick
+from app.server.fields import Few, Many, RequestModel, Text, TextPart, is_quick
 from app.server.left_out import with_notes
-from app.server.pictures import ChatContent
+from app.server.pictures import ChatContent, ImagePart
 from app.server.wire import with_whole_characters
 from runtime.engine import Message
 
 ROLES = {"developer": "system", "function": "tool"}  # newer and older names
+RESULTS = ("tool", "function")  # roles
+LOST = "images in results replaced by notes, because the template changes what is in these"
+LOST_NOTE = "[image left out: the chat template takes none in results]"
 
 
 def as_json_text(value: object) -> object:
@@ -110,6 +113,24 @@ class ChatMessage(RequestModel):
 def joined(parts: Sequence[str]) -> str:
     """Return the parts joined by line breaks, without leading empty ones."""
     return "\n".join(dropwhile(not_, parts))
+
+
+def without_lost(messages: Sequence[ChatMessage], prompt: str) -> list[ChatMessage]:
+    """Return the messages with notes in place of images in tool results that a template has not put into the prompt as
+    they are; [] if there are none.
+    """
+    results = (message for message in messages if message.role in RESULTS)
+    parts = (part for message in results for part in message.content or () if isinstance(part, ImagePart))
+    lost = {part.text for part in parts if part.text not in prompt}
+    return [noted_result(message, lost) for message in messages] if lost else []
+
+
+def noted_result(message: ChatMessage, lost: set[str]) -> ChatMessage:
+    """Return a tool result with notes for these images; another message unchanged."""
+    if message.role not in RESULTS or not message.content:
+        return message
+    kept = [TextPart(type="text", text=LOST_NOTE) if part.text in lost else part for part in message.content]
+    return message.model_copy(update={"content": kept})
 
 
 Messages = Annotated[Many[ChatMessage], Field(min_length=1), BeforeValidator(with_notes)]

@@ -68,7 +68,8 @@ class KeptResponses:
     def keep(self, response_id: str, body: Event, items: Iterable[InputItem]) -> None:
         """Store a response, and remove the oldest ones beyond the limits."""
         conversation = tuple(items)
-        images = (image for item in conversation for image in images_of(getattr(item, "content", None) or ()))
+        parts = (getattr(item, name, None) or () for item in conversation for name in ("content", "output"))
+        images = images_of(part for each in parts for part in each)
         n_bytes = sum(len(item.model_dump_json()) for item in conversation) + sum(map(len, images))
         with self._lock:
             self._kept[response_id] = KeptResponse(body, conversation, n_bytes, self._clock())
