@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from runtime.backends.stored import prefix_store
 from runtime.core.errors import PictureError, SettingsError
-from runtime.engine import Chunk, Message, Options, Pictured, Prompt, Sampling, mark_of, with_images
+from runtime.engine import Chunk, Message, Options, Pictured, Prompt, Sampling, mark_of, stored_states, with_images
 from runtime.engine.engine import Ask, Engine
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair
@@ -108,6 +109,27 @@ def test_a_stored_conversation_has_its_images(pair: Pair, engine: LoadedEngine, 
     assert tokens == whole
     assert last.stats is not None
     assert last.stats.cached_n == last.stats.prompt_n - 1
+
+
+@pytest.mark.parametrize("kind", ["mlp", "gemma3", "qwen3vl_merger"])
+def test_the_prompt_cache_on_disk_has_images(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix_store, "folder", lambda: tmp_path)
+    monkeypatch.setattr(stored_states, "THRESHOLDS", stored_states.Worth(seconds=0.0, gain=0.0))
+    pair, how = pair_in(tmp_path, kind), Options(N_CTX, (), threads=1, prompt_bytes=10**9)
+    words = "This is the beginning of a long question about what there is to see, and how it has become what it is."
+    prompts = [question(photo, text=words) for photo in (PHOTO, OTHER)]
+    found, n_read = list[list[int]](), list[int]()
+    for prompt in (*prompts, *prompts):
+        engine = LoadedEngine(pair, how)
+        tokens, last = said(engine, prompt, 12)
+        n_image = len([token for token in engine.encode(prompt) if token < 0])
+        engine.close()
+        assert last.stats is not None
+        found.append(tokens)
+        n_read.append(last.stats.prompt_n - last.stats.cached_n)
+    assert found[2:] == found[:2]
+    assert min(n_read[:2]) > n_image
+    assert max(n_read[2:]) < n_image
 
 
 def test_a_mark_without_its_image_is_text(engine: LoadedEngine) -> None:
