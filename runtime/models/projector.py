@@ -14,11 +14,14 @@ from runtime.models.header import TensorInfo, read_model_header
 from runtime.models.shards import ENCODER
 
 CLIP = "clip"  # the architecture that all of them name
+# Kinds that resize no image of up to 4096 tokens
+OF_ANY_SIZE = ("qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger")
+ROOM = 4 * 46**2  # patches of an image for which the library allocates buffers for these at the start
 # The tensors whose last dimension is the width of the model's embeddings, by the kind of encoder; the first one counts
 WIDTHS = {
     "mlp": ("mm.4.weight", "mm.2.weight", "mm.0.weight"),
     "idefics3": ("mm.model.fc.weight",),
-    **dict.fromkeys(("pixtral", "qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger"), ("mm.2.weight",)),
+    **dict.fromkeys(("pixtral", *OF_ANY_SIZE), ("mm.2.weight",)),
 }
 TRANSPOSED = {"gemma3": "mm.input_projection.weight"}  # its first dimension is that width
 NUMBERED = "hunyuanvl"  # kinds whose embeddings depend on the images before
@@ -47,10 +50,11 @@ class ProjectorFacts:
 
     @property
     def n_patches(self) -> int:
-        """The number of patches of an image of the usual size; 0 if unknown."""
+        """The number of patches of an image of the usual size, or for which the library makes room; 0 if unknown."""
         number = self.facts.header.number
         patch = number("clip.vision.patch_size")
-        return (number("clip.vision.image_size") // patch) ** 2 if patch else 0
+        usual = (number("clip.vision.image_size") // patch) ** 2 if patch else 0
+        return max(usual, ROOM) if self.kind in OF_ANY_SIZE else usual
 
     @property
     def n_needed(self) -> int:

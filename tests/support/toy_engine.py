@@ -129,6 +129,7 @@ def opened(setup: Setup, model: ToyModel, vocab: ToyVocab) -> LlamaBackend:
         is_recurrent=False,
         window=0,
         vision=None,
+        is_spatial=False,
     )
     held.context_params = partial(LlamaModel.context_params, held)
     if setup.kind == "shared":
