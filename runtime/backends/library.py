@@ -70,6 +70,14 @@ def takes_pairs() -> bool:
 
 
 @cache
+def takes_blocks() -> bool:
+    """Return whether kernels compute several rows at once and round otherwise than for one, as llamafile's do for Arm's
+    dotprod; with i8mm llama.cpp leaves them out.
+    """
+    return all(f"{feature} = 1" in version() for feature in ("DOTPROD", "LLAMAFILE"))
+
+
+@cache
 def start() -> None:
     """Initialize the library and redirect its log."""
     lib.llama_log_set(on_log, ctypes.c_void_p(0))

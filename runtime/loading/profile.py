@@ -46,8 +46,10 @@ from runtime.speculative.control.kept import kept, restore
 PADDED = 8, 4, 2  # rows to which passes may be padded: kernels of GPUs take as long for them as for one
 FAR_CONTEXTS = 256, 1024, 4096  # tokens of long contexts in which exactness is tested; FilledContext doubles them
 FAR_ROWS, FAR_BYTES = 4, 256 << 20  # rows that are compared there; most memory for that
-# Matrices that kernels may take in pairs of rows (ggml-cpu.c, nrows), and those of them that are repacked on Arm
-PAIRED, REPACKED = {"Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K"}, {"Q4_0", "Q8_0", "Q4_K", "Q6_K"}
+# Matrices that kernels may take in pairs of rows (ggml-cpu.c, nrows) or in blocks of them (llamafile's sgemm.cpp), and
+# those of them that are repacked on Arm
+PAIRED, BLOCKED = {"Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K"}, {"Q4_0", "Q8_0"}
+REPACKED = {"Q4_0", "Q8_0", "Q4_K", "Q6_K"}
 COSTS_NOTHING = 1.05  # largest ratio to a plain pass's time that counts as free
 
 
@@ -104,12 +106,12 @@ class TargetProfile:
         return known
 
     def _reads_alike(self, backend: LlamaBackend) -> bool:
-        """Return whether longer pieces of prompts give the same bits. Rows that are multiplied in pairs, and float
+        """Return whether longer pieces of prompts give the same bits. Rows that are multiplied at once, and float
         matrices, may round by width where a test does not see it.
         """
         with suppress(ModelError, OSError):
             facts = ModelFacts(read_model_header(backend.model.path))
-            is_doubtful = library.has_gpu() or has_pairs(facts) or facts.has_float_matrices
+            is_doubtful = library.has_gpu() or mixes_rows(facts) or facts.has_float_matrices
             return not is_doubtful and are_alike(backend.model, self.cache("pieces"))
         return False
 
@@ -174,20 +176,22 @@ def measured(backend: LlamaBackend, max_width: int, adapters: Adapters = ()) -> 
         return found
     if library.has_gpu():
         return found
-    if has_pairs(facts):
+    if mixes_rows(facts):
         return replace(found, width=1, prefill=False)
     far = far_difference(backend, found.width, longest_test(backend, facts))
     found = replace(found, difference=max(found.difference, far))
     return replace(found, width=1, prefill=False) if facts.has_float_matrices or adapters or far else found
 
 
-def has_pairs(facts: ModelFacts) -> bool:
-    """Return whether some matrices may be multiplied with two rows at once, which rounds otherwise than one.
+def mixes_rows(facts: ModelFacts) -> bool:
+    """Return whether some matrices may be multiplied with several rows at once, which rounds otherwise than one.
 
-    That depends on the number of threads too, so that a self-test may miss it.
+    That depends on the number of threads too, and is mostly lost where results are quantized, so that a self-test may
+    miss it.
     """
-    paired = PAIRED - REPACKED if library.are_tiled() else PAIRED
-    return library.takes_pairs() and any(tensor.kind in paired for tensor in facts.header.tensors)
+    mixed = (PAIRED if library.takes_pairs() else set()) | (BLOCKED if library.takes_blocks() else set())
+    mixed -= REPACKED if library.are_tiled() else set()
+    return any(tensor.kind in mixed for tensor in facts.header.tensors)
 
 
 def longest_test(backend: LlamaBackend, facts: ModelFacts) -> int:
