@@ -40,9 +40,8 @@ class Machine:
         return [self.after(1, FREE[OK]) for _ in range(seconds + 1)][-1]
 
 
-PAGES = pytest.mark.parametrize(
-    "page", [4 << 10, 16 << 10, 64 << 10]
-)  # bytes; Apple's are 16 KiB, some Linux's on Arm 64
+# Bytes of a page: most machines', Apple's, those of some Linux on Arm
+PAGES = pytest.mark.parametrize("page", [4 << 10, 16 << 10, 64 << 10])
 
 
 def play_pages(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
