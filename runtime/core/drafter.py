@@ -66,7 +66,8 @@ class Drafter:
     shares_passes = False  # one pass can draft tokens of several sequences
     spares_work = False  # its computation makes the target's pass over the draft tokens cheaper
     n_window_rows = 0  # rows that it adds to each pass for which it proposes
-    reads_states = False  # it drafts from the target's states or layers, which are those of all positions
+    reads_states = False  # it drafts from the target's states, which are those of all positions
+    sees_images = False  # it reads contexts with images, as it is a part of the target
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """Return a draft of at most `budget.max_k` tokens to follow `context` [n]."""

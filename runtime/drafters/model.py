@@ -115,4 +115,8 @@ class LayerSkipDrafter(ModelDrafter):
     early exit: the controller then measures that their drafts do not pay.
     """
 
-    spares_work = reads_states = True
+    spares_work = sees_images = True
+
+    def n_uncached(self, context: Tokens) -> int:
+        """Return 0: the target reads its prompts by itself, and before the first draft."""
+        return 0

@@ -62,12 +62,13 @@ class ActiveDrafters:
         """
         self.shortage = self.degradation.reason if self.degradation else None
         state.drafters, state.left_out, state.n_idle = set(), None, 0
-        late, context = list[Drafter](), state.view(context)
+        late = list[Drafter]()
         for drafter in state.readers(self.drafters):
             if drafter.takes_part(expected, has_grammar):
                 with self._guarded(drafter):
-                    drafter.begin(context, expected)
-                    if drafter.n_uncached(context) > NEGLIGIBLE:
+                    view = state.view(context, drafter)
+                    drafter.begin(view, expected)
+                    if drafter.n_uncached(view) > NEGLIGIBLE:
                         late.append(drafter)
                     else:
                         state.drafters.add(drafter.name)
@@ -78,11 +79,10 @@ class ActiveDrafters:
 
     def resume(self, state: DraftingState, context: Tokens) -> None:
         """Switch the drafters to a sequence, after steps of another one."""
-        context = state.view(context)
         for drafter in list(self.drafters):
             if drafter.name in state.drafters:
                 with self._guarded(drafter):
-                    drafter.resume(context)
+                    drafter.resume(state.view(context, drafter))
 
     def finish(self, context: Tokens, n_prompt: int) -> None:
         """End a reply, complete or not: the tokens of `context` after the first `n_prompt`."""
@@ -104,7 +104,7 @@ class ActiveDrafters:
         pieces of it, and of the tokens that are generated meanwhile.
         """
         state.drafters.discard(drafter.name)  # it may have been suspended since
-        if (n_uncached := drafter.n_uncached(state.reading.context)) > NEGLIGIBLE:
+        if (n_uncached := drafter.n_uncached(state.view(state.reading.context, drafter))) > NEGLIGIBLE:
             who = described(drafter.name)
             if not self._controller.repays(drafter.name, n_uncached, state.n_reply):
                 why = f"{who} would first have to read {n_uncached} tokens, more than this reply repays"
@@ -114,11 +114,11 @@ class ActiveDrafters:
             saved, state.reading.share = self._controller.saved(drafter.name, state.n_reply)
             state.reading.at_once += RISKED * saved
             while n_uncached > NEGLIGIBLE:
-                context = state.reading.context
+                context = state.view(state.reading.context, drafter)
                 if not (yield from self._prefill(state.reading, drafter, context, is_cancelled)):
                     return
                 has_more = drafter.n_uncached(context) <= NEGLIGIBLE  # else it never reads all
-                n_uncached = drafter.n_uncached(state.reading.context) if has_more else 0
+                n_uncached = drafter.n_uncached(state.view(state.reading.context, drafter)) if has_more else 0
             state.left_out = None
         state.drafters.add(drafter.name)
 
@@ -191,7 +191,7 @@ class ActiveDrafters:
         self._set([*left, *change.restored])
         if state is not None and context is not None:
             state.n_idle *= not (change.suspended or change.restored)
-            state.reading.context = state.view(context)
+            state.reading.context = context
             for drafter in state.readers(change.restored):
                 with self._guarded(drafter):
                     deque(self._admit(state, drafter), maxlen=0)

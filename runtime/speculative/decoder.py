@@ -67,7 +67,7 @@ class Decoder:
         """
         if self._passes.threads:
             self._passes.threads.resume()
-        self.drafting.current, state.reading.context = state, state.view(context)
+        self.drafting.current, state.reading.context = state, context
         state.beginning = state.beginning or self.active.begin(state, context, expected, has_grammar, is_cancelled)
         try:
             state.has_begun = bool(next(state.beginning, True))

@@ -145,7 +145,7 @@ class Drafting:
             return CONTINUE
 
         budget = Budget(step.room, accept, pick_of(asked), forced=asked.sampler.forced)
-        whole = drafter.propose(text_of(asked), budget).first(step.room)
+        whole = drafter.propose(view_of(asked, drafter), budget).first(step.room)
         confidences = confidences[: len(whole)]
         k, gain = self._controller.length(step.terms, drafter.name, confidences)
         tokens = whole.tokens[: len(confidences)]
@@ -157,7 +157,7 @@ class Drafting:
             self._threads.set()
         criterion = self._controller.criterion(drafter.name, choice)
         budget = Budget(step.room, criterion.should_continue, pick_of(step.asked))
-        draft = drafter.propose(text_of(step.asked), budget).first(step.room)
+        draft = drafter.propose(view_of(step.asked, drafter), budget).first(step.room)
         first, rest = criterion.seconds()
         if self._threads and criterion.n_rest > 0 and drafter.has_passes:
             times = self._controller.states[drafter.name].times
@@ -214,7 +214,7 @@ def generators(later: Sequence[DeferredDraft], room: int) -> list[DraftGenerator
     for n_left, (step, drafter, criterion) in zip(range(len(later), 0, -1), later, strict=True):
         most = min(step.room, -(-room // n_left))
         budget = Budget(most, criterion.should_continue, pick_of(step.asked))
-        found.append(drafter.drafting(text_of(step.asked), budget))
+        found.append(drafter.drafting(view_of(step.asked, drafter), budget))
         room -= most
     return found
 
@@ -224,6 +224,6 @@ def pick_of(asked: StepInput) -> Callable[[Logits, Path], Pick]:
     return partial(asked.state.rule.pick, asked.sampler)
 
 
-def text_of(asked: StepInput) -> Tokens:
-    """Return the part of a context that drafters read: all of it, unless it has images."""
-    return asked.state.view(asked.context) if asked.state.reading.has_images else asked.context
+def view_of(asked: StepInput, drafter: Drafter) -> Tokens:
+    """Return the part of a context that a drafter reads: all of it, unless it has images."""
+    return asked.state.view(asked.context, drafter) if asked.state.reading.has_images else asked.context

@@ -46,7 +46,7 @@ class PromptReading:
     at_once: float = 0.0
     share: float = 0.0
     seconds: float = 0.0  # so far
-    has_images: bool = False  # whether the prompt has images, of which drafters see nothing
+    has_images: bool = False  # whether the prompt has images, of which most drafters see nothing
     context: Tokens = field(default_factory=lambda: np.empty(0, dtype=np.int32))  # [n] prompt and reply by now
 
     def may_continue(self, decode_seconds: float) -> bool:
@@ -81,9 +81,9 @@ class DraftingState:
     beginning: Iterator[None] | None = None  # while they read its prompt, a piece in each step
     reading: PromptReading = field(default_factory=PromptReading)
 
-    def view(self, context: Tokens) -> Tokens:
-        """Return the part of `context` [n] that drafters read: its text."""
-        return text_only(context) if self.reading.has_images else context
+    def view(self, context: Tokens, drafter: Drafter) -> Tokens:
+        """Return the part of `context` [n] that a drafter reads: its text, or all of it."""
+        return text_only(context) if self.reading.has_images and not drafter.sees_images else context
 
     def readers(self, drafters: Iterable[Drafter]) -> list[Drafter]:
         """Return those of the drafters that can draft from what they see."""

@@ -198,3 +198,14 @@ def test_it_takes_no_memory_for_weights_or_cache_of_its_own() -> None:
         int(subprocess.check_output([sys.executable, "-c", MEMORY, *names], text=True)) for names in (["layerskip"], [])
     )
     assert with_it - without < 0.05 * without
+
+
+def test_a_prompt_of_several_pieces_is_read_once() -> None:
+    engine = LoadedEngine(layerskip_pair(), Options(1024, fixed_k=3))
+    backend = engine.decoder.target.backend
+    before = backend.n_decoded  # type: ignore[attr-defined]
+    stats = list(engine.reply([Message("user", "word " * 300)], Sampling(temperature=0), max_tokens=6))[-1].stats
+    assert stats is not None
+    assert stats.draft_n > 0
+    assert backend.n_decoded - before <= stats.prompt_n + 2 * stats.draft_n + stats.predicted_n  # type: ignore[attr-defined]
+    engine.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,19 @@ def test_the_text_of_a_seed_is_the_same_with_any_drafter(tmp_path: Path, kind: s
         n_drafted += last.stats.draft_n if last.stats else 0
     assert all(tokens == found[0] for tokens in found)
     assert n_drafted > 0
+
+
+@pytest.mark.parametrize("kind", ["mlp", "gemma3", "qwen2vl_merger"])
+def test_the_targets_own_layers_draft_after_an_image(tmp_path: Path, kind: str) -> None:
+    pair, found = replace(pair_in(tmp_path, kind), draft=None, exit_layer=1), list[list[int]]()
+    for drafters in ((), ("layerskip",)):
+        engine = LoadedEngine(pair, Options(N_CTX, drafters, threads=1, fixed_k=3 if drafters else None))
+        tokens, last = said(engine, question(PHOTO, text="the same again"), 40)
+        engine.close()
+        found.append(tokens)
+        assert last.stats is not None
+        assert ("layerskip" in last.stats.by_drafter) == bool(drafters)
+    assert found[0] == found[1]
 
 
 def test_the_next_question_reads_no_image_again(engine: LoadedEngine) -> None:

@@ -181,7 +181,7 @@ class EarlyPasses(LlamaBackend):
     def _drop_low(self, kept: int) -> None:
         """Drop all but the first `kept` positions that only have the first layers."""
         if kept < self._n_low:
-            if not lib.llama_memory_seq_rm(self.memory, MAIN, self._n_held + kept, -1):
+            if not lib.llama_memory_seq_rm(self.memory, MAIN, self._position(self._n_held + kept), -1):
                 self._clear()
             self._n_low = min(kept, self._n_low)
 
