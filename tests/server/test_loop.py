@@ -121,7 +121,7 @@ class Rendering(SimpleNamespace):
 def test_a_conversation_is_rendered_once(kind: type[GenerationRequest], body: dict[str, Any]) -> None:
     engine = Rendering(n_rendered=0, facts=facts(template="<think>"))
     engine.pair = SimpleNamespace(
-        name="m", target=SimpleNamespace(name="m"), sampling_defaults={}, thinking=True, upstream=""
+        name="m", target=SimpleNamespace(name="m"), sampling_defaults={}, thinking=True, upstream="", lora=()
     )
     request = kind.model_validate(body)
     prepared(request, engine, request.formatter)  # type: ignore[arg-type]

@@ -198,7 +198,7 @@ def test_a_request_without_a_prompt_loads(here: Running, path: str, body: dict[s
         ("/api/chat", {"messages": ASKED, "format": "xml"}, "format"),
         ("/api/generate", {"prompt": "x", "template": "{{ .Prompt }}"}, "send the whole prompt with raw"),
         ("/api/generate", {"prompt": "word " * 5000, "raw": True}, "maximum context length"),
-        ("/api/pull", {"model": "x"}, "no such endpoint"),
+        ("/api/pull", {"model": "x"}, "slipstream models pull"),
     ],
 )
 def test_a_refusal_is_a_sentence_in_ollamas_form(here: Running, path: str, body: dict[str, Any], says: str) -> None:

@@ -207,10 +207,8 @@ async def test_an_export_has_the_picture_or_its_name(path: Path) -> None:
     Path("photo.png").write_bytes(PHOTO)
     async with opened(path, seeing()) as chat:
         await chat.ask("What is @photo.png")
-        await chat.say("/export a.md")
-        await chat.until("Written to")
-        await chat.say("/export a.json")
-        await chat.until("a.json")
+        await chat.ask("/export a.md")
+        await chat.ask("/export a.json")
     assert f"What is @photo.png\n\n*{LINE}*" in Path("a.md").read_text()
     image, text = json.loads(Path("a.json").read_text())["messages"][0]["content"]
     assert image["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
