@@ -31,7 +31,7 @@ def are_alike(model: LlamaModel, cache: ProfileCache) -> bool:
     A model that seemed slow while other programs were busy is tested again at the first start at which they are not.
     """
     known = cache.read()
-    if known.keys() < {"alike", "is_final"} or (not known["is_final"] and is_calm()):
+    if not known.keys() >= {"alike", "is_final"} or (not known["is_final"] and is_calm()):
         others = Neighbours()
         found = tested(model)
         known = {"alike": bool(found), "is_final": found is not None or others.are_calm()}
