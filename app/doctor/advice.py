@@ -9,21 +9,21 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from runtime.core.recompiling import BACKENDS, RPC, compiled_with, pinned, reinstall, with_images
 from runtime.models.registry import Pair
 
 KINDS = {"Q8_0": 8.5, "Q4_K": 4.5}  # bits per weight of common quantizations
 SHARE = 0.7  # of the free memory for weights; the rest is for the context and other programs
 BUSY = 0.5  # runnable processes per core from which on the machine counts as busy
 LENGTHS = 1, 2, 3, 4, 6, 8
-# By llama-cpp-python's name of a backend at compile time: llama.cpp's name at run time, and the sign that the
-# backend would be useful here.
-BACKENDS = {
-    "CUDA": ("CUDA", "an NVIDIA driver"),
-    "HIP": ("ROCm", "AMD's compute driver"),
-    "METAL": ("MTL", "Apple silicon"),
-    "VULKAN": ("Vulkan", "a GPU with a render device"),
+PYTHON = f'"{sys.executable}" -m pip'  # the pip of this program's environment
+# The sign that a backend would be useful here, by its name at compile time
+SIGNS = {
+    "CUDA": "an NVIDIA driver",
+    "HIP": "AMD's compute driver",
+    "METAL": "Apple silicon",
+    "VULKAN": "a GPU with a render device",
 }
-RPC = "RPC"  # the backend that has devices on other machines
 # Compiled wheels of llama-cpp-python, by its own documentation: an index for each of these versions of CUDA, and one
 # each for the processor, Metal, Vulkan and ROCm. Which versions of the package each has is not known here.
 WHEELS = "https://abetlen.github.io/llama-cpp-python/whl/"
@@ -77,18 +77,6 @@ def pairs_that_fit(free_bytes: int, pairs: Iterable[Pair]) -> list[str]:
     return [pair.name for pair in sorted(fit, key=lambda pair: -pair.size)]
 
 
-def reinstall(version: str, *backends: str, others: Sequence[str] = ()) -> str:
-    """Return the command that recompiles llama-cpp-python for this Python and this system, with `others` of CMake's
-    options.
-    """
-    flags = "--force-reinstall --no-cache-dir --no-deps --no-binary llama-cpp-python"
-    pip = f'"{sys.executable}" -m pip install {flags} "{pinned(version)}"'
-    option = " ".join([*(f"-DGGML_{backend}=on" for backend in backends), *others])
-    if not option:
-        return pip
-    return f'$env:CMAKE_ARGS = "{option}"; & {pip}' if sys.platform == "win32" else f'CMAKE_ARGS="{option}" {pip}'
-
-
 def prebuilt(version: str, backend: str = "", cuda: str = "") -> str:
     """Return the command that installs a prebuilt llama-cpp-python, if its index has that version. "" if no index is
     known for the driver's CUDA version.
@@ -98,12 +86,7 @@ def prebuilt(version: str, backend: str = "", cuda: str = "") -> str:
         return ""
     flags = f"--force-reinstall --no-deps --only-binary llama-cpp-python --extra-index-url {WHEELS}{index}"
     call = "& " if sys.platform == "win32" else ""
-    return f'{call}"{sys.executable}" -m pip install {flags} "{pinned(version)}"'
-
-
-def pinned(version: str) -> str:
-    """Return llama.cpp's package in that version; in any, where the library was put there by hand."""
-    return f"llama-cpp-python=={version}" if version else "llama-cpp-python"
+    return f'{call}{PYTHON} install {flags} "{pinned(version)}"'
 
 
 def cuda_index(version: str) -> str:
@@ -120,24 +103,19 @@ def for_backend(found: Mapping[str, Any], backend: str) -> str:
     """
     version = found["versions"].get("llama-cpp-python", "")
     quick = prebuilt(version, backend, found.get("cuda_version", ""))
-    compiled = reinstall(version, backend)
+    compiled = reinstall(version, backend, python=PYTHON)
     return f"{quick}\n    or, where there is no such wheel: {compiled}" if quick else compiled
 
 
 def with_rpc(found: Mapping[str, Any]) -> str:
     """Return the command that adds RPC to the current backends."""
-    return reinstall(found["versions"].get("llama-cpp-python", ""), RPC, *current(found))
+    kept = compiled_with(found["backends"])
+    return reinstall(found["versions"].get("llama-cpp-python", ""), *dict.fromkeys((RPC, *kept)), python=PYTHON)
 
 
 def with_mtmd(found: Mapping[str, Any]) -> str:
     """Return the command that compiles the current backends, and the part that encodes images."""
-    kept = [*current(found), *[RPC] * (RPC in found["backends"])]
-    return reinstall(found["versions"].get("llama-cpp-python", ""), *kept, others=("-DLLAVA_BUILD=on",))
-
-
-def current(found: Mapping[str, Any]) -> list[str]:
-    """Return the backends that llama.cpp was compiled with, by their names there."""
-    return [name for name, (theirs, _) in BACKENDS.items() if theirs in found["backends"]]
+    return with_images(found["versions"].get("llama-cpp-python", ""), found["backends"], PYTHON)
 
 
 def problems(found: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -159,9 +137,9 @@ def unused_gpu(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """Return the problem of a GPU that llama.cpp was not compiled for. Vulkan counts only if nothing better fits."""
     here, used = found["gpu_hardware"], {device["backend"] for device in found["devices"] if device["backend"] != RPC}
     wanted = [name for name in here if name != "VULKAN"] or here
-    if not wanted or used & {BACKENDS[name][0] for name in here}:
+    if not wanted or used & {BACKENDS[name] for name in here}:
         return ()
-    backend, sign = BACKENDS[wanted[0]]
+    backend, sign = BACKENDS[wanted[0]], SIGNS[wanted[0]]
     if backend in found["backends"]:
         what = f"There is {sign}, and llama.cpp is compiled for {backend}, but it finds no device."
         return [
@@ -187,7 +165,7 @@ def lacking_instructions(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     return [
         (
             f"llama.cpp is compiled without {', '.join(lacking)}, which this processor has.",
-            reinstall(found["versions"].get("llama-cpp-python", "")),
+            reinstall(found["versions"].get("llama-cpp-python", ""), python=PYTHON),
         )
     ]
 

@@ -11,13 +11,12 @@ from typing import Any
 import psutil
 
 from app.doctor.advice import (
-    BACKENDS,
-    RPC,
+    PYTHON,
+    SIGNS,
     lengths_in_words,
     models_that_fit,
     pairs_that_fit,
     problems,
-    reinstall,
     with_mtmd,
     with_rpc,
 )
@@ -25,6 +24,7 @@ from app.settings import read_settings
 from app.terminal import print_json, print_text
 from runtime.core.cores import n_cores
 from runtime.core.errors import SlipstreamError
+from runtime.core.recompiling import RPC, reinstall
 from runtime.loading import prompt_cache
 from runtime.memory.system import HOSTS
 from runtime.models.registry import load_registry, local_pair
@@ -78,7 +78,7 @@ def examine(name: str, rpc: tuple[str, ...] | None = None) -> dict[str, Any]:
     except (ImportError, OSError, RuntimeError) as error:
         version = found["versions"].get("llama-cpp-python", "")
         raise LibraryError(
-            f"llama-cpp-python cannot be loaded ({error}). Reinstall it: {reinstall(version)}"
+            f"llama-cpp-python cannot be loaded ({error}). Reinstall it: {reinstall(version, python=PYTHON)}"
         ) from error
     fits = {
         "fits": models_that_fit(memory.available),
@@ -124,7 +124,7 @@ def kept_prompts(cache: dict[str, Any]) -> str:
 def gpus(found: dict[str, Any]) -> str:
     """Return the drivers found, and llama.cpp's backends besides the CPU."""
     is_used = any(device["backend"] not in (*HOSTS, RPC) for device in found["devices"])
-    drivers = " and ".join(BACKENDS[name][1] for name in found["gpu_hardware"])
+    drivers = " and ".join(SIGNS[name] for name in found["gpu_hardware"])
     drivers = drivers or ("a device that llama.cpp finds" if is_used else "no driver found")
     compiled = ", ".join(name for name in found["backends"] if name not in ("CPU", RPC))
     return f"{drivers}; llama.cpp is compiled for {compiled or 'the CPU only'}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from runtime.backends import library
 from runtime.core.errors import ModelError
+from runtime.core.recompiling import with_images
 
 
 @cache
@@ -18,8 +19,8 @@ def mtmd() -> Any:
         found = importlib.import_module("llama_cpp.mtmd_cpp")
     except (OSError, RuntimeError, ImportError) as error:
         raise ModelError(
-            "llama.cpp is compiled without mtmd here, so images cannot be read. `slipstream doctor` shows the command "
-            "that compiles it with mtmd."
+            "llama.cpp is compiled without mtmd here, so images cannot be read. This compiles it again in Slipstream's "
+            f"environment, whose path `slipstream doctor` adds: {with_images(library.release(), library.backends())}"
         ) from error
     library.start()
     for set_log in (found.mtmd_log_set, found.mtmd_helper_log_set):

@@ -12,6 +12,7 @@ import pytest
 
 from app.doctor import command as doctor
 from app.doctor.advice import (
+    PYTHON,
     break_even,
     cuda_index,
     lengths_in_words,
@@ -19,8 +20,8 @@ from app.doctor.advice import (
     pairs_that_fit,
     prebuilt,
     problems,
-    reinstall,
 )
+from runtime.core.recompiling import reinstall, with_images
 from runtime.models.registry import Pair
 from runtime.tools import machine
 
@@ -125,11 +126,13 @@ def test_a_library_for_an_older_arm_is_named_also_if_pip_did_not_install_it() ->
 
 def test_the_command_is_one_that_a_shell_takes_apart_rightly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
-    words = shlex.split(reinstall("0.3.36", "CUDA"))
+    words = shlex.split(reinstall("0.3.36", "CUDA", python=PYTHON))
     assert words[:5] == ["CMAKE_ARGS=-DGGML_CUDA=on", sys.executable, "-m", "pip", "install"]
     assert words[-1] == "llama-cpp-python==0.3.36"
+    words = shlex.split(with_images("0.3.36", ["CPU", "ROCm", "RPC"]))
+    assert words[:3] == ["CMAKE_ARGS=-DGGML_HIP=on -DGGML_RPC=on -DLLAVA_BUILD=on", "pip", "install"]
     monkeypatch.setattr(sys, "platform", "win32")
-    assert reinstall("0.3.36", "VULKAN").startswith('$env:CMAKE_ARGS = "-DGGML_VULKAN=on"; & "')
+    assert reinstall("0.3.36", "VULKAN", python=PYTHON).startswith('$env:CMAKE_ARGS = "-DGGML_VULKAN=on"; & "')
 
 
 def test_more_fits_in_fewer_bits() -> None:
