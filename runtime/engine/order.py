@@ -94,9 +94,9 @@ class PromptOrder:
         is a piece of its own, and so are images and the text after them.
         """
         n, n_whole = n_cached // PIECE, (sequence.buffer.n_prompt - 1) // PIECE
-        is_free = sequence.binding.exactness.pieces and n_cached % PIECE == 0
-        is_free = is_free and not sequence.drafting.reading.has_images
-        return (n + max(1, min(room // PIECE, n_whole - n, LONGER) if is_free else 1)) * PIECE
+        are_alike = sequence.binding.exactness.pieces and not sequence.drafting.reading.has_images
+        n_pieces = min(room // PIECE, n_whole - n, LONGER) if are_alike and n_cached % PIECE == 0 else 1
+        return (n + max(1, n_pieces)) * PIECE
 
 
 class Alternation:
