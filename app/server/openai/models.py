@@ -51,7 +51,7 @@ class ModelCard(BaseModel):
     aliases: list[str]
     meta: ModelMeta | None
     status: ModelStatus
-    capabilities: list[str] = []  # one of completion, embedding and reranking
+    capabilities: list[str] = []  # one of completion, embedding and reranking; multimodal if it sees images
     parent: str = ""  # the model, of an entry for one of its LoRA adapters
 
 
@@ -69,7 +69,7 @@ def model_card(models: ServedModels, model: ServedModel) -> Event:
     return {
         "id": model.name, "object": "model", "created": models.created_at, "owned_by": "slipstream",
         "aliases": list(model.names), "meta": meta(model), "status": {"value": model.state} | failed,
-        "description": of.pair.description, "capabilities": [of.purpose],
+        "description": of.pair.description, "capabilities": [of.purpose, *["multimodal"] * of.sees],
     }  # fmt: skip
 
 
