@@ -55,6 +55,7 @@ def test_a_text_longer_than_a_batch_is_one_vector(client: openai.OpenAI) -> None
         ({"input": "x", "dimensions": 3}, "dimensions"),
         ({"input": "x", "encoding_format": "hex"}, "encoding_format"),
         ({}, "input"),
+        ({"input": {"prompt_string": "<__media__>", "multimodal_data": ["AA=="]}}, "input.0"),
     ],
 )
 def test_what_cannot_be_embedded_is_refused_by_its_name(here: Running, body: dict[str, object], param: str) -> None:

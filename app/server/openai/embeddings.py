@@ -33,10 +33,14 @@ def as_inputs(value: object) -> object:
 
 
 def as_entry(value: object) -> object:
-    """Return the text of an object, else the value. Raises PydanticCustomError for an object without a text."""
+    """Return the text of an object, else the value. Raises PydanticCustomError for an object without a text, and for
+    one with images, whose vector would be that of the text alone.
+    """
     if not isinstance(value, dict):
         return value
     parts = value.get("content")
+    if value.get("multimodal_data"):
+        raise PydanticCustomError("multimodal", "Input should be text only, because vectors of images cannot be made")
     if isinstance(text := value.get("prompt_string"), str):
         return text
     if not isinstance(parts, list) or not all(map(is_text_part, parts)):
