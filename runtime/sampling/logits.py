@@ -70,19 +70,21 @@ class Row:
     def spread(self) -> float:
         """Return the standard deviation of the logits that are not minus infinity."""
         n, n_whole = len(self.logits), len(self.logits) // self.n_sets * self.n_sets
-        total = column_sum(self.logits[:n_whole].reshape(-1, self.n_sets), self.logits[n_whole:])
+        rows, rest = self.logits[:n_whole].reshape(-1, self.n_sets), self.logits[n_whole:]
+        total = sum_of_products(rows, np.ones(self.n_sets, dtype=np.float32)) + float(np.add.reduce(rest))
         if total == -math.inf:
             return float(self.logits[self.logits > -np.inf].std(dtype=np.float64))
         with np.errstate(over="ignore"):  # a very negative bias
-            squares = np.square(self.logits)
-            of_squares = column_sum(squares[:n_whole].reshape(-1, self.n_sets), squares[n_whole:])
+            of_squares = sum_of_products(rows, rows) + float(np.vecdot(rest, rest))
         return math.sqrt(max(0.0, of_squares / n - (total / n) ** 2))
 
 
-def column_sum(whole: Logits, rest: Logits) -> float:
-    """Return the sum of two arrays; the first one [depth, n] is added up by columns, which is fastest."""
-    total = float(np.add.reduce(np.add.reduce(whole, axis=0)))
-    return total + float(np.add.reduce(rest)) if len(rest) else total
+def sum_of_products(rows: Logits, others: Logits) -> float:
+    """Return the sum of the products of all values of `rows` [n, width] with those of `others` [n, width] or [width].
+
+    Row by row, as the rounding of OpenBLAS depends on the number of threads where a row has more than 10,000 values.
+    """
+    return float(np.add.reduce(np.vecdot(rows, others), dtype=np.float64))
 
 
 def softmax(logits: Logits, temperature: float) -> NDArray[np.float64]:
