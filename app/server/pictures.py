@@ -85,7 +85,9 @@ def image_bytes(text: object) -> bytes:
     try:
         check_picture(data)
     except PictureError as error:
-        raise PydanticCustomError("image", "Input should be another image: {why}", {"why": str(error)}) from None
+        raise PydanticCustomError(
+            "image", "Input should be another image: {why}", {"why": str(error).rstrip(".")}
+        ) from None
     return data
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 
 from bench.instruments.shapes import TINY
+from runtime.backends.embedding import Embedder, Vector
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
+from runtime.backends.shown_states import output_rows
 from runtime.backends.vision import VisionEncoder
 from runtime.core.draft import Draft, Logits, PassInput, Tokens
 from runtime.core.errors import ModelError, PictureError, StoppedError
@@ -61,8 +64,9 @@ def prompt(model: LlamaModel, encoder: VisionEncoder, *images: bytes) -> Tokens:
     return np.array([*before, *placed, *after], dtype=np.int32)
 
 
-def own_way(eyes: Eyes) -> tuple[Logits, int]:
-    """Return the last logits [n_vocab] of llama.cpp's helper for the prompt, and the number of its tokens."""
+@contextmanager
+def own_chunks(eyes: Eyes) -> Iterator[Any]:
+    """Text and image of the prompt as llama.cpp's helper divides it."""
     mtmd, handle = eyes.encoder._mtmd, eyes.encoder._handle
     buffer = (ctypes.c_uint8 * len(eyes.data)).from_buffer_copy(eyes.data)
     bitmap = mtmd.mtmd_helper_bitmap_init_from_buf(handle, buffer, len(eyes.data), False)
@@ -70,14 +74,50 @@ def own_way(eyes: Eyes) -> tuple[Logits, int]:
     chunks = mtmd.mtmd_input_chunks_init()
     given = mtmd.mtmd_input_text(text, len(text), False, True)
     assert not mtmd.mtmd_tokenize(handle, chunks, ctypes.byref(given), (mtmd.mtmd_bitmap_p_ctypes * 1)(bitmap), 1)
+    yield chunks
+    mtmd.mtmd_input_chunks_free(chunks)
+    mtmd.mtmd_bitmap_free(bitmap)
+
+
+def own_way(eyes: Eyes) -> tuple[Logits, int]:
+    """Return the last logits [n_vocab] of llama.cpp's helper for the prompt, and the number of its tokens."""
+    mtmd, handle = eyes.encoder._mtmd, eyes.encoder._handle
     backend, n_past = eyes.backend(), lib.llama_pos()
-    code = mtmd.mtmd_helper_eval_chunks(handle, backend.handle, chunks, 0, 0, 512, True, ctypes.byref(n_past))
+    with own_chunks(eyes) as chunks:
+        code = mtmd.mtmd_helper_eval_chunks(handle, backend.handle, chunks, 0, 0, 512, True, ctypes.byref(n_past))
     assert not code
     logits = backend._logits(1)[0].copy()
     backend.close()
-    mtmd.mtmd_input_chunks_free(chunks)
-    mtmd.mtmd_bitmap_free(bitmap)
     return logits, n_past.value
+
+
+def own_outputs(eyes: Eyes) -> Vector:
+    """Return the outputs [n, width] of all tokens of the prompt that llama.cpp's helper computes, chunk by chunk."""
+    mtmd, n_past, rows = eyes.encoder._mtmd, lib.llama_pos(), list[Vector]()
+    embedder = Embedder(eyes.model, N_CTX, 1)
+    embedder._open(512)
+    with own_chunks(eyes) as chunks:
+        for i in range(mtmd.mtmd_input_chunks_size(chunks)):
+            chunk = mtmd.mtmd_input_chunks_get(chunks, i)
+            code = mtmd.mtmd_helper_eval_chunk_single(
+                eyes.encoder._handle, embedder._handle, chunk, n_past, 0, 512, True, ctypes.byref(n_past)
+            )
+            assert not code
+            n = mtmd.mtmd_input_chunk_get_n_tokens(chunk)
+            rows.append(output_rows(embedder._handle, n, embedder.width).copy())
+    embedder.close()
+    return np.concatenate(rows)
+
+
+def test_embeddings_are_means_of_the_librarys_own_outputs(eyes: Eyes) -> None:
+    expected = own_outputs(eyes).mean(axis=0, dtype=np.float64)
+    embedder = Embedder(eyes.model, N_CTX, 1)
+    found = embedder.embed(eyes.ids.tolist())
+    assert found @ expected / np.linalg.norm(expected) == pytest.approx(1, abs=1e-5)
+    text = embedder.embed(eyes.ids[eyes.ids >= 0].tolist())
+    assert found @ text < 0.999
+    assert np.array_equal(embedder.embed(eyes.ids.tolist()), found)
+    embedder.close()
 
 
 def test_logits_are_those_of_the_librarys_own_way(eyes: Eyes) -> None:

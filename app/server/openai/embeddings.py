@@ -1,4 +1,4 @@
-"""/v1/embeddings, and llama.cpp's /embedding: texts as vectors."""
+"""/v1/embeddings, and llama.cpp's /embedding: texts, also with images, as vectors."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, RootModel, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, RootModel, ValidationInfo, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
-from app.server.endpoint import model_endpoint, require_tokens
-from app.server.fields import TEXTS, Many, RequestModel, Text, TextPart, Whole, read_body, require_list, with_any
+from app.server.endpoint import model_endpoint, read_for, require_tokens
+from app.server.fields import TEXTS, Many, OtherPart, RequestModel, Text, TextPart, Whole, require_list, with_any
+from app.server.generation import as_it_is, as_prompt
+from app.server.pictures import ImagePart, MarkedPrompt, read_media
 from app.server.pooling import MAX_INPUTS, PoolingTask, check_dimensions, packed, pooled, require_vectors
 from app.server.served import ServedEngine
 from app.server.task_response import TaskResponse
 from app.server.wire import Event
-from runtime.engine import Engine
+from runtime.engine import Engine, with_images
 
 
 class PromptObject(BaseModel):
-    """A text as an object of llama.cpp's interface: as it is, or as the text parts of a message."""
+    """A text as an object of llama.cpp's interface: as it is, or as the parts of a message; either with images."""
 
     prompt_string: Text | None = None
-    content: Many[TextPart] | None = None
+    multimodal_data: Many[Text] | None = None
+    content: Many[TextPart | OtherPart] | None = None
 
 
 def as_inputs(value: object) -> object:
@@ -32,30 +35,41 @@ def as_inputs(value: object) -> object:
     return [value] if isinstance(value, str | dict) or is_ids else require_list(value)
 
 
-def as_entry(value: object) -> object:
-    """Return the text of an object, else the value. Raises PydanticCustomError for an object without a text, and for
-    one with images, whose vector would be that of the text alone.
+def as_entry(value: object, info: ValidationInfo) -> object:
+    """Return the text of an object, or its text with images, else the value. Raises PydanticCustomError for an object
+    without a text, and for images where the model sees none.
     """
     if not isinstance(value, dict):
         return value
+    if "prompt_string" in value:
+        return as_prompt(value, info)
     parts = value.get("content")
-    if value.get("multimodal_data"):
-        raise PydanticCustomError("multimodal", "Input should be text only, because vectors of images cannot be made")
-    if isinstance(text := value.get("prompt_string"), str):
-        return text
-    if not isinstance(parts, list) or not all(map(is_text_part, parts)):
+    if not isinstance(parts, list):
         raise PydanticCustomError("text_type", "Input should be a text, token ids, or text parts as `content`")
-    return "".join(part["text"] for part in parts)
+    return of_parts([as_part(part, info) for part in parts])
 
 
-def is_text_part(part: object) -> bool:
-    """Whether a part of a message is text."""
-    return isinstance(part, dict) and part.get("type") in TEXTS and isinstance(part.get("text"), str)
+def as_part(value: object, info: ValidationInfo) -> TextPart:
+    """Return a part of a message. Raises PydanticCustomError for what is neither text nor an image that is seen."""
+    part = read_media(value, info)
+    if isinstance(part, TextPart):
+        return part
+    if isinstance(part, dict) and part.get("type") in TEXTS and isinstance(part.get("text"), str):
+        return TextPart.model_validate(part)
+    raise PydanticCustomError("text_type", "Input should be a text, token ids, or text parts as `content`")
+
+
+def of_parts(parts: Sequence[TextPart]) -> str | MarkedPrompt:
+    """Return the text of a message's parts, with the images among them."""
+    text, images = "".join(part.text for part in parts), [part for part in parts if isinstance(part, ImagePart)]
+    return MarkedPrompt(text=text, images=images) if images else text
 
 
 Piece = Annotated[Whole, Field(ge=0)] | Text
 Entry = Annotated[
-    Text | Many[Piece], BeforeValidator(as_entry, json_schema_input_type=Text | list[Piece] | PromptObject)
+    Text | Many[Piece],
+    WrapValidator(as_it_is),
+    BeforeValidator(as_entry, json_schema_input_type=Text | list[Piece] | PromptObject),
 ]
 Inputs = Annotated[
     list[Entry],
@@ -83,7 +97,7 @@ class EmbeddingsRequest(RequestModel):
         """Return the token ids of each input; a text among ids gets none around it."""
         given = self.input or self.content or []
         encoded = iter(engine.texts_to_ids([each for each in given if isinstance(each, str)]))
-        return [next(encoded) if isinstance(each, str) else joined(each, engine) for each in given]
+        return [next(encoded) if isinstance(each, str) else ids_of(each, engine) for each in given]
 
     def task(self, engine: Engine) -> PoolingTask:
         """Return what the engine has to do. Raises ApiError."""
@@ -91,9 +105,11 @@ class EmbeddingsRequest(RequestModel):
         return PoolingTask(engine, "input" if self.input else "content", partial(self.tokens, engine))
 
 
-def joined(pieces: Sequence[int | str], engine: Engine) -> list[int]:
-    """Return token ids and texts as ids."""
-    found = ([each] if isinstance(each, int) else engine.tokenize(each, special=False) for each in pieces)
+def ids_of(given: Sequence[int | str] | MarkedPrompt, engine: Engine) -> list[int]:
+    """Return token ids and texts, or a text with images, as ids."""
+    if isinstance(given, MarkedPrompt):
+        return engine.encode(with_images(given.text, [each.image for each in given.images]))
+    found = ([each] if isinstance(each, int) else engine.tokenize(each, special=False) for each in given)
     return [token for some in found for token in some]
 
 
@@ -155,7 +171,7 @@ async def embed(served: ServedEngine, request: Request, is_nested: bool = False)
     engine = served.engine
     require_tokens(engine)
     require_vectors(engine)
-    body = await read_body(request, EmbeddingsRequest, engine.facts.n_ctx)
+    body = await read_for(engine, request, EmbeddingsRequest)
     written = (
         partial(nested_body, body=body) if is_nested or body.content else partial(openai_body, body=body, engine=engine)
     )
