@@ -11,6 +11,7 @@ from app.cli.streams import fill_gaps, is_terminal, take_any_text
 from app.terminal import ENDING, show_cursor
 
 LOADING = ("chat", "run", "serve")  # commands that load models right away
+OWN = ("-h", "--help", "--version", "--install-completion", "--show-completion")  # options without a command
 
 
 def main() -> None:
@@ -22,7 +23,7 @@ def main() -> None:
     ended_by = list[int]()
     atexit.register(lambda: [*map(end_by, ended_by)])  # first, so that it is called last
     args = sys.argv[1:] or ["chat"] * is_terminal()
-    if args[:1] in (["-c"], ["--continue"]) or "".join(args[:1]).endswith(".gguf"):
+    if args and (is_option_of_a_command(args[0]) or args[0].endswith(".gguf")):
         args = ["chat", *args]
     is_elsewhere = any(each.startswith(("http://", "https://", "--attach")) for each in args)  # remote model
     if args[:1] and args[0] in LOADING and {"-h", "--help"}.isdisjoint(args) and not is_elsewhere:
@@ -36,6 +37,11 @@ def main() -> None:
         raise
     finally:
         gc.freeze()  # skips garbage collection of all imported modules at exit
+
+
+def is_option_of_a_command(arg: str) -> bool:
+    """Whether the first argument is an option of a command that is left out, which is `chat`."""
+    return arg.startswith("-") and arg.partition("=")[0] not in OWN
 
 
 def end_by(number: int) -> None:

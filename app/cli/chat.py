@@ -106,7 +106,7 @@ def chat(
     at: ShareOptions,
     trace: Trace = None,
 ) -> None:
-    """Chat in the terminal; `slipstream` alone does the same, and `slipstream -c` opens the last chat."""
+    """Chat in the terminal; `slipstream` with options alone does the same: `slipstream -c` opens the last chat."""
     require_screen()
     from app.cli import choices, conversation
     from app.cli.report import trace_to

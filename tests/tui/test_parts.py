@@ -257,8 +257,8 @@ def slipstream(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_without_a_terminal_there_is_help_instead_of_a_chat() -> None:
     assert "Usage:" in slipstream().stdout
-    for word in ("chat", "some.gguf", "-c"):
-        done = slipstream(word)
+    for words in (["chat"], ["some.gguf"], ["-c"], ["-m", "demo"], ["--model=demo"]):
+        done = slipstream(*words)
         assert (done.returncode, done.stdout, "The chat needs a terminal" in done.stderr) == (1, "", True)
 
 
