@@ -57,7 +57,7 @@ class VisionEncoder:
     """
 
     def __init__(
-        self, path: Path, model: LlamaModel, n_threads: int = 0, uses_gpu: bool = True, warms_up: bool = True
+        self, path: Path, model: LlamaModel, n_threads: int = 1, uses_gpu: bool = True, warms_up: bool = True
     ) -> None:
         found = read_projector(path)
         self.kind, self.n_needed = found.kind, found.n_needed
@@ -73,7 +73,7 @@ class VisionEncoder:
     def _opened(self, path: Path, model: LlamaModel, n_threads: int, uses_gpu: bool, warms_up: bool) -> Any:
         params = self._mtmd.mtmd_context_params_default()
         params.use_gpu, params.print_timings, params.warmup = uses_gpu, False, warms_up
-        params.n_threads = n_threads or params.n_threads
+        params.n_threads = n_threads
         library.complaints()
         handle = self._mtmd.mtmd_init_from_file(os.fsencode(path), model.handle, params)
         if not handle:

@@ -13,6 +13,7 @@ from runtime.backends.vision import VisionEncoder
 from runtime.core.backend import OnProgress
 from runtime.core.errors import HeadError, ModelError
 from runtime.loading.options import Options
+from runtime.loading.pass_timing import usual_threads
 from runtime.loading.probing import check_encoder
 from runtime.memory.fit import PairSpec
 from runtime.models.projector import projector_near, read_projector
@@ -43,7 +44,7 @@ def open_eyes(target: LlamaModel, pair: Pair, options: Options, on_progress: OnP
         return
     try:
         try_eyes(pair.target, path, on_progress)
-        target.vision = VisionEncoder(path, target, options.threads or 0, not options.without_gpu)
+        target.vision = VisionEncoder(path, target, options.threads or usual_threads(), not options.without_gpu)
     except ModelError as error:
         if pair.mmproj:
             raise

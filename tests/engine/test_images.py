@@ -15,6 +15,7 @@ from runtime.core.errors import PictureError, SettingsError
 from runtime.engine import Chunk, Message, Options, Pictured, Prompt, Sampling, mark_of, stored_states, with_images
 from runtime.engine.engine import Ask, Engine
 from runtime.engine.loaded import LoadedEngine
+from runtime.loading import eyes
 from runtime.models.registry import Pair
 from runtime.process.client import EngineProcess
 from tests.support import pictures
@@ -212,3 +213,15 @@ def test_a_model_without_eyes_says_so(pair: Pair) -> None:
     with pytest.raises(SettingsError, match="cannot see images"):
         list(engine.reply(question(PHOTO), SEEDED, 4))
     engine.close()
+
+
+def test_the_encoder_computes_with_the_usual_threads(
+    pair: Pair, engine: LoadedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with mtmd's own four, which on fewer cores wait for each other."""
+    threads = list[int]()
+    monkeypatch.setattr(eyes, "VisionEncoder", lambda path, model, n, uses_gpu: threads.append(n))
+    monkeypatch.setattr(eyes, "usual_threads", lambda: 7)
+    for options in (Options(N_CTX), Options(N_CTX, threads=3)):
+        eyes.open_eyes(engine._loaded.target, pair, options, lambda *_: True)
+    assert threads == [7, 3]
