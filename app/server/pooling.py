@@ -29,6 +29,7 @@ from runtime.engine.pooling import ONE_BY_ONE
 from runtime.engine.stats import Stats
 
 MAX_INPUTS = 2**16  # texts of a request
+POLL = 0.05  # seconds after which it is asked again whether images are encoded
 Vectors = NDArray[np.float32]  # [n, width]
 WAITING: WeakKeyDictionary[Engine, WeakSet[PoolingTask]] = WeakKeyDictionary()  # tasks that have not ended
 
@@ -46,6 +47,7 @@ class PoolingTask(StepTask):
             raise as_api_error(error, prompt_field) from error
         check(self.tokens, engine, prompt_field)
         self.n_prompt = sum(map(len, self.tokens))
+        self.has_images = any(min(ids) < 0 for ids in self.tokens)
         self.left = deque(sorted(range(len(self.tokens)), key=lambda i: len(self.tokens[i])))  # short ones first
         self._found: dict[int, Vectors] = {}
         WAITING.setdefault(engine, WeakSet()).add(self)
@@ -56,6 +58,10 @@ class PoolingTask(StepTask):
         while self.left and not should_stop():
             began = time.perf_counter()
             shared = self._next_pass(engine)
+            if not all(engine.is_ready(task.tokens[i]) for task, i in shared if task.has_images):
+                time.sleep(POLL)
+                yield Chunk("")
+                continue
             rows = engine.embed([task.tokens[i] for task, i in shared])
             for (task, _), row in zip(shared, rows, strict=True):
                 task.take(row)

@@ -6,6 +6,7 @@ It has a context of its own. Knows token ids and rows; knows no text.
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import Future
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
@@ -18,7 +19,7 @@ from runtime.backends.model import LlamaModel
 from runtime.backends.shown_states import output_rows
 from runtime.core.draft import Tokens
 from runtime.core.errors import ContextError, ModelError
-from runtime.core.image_runs import ImageRun, has_images, position, same_kind_end
+from runtime.core.image_runs import ImageRun, position, same_kind_end
 
 BATCH = 64  # rows of a pass: each also takes a row of logits
 Vector = NDArray[np.float32]  # [width], normalized to length 1
@@ -31,6 +32,10 @@ class Embedder:
         self.model, self.n_ctx, self.width = model, n_ctx, model.n_embd
         self._threads, self._n_rows = threads, 0  # rows of a pass of the context, at most
         self._handle: Any = None
+        self._asked: tuple[list[int], Future[list[ImageRun]] | None] = (
+            [],
+            None,
+        )  # the latest text with images, and these
 
     def _open(self, n_rows: int) -> None:
         """Make a context for passes of `n_rows` rows. Raises ModelError."""
@@ -46,6 +51,15 @@ class Embedder:
             raise ModelError(f"No context for embeddings could be made for {name} ({library.why()}).")
         self._n_rows = n_rows
 
+    def is_ready(self, tokens: list[int]) -> bool:
+        """Return whether the images among the tokens are encoded, for which `embed` would wait. That begins now or,
+        while others are encoded, at a later call. Raises ModelError.
+        """
+        asked, images = self._asked
+        if asked != tokens and (images is None or images.done()):
+            asked, images = self._asked = tokens, self._images(tokens)
+        return asked == tokens and (images is None or images.done())
+
     def embed(self, tokens: list[int]) -> Vector:
         """Return the embedding of the tokens. Raises ContextError for more than fit, or none, and ModelError."""
         if not 0 < len(tokens) <= self.n_ctx:
@@ -53,7 +67,7 @@ class Embedder:
                 f"input has {len(tokens)} tokens: it must have from 1 to {self.n_ctx}. Split it, or raise `--context`."
             )
         ids, rows, n = np.array(tokens, dtype=np.int32), list[Vector](), 0
-        images = self._images(ids)
+        images = found.result() if (found := self._images(tokens)) else []  # which stay known as long as they are held
         whole = max((len(run.ids) for run in images if not run.is_causal), default=0)  # rows that need one pass
         if max(BATCH, whole) > self._n_rows:
             self._open(max(BATCH, whole))
@@ -65,10 +79,9 @@ class Embedder:
         vector: Vector = (pooled / max(float(np.linalg.norm(pooled)), 1e-12)).astype(np.float32)
         return vector
 
-    def _images(self, ids: Tokens) -> list[ImageRun]:
-        """Return the images, encoded, which stay known as long as they are held. Raises ModelError."""
-        vision = self.model.vision
-        return vision.embed(ids.tolist(), lambda: False) if vision and has_images(ids) else []
+    def _images(self, tokens: list[int]) -> Future[list[ImageRun]] | None:
+        """Return the images among the tokens, once they are encoded; None if there are none. Raises ModelError."""
+        return self.model.vision.embed(tokens, lambda: False) if self.model.vision and min(tokens) < 0 else None
 
     def _text_rows(self, ids: Tokens, start: int) -> Vector:
         """Return the outputs [n, width] of the next tokens of text."""

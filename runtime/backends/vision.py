@@ -12,6 +12,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class VisionEncoder:
         self.is_spatial = bool(self._mtmd.mtmd_decode_use_mrope(self._handle))
         self._images = OrderedDict[bytes, PlacedImage]()  # by the hash of their files, the latest last
         self._runs = WeakValueDictionary[int, ImageRun]()  # by their first ids
-        self._lock, self._encoding = threading.Lock(), threading.Lock()
+        self._lock, self._encoding = threading.Lock(), ThreadPoolExecutor(1, "images")
 
     def _opened(self, path: Path, model: LlamaModel, n_threads: int, uses_gpu: bool, warms_up: bool) -> Any:
         params = self._mtmd.mtmd_context_params_default()
@@ -172,16 +173,22 @@ class VisionEncoder:
             found.append(np.array([(each.t, each.y, each.x, each.z) for each in buffer], dtype=np.int32).T)
         return found[0], found[1]
 
-    def embed(self, tokens: Sequence[int], is_cancelled: Callable[[], bool]) -> list[ImageRun]:
+    def embed(self, tokens: Sequence[int], is_cancelled: Callable[[], bool]) -> Future[list[ImageRun]]:
         """See ImageReader."""
-        found = self.runs_in(np.asarray(tokens, dtype=np.int32))
-        for run in found:
+        runs = self.runs_in(np.asarray(tokens, dtype=np.int32))
+        if all(run.rows is not None for run in runs):
+            (known := Future[list[ImageRun]]()).set_result(runs)
+            return known
+        return self._encoding.submit(self._encode_all, runs, is_cancelled)
+
+    def _encode_all(self, runs: list[ImageRun], is_cancelled: Callable[[], bool]) -> list[ImageRun]:
+        """Encode those of the runs that are not, and return all. Raises StoppedError and ModelError."""
+        for run in runs:
             if is_cancelled():
                 raise StoppedError
-            with self._encoding:
-                if run.rows is None:
-                    self._encode(run)
-        return found
+            if run.rows is None:
+                self._encode(run)
+        return runs
 
     def _encode(self, run: ImageRun) -> None:
         """Compute a run's embeddings. Raises ModelError. llama.cpp's Pixtral multiplies memory that nobody has written
@@ -226,7 +233,8 @@ class VisionEncoder:
         return ImageRows(rows, run.is_causal, places)
 
     def close(self) -> None:
-        """Free the encoder and all images."""
+        """Free the encoder and all images, once it encodes none."""
+        self._encoding.shutdown(cancel_futures=True)
         self._images.clear()
         if self._handle:
             self._mtmd.mtmd_free(self._handle)

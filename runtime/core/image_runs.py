@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -127,10 +128,11 @@ class ImageReader(Protocol):
         it. Raises PictureError.
         """
 
-    def embed(self, tokens: Sequence[int], is_cancelled: Callable[[], bool]) -> list[ImageRun]:
-        """Compute the embeddings of a prompt's images. They stay known as long as what is returned is held.
+    def embed(self, tokens: Sequence[int], is_cancelled: Callable[[], bool]) -> Future[list[ImageRun]]:
+        """Compute the embeddings of a prompt's images, on a thread that does nothing else: one image may take a minute.
+        They stay known as long as what is returned is held. Raises ModelError.
 
-        Raises StoppedError between two of them if it is cancelled, and ModelError.
+        The computation raises StoppedError between two images if it is cancelled, and ModelError.
         """
 
     def close(self) -> None:

@@ -124,7 +124,7 @@ class EngineCore:
             return outputs
         if not (batch := self.scheduler.plan()).sequences:
             stored: list[Future[Any]] = [each.stored for each in self.scheduler.waiting if each.stored]
-            wait([*stored, *(each.made for each in self.preparing)], POLL, FIRST_COMPLETED)
+            wait([*stored, *(each.pending for each in self.preparing)], POLL, FIRST_COMPLETED)
             return []
         return [*self._run(batch), *self._end_finished()]
 
@@ -153,7 +153,9 @@ class EngineCore:
         return [*self._commit(batch, results, seconds)]
 
     def _add_prepared(self) -> Iterator[Output]:
-        """Let sequences wait that have been prepared; yield the last outputs of those that failed or were cancelled."""
+        """Let sequences wait that have been prepared; yield the last outputs of those that failed or were cancelled,
+        and one for each that only waits for its images, which may take long.
+        """
         for each in [each for each in self.preparing if each.is_over]:
             self.preparing.remove(each)
             if isinstance(came := each.outcome, Sequence):
@@ -162,6 +164,10 @@ class EngineCore:
             else:
                 self.cancels.remove(each.number)
                 yield Output(each.number, came)
+        for each in self.preparing:
+            if each.pictured and not each.is_shown:
+                each.is_shown = True
+                yield Output(each.number, each.pictured.progress(0))
 
     def _admit(self) -> Iterator[Output]:
         """Let sequences run once what is stored of their prompts has been read; yield an output for each."""

@@ -206,6 +206,12 @@ class Engine(Answering):
         Raises SettingsError if it is none, and ContextError.
         """
 
+    def is_ready(self, tokens: Sequence[int]) -> bool:
+        """Return whether the images of a text to embed are encoded; that begins now or at a later call. Raises
+        ModelError.
+        """
+        return True
+
     @abstractmethod
     def embed(self, inputs: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Return the embeddings of texts [n, width], vectors of norm 1, or a reranking model's scores [n, 1], from the

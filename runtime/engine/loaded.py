@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Sequence as List
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -159,6 +160,10 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         ahead = self.core.ahead.n_read, self.core.ahead.n_used
         told = active.memory_level, active.given_up, self._learning
         return Status(n_running, n_waiting, n_held, *told, ahead, preparing)
+
+    def is_ready(self, tokens: List[int]) -> bool:
+        """See Engine."""
+        return self._loaded.embedder().is_ready(list(tokens))
 
     def embed(self, inputs: Inputs) -> Vectors:
         """See Engine."""

@@ -1,10 +1,13 @@
-"""Requests that are prepared on threads during the steps of others: their prompts encoded, their grammars compiled."""
+"""Requests that are prepared on threads during the steps of others: their prompts encoded, their grammars compiled, the
+embeddings of their images computed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
+from typing import Any
 
 from runtime.core.errors import SlipstreamError
 from runtime.engine.engine import Ask
@@ -25,6 +28,7 @@ class Preparation:
         self.number, self.ask, self._is_cancelled, self._was_cancelled = number, ask, is_cancelled, False
         now = partial(tried, partial(make, self.is_unwanted))
         self.made = pool.submit(now) if pool else Future[Sequence | Exception]()
+        self.is_shown = False  # whether the client knows that only images are waited for
         if not pool:
             self.made.set_result(now())
 
@@ -34,17 +38,31 @@ class Preparation:
         return self._was_cancelled
 
     @property
+    def pictured(self) -> Sequence | None:
+        """The sequence, if it has been made and has images; else None."""
+        made = self.made.result() if self.made.done() else None
+        return made if isinstance(made, Sequence) and made.images else None
+
+    @property
+    def pending(self) -> Future[Any]:
+        """What it waits for now: its sequence, then the images of that."""
+        seen = self.pictured
+        return seen.images if seen and seen.images else self.made
+
+    @property
     def is_over(self) -> bool:
-        """Whether the sequence has been made, or is no longer wanted."""
-        return self.made.done() or self.is_unwanted()
+        """Whether the sequence has been made and its images encoded, or it is no longer wanted."""
+        return self.pending.done() or self.is_unwanted()
 
     @property
     def outcome(self) -> Sequence | Chunk | Exception:
-        """The sequence, or the last output of the request if it was cancelled or failed."""
+        """The sequence, or the last output of the request if it was cancelled or failed. Waits for it."""
         if self.is_unwanted():
             self.made.cancel()
             return Chunk("", finish_reason="cancelled", stats=Stats())
-        return self.made.result()
+        came = self.made.result()
+        error = self.pending.exception()
+        return error if isinstance(error, Exception) else came
 
 
 def tried(make: Callable[[], Sequence]) -> Sequence | Exception:

@@ -78,7 +78,7 @@ class Sequence:
         rule, kind = rule_of(binding.sampler), TextKind("", binding.adapters)
         reading = PromptReading(has_images=has_images(self.tokens))
         self.drafting = DraftingState(n_likely, rule, binding.widths, kind, ask.is_traced, reading=reading)
-        self.images: list[ImageRun] = []  # those of its prompt, which are kept as long as it is
+        self.images: Future[list[ImageRun]] | None = None  # those of its prompt, which are kept as long as it is
         self.stats = Stats(prompt_n=len(ids), exactness=binding.exactness, widths=binding.widths)
         self.n_read = 0  # tokens that passes have read so far; some may have been evicted from the cache
         self.stored: Future[SavedState | None] | None = None  # state of its prompt that is being read from disk

@@ -47,6 +47,11 @@ class RemoteCalls(Engine):
         explanation: Explanation = self._ask("explain")
         return explanation
 
+    def is_ready(self, tokens: Sequence[int]) -> bool:
+        """See Engine."""
+        is_ready: bool = self._ask("is_ready", tokens)
+        return is_ready
+
     def embed(self, inputs: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """See Engine."""
         vectors: NDArray[np.float32] = self._ask("embed", inputs)

@@ -52,7 +52,7 @@ def eyes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     model.vision = encoder
     data = pictures.png(pictures.noise(80, 48))
     ids = prompt(model, encoder, data)
-    yield Eyes(model, encoder, data, ids, encoder.embed(ids.tolist(), lambda: False))
+    yield Eyes(model, encoder, data, ids, encoder.embed(ids.tolist(), lambda: False).result())
     encoder.close()
     model.close()
 
@@ -132,7 +132,7 @@ def test_logits_are_those_of_the_librarys_own_way(eyes: Eyes) -> None:
 
 def test_the_image_is_what_the_logits_depend_on(eyes: Eyes) -> None:
     other = prompt(eyes.model, eyes.encoder, pictures.png(pictures.noise(80, 48, seed=2)))
-    held = eyes.encoder.embed(other.tolist(), lambda: False)
+    held = eyes.encoder.embed(other.tolist(), lambda: False).result()
     backend = eyes.backend()
     first = backend.forward(eyes.ids)[0].copy()
     assert backend.n_cached(other) == len(eyes.model.vocab.encode(BEFORE, special=True)) + n_around(eyes)
@@ -189,12 +189,12 @@ def test_encoding_can_be_cancelled_and_is_done_once(eyes: Eyes, monkeypatch: pyt
     data = pictures.png(pictures.noise(40, 40, seed=9))
     ids = prompt(eyes.model, eyes.encoder, data).tolist()
     with pytest.raises(StoppedError):
-        eyes.encoder.embed(ids, lambda: True)
+        eyes.encoder.embed(ids, lambda: True).result()
     encoded: list[int] = []
     encode = eyes.encoder._encode
     monkeypatch.setattr(eyes.encoder, "_encode", lambda run: (encoded.append(len(run.ids)), encode(run)))
-    held = eyes.encoder.embed(ids, lambda: False)
-    assert eyes.encoder.embed(ids, lambda: False) == held
+    held = eyes.encoder.embed(ids, lambda: False).result()
+    assert eyes.encoder.embed(ids, lambda: False).result() == held
     assert encoded == [len(run.ids) for run in held]
 
 

@@ -45,7 +45,7 @@ def test_drafts_after_an_image_are_taken_back_and_trees_are_read(eyes: Eyes) -> 
 
 def test_conversations_with_images_are_copied_and_come_back(eyes: Eyes) -> None:
     other = prompt(eyes.model, eyes.encoder, pictures.png(pictures.noise(48, 80, seed=4)), eyes.data)
-    held = eyes.encoder.embed(other.tolist(), lambda: False)
+    held = eyes.encoder.embed(other.tolist(), lambda: False).result()
     backend = eyes.backend()
     backend.set_slots(3)
     expected = [backend.forward(each)[0].copy() for each in (eyes.ids, other)]
@@ -70,7 +70,7 @@ def fresh_logits(eyes: Eyes, context: Tokens) -> Logits:
 def test_a_large_image_is_read_in_parts_and_never_cut(eyes: Eyes) -> None:
     data = pictures.png(pictures.noise(400, 416, seed=6))
     ids = prompt(eyes.model, eyes.encoder, data)
-    held = eyes.encoder.embed(ids.tolist(), lambda: False)
+    held = eyes.encoder.embed(ids.tolist(), lambda: False).result()
     begin, end = (int(np.flatnonzero(ids < 0)[i]) + (i < 0) for i in (0, -1))
     assert end - begin == 25 * 26
     expected = fresh_logits(eyes, ids)
@@ -97,7 +97,7 @@ def test_a_large_image_is_read_in_parts_and_never_cut(eyes: Eyes) -> None:
 @pytest.mark.parametrize("eyes", SPATIAL, indirect=True)
 def test_a_pass_that_is_stopped_within_an_image_leaves_none_of_it(eyes: Eyes) -> None:
     ids = prompt(eyes.model, eyes.encoder, pictures.png(pictures.noise(400, 416, seed=6)))
-    held = eyes.encoder.embed(ids.tolist(), lambda: False)
+    held = eyes.encoder.embed(ids.tolist(), lambda: False).result()
     begin = int(np.flatnonzero(ids < 0)[0])
     backend = eyes.backend(128)
     passes = backend._decode
@@ -123,7 +123,7 @@ def test_states_of_recurrent_layers_are_kept_before_and_after_images(tmp_path: P
     model.vision = encoder
     eyes = Eyes(model, encoder, b"", np.empty(0, dtype=np.int32), [])
     ids = prompt(model, encoder, *(pictures.png(pictures.noise(160, 128, seed)) for seed in (1, 2)))
-    held = encoder.embed(ids.tolist(), lambda: False)
+    held = encoder.embed(ids.tolist(), lambda: False).result()
     backend = RecurrentBackend(model, N_CTX, 5, 128)
     backend.set_slots(2)
     begin, end = (int(np.flatnonzero(ids < 0)[i]) + (i < 0) for i in (0, -1))

@@ -3,7 +3,7 @@
 `[abort]`, `[abort with drafts]` and `[hang]` befall the reply at its fifth token, `[long piece]` at its first step,
 `[slow beginning]` and `[abort while prepared]` before it, `[slow text]` the tokenizer. An embedding of SLOW tokens
 takes PIECE seconds. A pair of the name UNLOADABLE aborts while it is loaded with drafts, one of the name SLOW_DISK
-stores all prompts, slowly.
+stores all prompts, slowly, and one of the name SLOW_EYES takes IMAGE seconds to encode an image.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from runtime.backends.stored import prefix_store
+from runtime.backends.vision import VisionEncoder
 from runtime.engine import stored_states
 from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk, Output
@@ -24,8 +25,9 @@ from runtime.process import host
 
 PLACE = 5  # tokens
 PIECE = 2.0  # seconds that a long one takes
+IMAGE = 6.0  # seconds that encoding one takes
 SLOW = 7  # tokens whose embedding takes as long
-UNLOADABLE, SLOW_DISK = "unloadable with drafts", "slow disk"
+UNLOADABLE, SLOW_DISK, SLOW_EYES = "unloadable with drafts", "slow disk", "slow eyes"
 PART, PART_SECONDS = 2**14, 0.05  # bytes that are written at a time there, and how long that takes
 
 
@@ -43,6 +45,9 @@ class UnluckyEngine(host.LoadedEngine):
             stored_states.THRESHOLDS, prefix_store.CHUNK = stored_states.Worth(seconds=0.0, gain=0.0), PART
             pause = stored_states.StoredStates._pause
             stored_states.StoredStates._pause = lambda self: (time.sleep(PART_SECONDS), pause(self))[1]  # type: ignore[method-assign]
+        if pair.name == SLOW_EYES:
+            encode = VisionEncoder._encode
+            VisionEncoder._encode = lambda self, run: (time.sleep(IMAGE), encode(self, run))[1]  # type: ignore[method-assign]
         super().__init__(pair, options, *more, **named)
 
     def _sequence(self, ask: Ask, number: int, is_cancelled: Callable[[], bool]) -> Any:
