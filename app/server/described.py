@@ -8,6 +8,7 @@ from app.reasoning import BEGIN
 from app.server.ollama.reply import moment
 from app.server.purpose import Purpose, can_infill, facts_of, purpose, purpose_of_file
 from app.server.served_model import ServedModel
+from app.server.wire import Event
 from runtime.engine import Engine
 from runtime.models.content import content_of
 from runtime.models.facts import quantization
@@ -58,6 +59,15 @@ class Described:
         """Its number of parameters, in billions or millions; "" where it is unknown."""
         n = self.facts.n_parameters if self.facts else 0
         return "" if not self.facts else f"{n / 1e9:.1f}B" if n >= 1e9 else f"{n / 1e6:.2f}M"
+
+    @property
+    def kind(self) -> Event:
+        """Its family, size and quantization, as Ollama and llama.cpp tell them."""
+        family = self.facts.architecture if self.facts else ""
+        return {
+            "parent_model": "", "format": "gguf", "family": family, "families": [family] if family else [],
+            "parameter_size": self.size, "quantization_level": self.quantization,
+        }  # fmt: skip
 
     @property
     def digest(self) -> str:

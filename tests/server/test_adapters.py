@@ -214,5 +214,6 @@ def test_of_several_models_each_has_its_own(pair: Pair) -> None:
         assert [each["scale"] for each in client.get("/lora-adapters?model=base").json()] == [0.0, 1.0]
         assert several.client().post("/lora-adapters?model=plain", json=[{"id": 0, "scale": 1}]).status_code == 400
         assert several.client().get("/lora-adapters?model=plain").json() == []
-        ids = [each["id"] for each in several.client().get("/v1/models").json()["data"]]
-        assert ids == ["base", "base:formal", "base:Terse", "plain"]
+        listed = several.client().get("/v1/models").json()
+        assert [each["id"] for each in listed["data"]] == ["base", "base:formal", "base:Terse", "plain"]
+        assert [each["name"] for each in listed["models"]] == ["base", "base:formal", "base:Terse", "plain"]

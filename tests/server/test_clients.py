@@ -229,3 +229,11 @@ def test_roo_and_cline_may_send_what_we_do_not_know(demo: httpx2.Client) -> None
     found = events(demo.post("/v1/chat/completions", json=body))
     assert found[-1]["usage"]["completion_tokens"] <= 6
     assert demo.get("/models").json() == demo.get("/v1/models").json()
+
+
+def test_llama_cpps_other_list_has_the_same_models(demo: httpx2.Client) -> None:
+    found = demo.get("/models").json()
+    (card,), (brief,) = found["data"], found["models"]
+    assert (brief["name"], brief["type"], brief["size"]) == (card["id"], "model", card["meta"]["size"])
+    assert brief["capabilities"] == card["capabilities"] == ["completion"]
+    assert brief["details"]["format"] == "gguf"

@@ -135,7 +135,8 @@ def test_each_mark_of_llamacpp_is_an_image(server: Running) -> None:
         reply = client.post("/completion", json={"prompt": prompt, "n_predict": 1})
         assert reply.status_code == 400
         assert client.get("/props").json()["modalities"]["vision"]
-        assert client.get("/v1/models").json()["data"][0]["capabilities"] == ["completion", "multimodal"]
+        found = client.get("/v1/models").json()
+        assert [found[key][0]["capabilities"] for key in ("data", "models")] == [["completion", "multimodal"]] * 2
         assert "vision" in client.post("/api/show", json={"model": "seeing"}).json()["capabilities"]
 
 

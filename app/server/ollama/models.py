@@ -61,19 +61,10 @@ def tagged(name: str) -> str:
     return name if ":" in name else name + TAG
 
 
-def details(of: Described) -> Event:
-    """Return the details of a model's kind."""
-    family = of.facts.architecture if of.facts else ""
-    return {
-        "parent_model": "", "format": "gguf", "family": family, "families": [family] if family else [],
-        "parameter_size": of.size, "quantization_level": of.quantization,
-    }  # fmt: skip
-
-
 def entry(of: Described) -> Event:
     """Return a model's entry in a list."""
     name = tagged(of.name)
-    return {"name": name, "model": name, "size": of.n_bytes, "digest": of.digest, "details": details(of)}
+    return {"name": name, "model": name, "size": of.n_bytes, "digest": of.digest, "details": of.kind}
 
 
 def version(models: ServedModels) -> Event:
@@ -131,7 +122,7 @@ async def show(models: ServedModels, request: Request) -> ASGIApp:
 def shown(of: Described) -> Event:
     """Return the body of OllamaModel."""
     return {
-        "details": details(of), "model_info": information(of), "capabilities": of.abilities,
+        "details": of.kind, "model_info": information(of), "capabilities": of.abilities,
         "template": of.template, "parameters": f"num_ctx {of.n_context}", "modelfile": "",
         "license": of.facts.licence if of.facts else "", "modified_at": of.changed,
     }  # fmt: skip

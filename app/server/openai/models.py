@@ -1,10 +1,10 @@
-"""The models in OpenAI's list, with the fields that llama.cpp's clients read; they are loaded and unloaded by hand as
-with its router.
+"""The models in OpenAI's list, with the fields and the other list that llama.cpp's clients read; they are loaded and
+unloaded by hand as with its router.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
@@ -55,31 +55,66 @@ class ModelCard(BaseModel):
     parent: str = ""  # the model, of an entry for one of its LoRA adapters
 
 
+class ModelBrief(BaseModel):
+    """A model in the other list that llama.cpp's server gives, by Ollama's fields: bytes, and the time of its file."""
+
+    name: str
+    model: str
+    modified_at: str
+    size: int
+    digest: str
+    type: Literal["model"]
+    description: str
+    tags: list[str]
+    capabilities: list[str]
+    parameters: str
+    details: dict[str, Any]
+
+
 class ModelList(BaseModel):
-    """The body of /models."""
+    """The body of /models. Both lists have the same models."""
 
     object: Literal["list"]
     data: list[ModelCard]
+    models: list[ModelBrief]
+
+
+def abilities(of: Described) -> list[str]:
+    """Return what a model can do, as llama.cpp names it."""
+    return [of.purpose, *["multimodal"] * of.sees]
+
+
+def model_brief(model: ServedModel) -> Event:
+    """Return the body of ModelBrief."""
+    of = Described(model)
+    return {
+        "name": of.name, "model": of.name, "modified_at": of.changed, "size": of.n_bytes, "digest": of.digest,
+        "type": "model", "description": of.pair.description, "tags": [], "capabilities": abilities(of),
+        "parameters": "", "details": of.kind,
+    }  # fmt: skip
 
 
 def model_card(models: ServedModels, model: ServedModel) -> Event:
     """Return the body of ModelCard. Zed reads `meta.n_ctx` and `status.value`."""
-    failed = {"failed": True, "error": str(model.failure[1])} if model.failure else {}
     of = Described(model)
+    failed = {"failed": True, "error": str(model.failure[1])} if model.failure else {}
     return {
         "id": model.name, "object": "model", "created": models.created_at, "owned_by": "slipstream",
         "aliases": list(model.names), "meta": meta(model), "status": {"value": model.state} | failed,
-        "description": of.pair.description, "capabilities": [of.purpose, *["multimodal"] * of.sees],
+        "description": of.pair.description, "capabilities": abilities(of),
     }  # fmt: skip
 
 
-def cards(models: ServedModels, model: ServedModel) -> list[Event]:
-    """Return the body of ModelCard for a model, then for each of its LoRA adapters under a name of its own."""
-    own = model_card(models, model)
-    found = [own]
+def entries(models: ServedModels, model: ServedModel) -> list[tuple[Event, Event]]:
+    """Return the bodies of ModelCard and ModelBrief for a model, then for each of its LoRA adapters under a name of its
+    own.
+    """
+    card, brief = model_card(models, model), model_brief(model)
+    found = [(card, brief)]
     for title in titles(model.adapters):
         names = [f"{name}:{title}" for name in model.names]
-        found.append(own | {"id": names[0], "aliases": names, "parent": model.name})
+        own = {"name": names[0], "model": names[0]}
+        found.append((card | {"id": names[0], "aliases": names, "parent": model.name}, brief | own))
     return found
 
 
@@ -100,8 +135,8 @@ async def list_models(models: ServedModels, request: Request) -> ASGIApp:
     if request.query_params.get("reload"):
         await models.known.refresh(is_asked=True)
     known = models.listed
-    found = await run_in_threadpool(lambda: [card for each in known for card in cards(models, each)])  # reads headers
-    return JSONBody({"object": "list", "data": found})
+    found = await run_in_threadpool(lambda: [entry for each in known for entry in entries(models, each)])  # reads files
+    return JSONBody({"object": "list", "data": [card for card, _ in found], "models": [brief for _, brief in found]})
 
 
 async def one_model(models: ServedModels, request: Request) -> ASGIApp:
@@ -109,8 +144,8 @@ async def one_model(models: ServedModels, request: Request) -> ASGIApp:
     name = request.path_params["name"]
     model = required(models, name)
     known, title = ["", *map(usual, titles(model.adapters))], split_name(name)[1]
-    found = await run_in_threadpool(cards, models, model)
-    return JSONBody(found[known.index(title) if title in known else 0])
+    found = await run_in_threadpool(entries, models, model)
+    return JSONBody(found[known.index(title) if title in known else 0][0])
 
 
 def required(models: ServedModels, name: str) -> ServedModel:
