@@ -5,11 +5,14 @@ Knows the engine and no interface.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
@@ -25,11 +28,12 @@ from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import Event
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Chunk, Engine
-from runtime.engine.pooling import ONE_BY_ONE
+from runtime.engine.pooling import ONE_BY_ONE, ReadText
 from runtime.engine.stats import Stats
 
 MAX_INPUTS = 2**16  # texts of a request
 POLL = 0.05  # seconds after which it is asked again whether images are encoded
+SHORT = 2**11  # characters of a text that costs little more than the calls about it
 Vectors = NDArray[np.float32]  # [n, width]
 WAITING: WeakKeyDictionary[Engine, WeakSet[PoolingTask]] = WeakKeyDictionary()  # tasks that have not ended
 
@@ -45,12 +49,16 @@ class PoolingTask(StepTask):
             self.tokens = make_tokens()
         except SlipstreamError as error:
             raise as_api_error(error, prompt_field) from error
-        check(self.tokens, engine, prompt_field)
+        self._found: dict[int, Vectors] = {}
+        self.prepare(engine)
+        WAITING.setdefault(engine, WeakSet()).add(self)
+
+    def prepare(self, engine: Engine) -> None:
+        """Sort the texts. Raises ApiError for one that the model cannot read."""
+        check(self.tokens, engine, self.prompt_field)
         self.n_prompt = sum(map(len, self.tokens))
         self.has_images = any(min(ids) < 0 for ids in self.tokens)
         self.left = deque(sorted(range(len(self.tokens)), key=lambda i: len(self.tokens[i])))  # short ones first
-        self._found: dict[int, Vectors] = {}
-        WAITING.setdefault(engine, WeakSet()).add(self)
 
     def steps(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
         """Yield an empty chunk between two passes, so that other work is done there."""
@@ -107,6 +115,45 @@ class PoolingTask(StepTask):
         return scores
 
 
+class ShortTask(PoolingTask):
+    """A short text that is read in one call, made for a request while there is no other."""
+
+    def __init__(self, prompt_field: str, text: str) -> None:
+        self.prompt_field, self.text = prompt_field, text
+        self.tokens, self._found = [], {}
+
+    async def at_once(self, engine: Engine) -> Chunk | None:
+        """See StepTask."""
+        loop, began = asyncio.get_running_loop(), time.perf_counter()
+        answer: asyncio.Future[ReadText | Exception | None] = loop.create_future()
+
+        def sink(came: ReadText | Exception | None) -> None:
+            with suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(put, answer, came)
+
+        if not engine.read_text(self.text, sink) or (came := await answer) is None:
+            return None
+        if isinstance(came, Exception):
+            raise came
+        self.tokens = [came.tokens]
+        self.prepare(engine)
+        assert came.vector is not None
+        self.take(came.vector)
+        stats = Stats(prompt_seconds=time.perf_counter() - began, prompt_n=self.n_prompt, embedded_n=1)
+        return Chunk("", finish_reason="stop", stats=stats)
+
+    def steps(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
+        """See StepTask."""
+        super().__init__(engine, self.prompt_field, lambda: engine.texts_to_ids([self.text]))
+        yield from super().steps(engine, should_stop)
+
+
+def put(answer: asyncio.Future[Any], came: object) -> None:
+    """Set a future's result, unless nobody waits for it any more."""
+    if not answer.done():
+        answer.set_result(came)
+
+
 def check(tokens: Sequence[Sequence[int]], engine: Engine, field: str) -> None:
     """Raises ApiError for unknown token ids, and for a text without tokens or with too many."""
     facts = engine.facts
@@ -161,11 +208,12 @@ async def pooled(
     served: ServedEngine,
     make_task: Callable[[], PoolingTask],
     written: Callable[[PoolingTask], Event | list[Event]],
+    short: ShortTask | None = None,
 ) -> TaskResponse:
     """Return the response to a request, whose task is made in a thread; `written` makes its body of the finished
-    task.
+    task. `short` is the task of a short text, which is faster while there is no other request.
     """
-    task = await run_in_threadpool(make_task)
+    task = short if short and served.is_free else await run_in_threadpool(make_task)
     scheduled = ScheduledTask(task)
     served.submit(scheduled)
-    return TaskResponse(scheduled, PooledFormatter(lambda: written(task), len(task.tokens) == 1), stream=False)
+    return TaskResponse(scheduled, PooledFormatter(lambda: written(task), len(task.tokens) <= 1), stream=False)

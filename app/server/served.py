@@ -80,6 +80,11 @@ class ServedEngine:
         return [request for request in list(self._requests) if request.has_begun]
 
     @property
+    def is_free(self) -> bool:
+        """Whether there is no request."""
+        return not self._requests
+
+    @property
     def n_active(self) -> int:
         """The number of running requests."""
         return len(self.active)

@@ -75,6 +75,10 @@ class StepTask(ABC):
     max_decode_seconds: float | None = None
     changes: tuple[str, ...] = ()
 
+    async def at_once(self, engine: Engine) -> Chunk | None:
+        """Do it without a thread and return its last chunk; None: in steps. Raises what the engine raises."""
+        return None
+
     @abstractmethod
     def steps(self, engine: Engine, should_stop: Callable[[], bool]) -> Iterator[Chunk]:
         """Yield a chunk for each step. The last one has a finish reason. Raises what the engine raises."""
@@ -113,13 +117,16 @@ class TaskRun:
             self._engine.end(self._reply)  # nobody reads the rest, if there is any
 
     async def steps(self, task: StepTask, turn: asyncio.Lock) -> Chunk:
-        """Run each step of a task in its `turn`, in a thread. Return the last chunk; raises as `reply` does."""
+        """Run a task in its `turn`: at once, or each of its steps in a thread. Return the last chunk; raises as `reply`
+        does.
+        """
         steps = task.steps(self._engine, lambda: self._is_cancelled)
         while not self._last.done():
             async with turn:
                 if not self._last.done():
-                    self.began_at = self.began_at or time.perf_counter()
-                    self._take(await run_in_threadpool(next, steps))
+                    is_first, self.began_at = self.began_at is None, self.began_at or time.perf_counter()
+                    only = await task.at_once(self._engine) if is_first else None
+                    self._take(await run_in_threadpool(next, steps) if only is None else only)
         return self._last.result()
 
     def _take(self, output: Chunk | Exception) -> None:

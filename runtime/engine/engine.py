@@ -19,7 +19,7 @@ from runtime.conversation.quoting import Rendered
 from runtime.core.errors import SettingsError
 from runtime.core.limits import UNLIMITED, Limits
 from runtime.engine.output import Chunk, Sink, Status
-from runtime.engine.pooling import Pooling
+from runtime.engine.pooling import Pooling, ReadText
 from runtime.loading.exactness import Exactness
 from runtime.models.registry import Pair
 from runtime.sampling.grammar import Grammar
@@ -217,6 +217,10 @@ class Engine(Answering):
         """Return the embeddings of texts [n, width], vectors of norm 1, or a reranking model's scores [n, 1], from the
         token ids of each. They are the texts of one of `facts.pooling`'s passes. Raises ContextError, ModelError.
         """
+
+    def read_text(self, text: str, sink: Callable[[ReadText | Exception | None], object]) -> bool:
+        """Begin to make a short text's vector, and push it; None or False: it has to be made by two other calls."""
+        return False
 
     def close_drafts(self) -> int:
         """Close the draft model or head until a reply finds room for it, if none is running. Return the bytes that it

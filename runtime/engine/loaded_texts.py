@@ -13,6 +13,7 @@ from runtime.conversation.prompt import Ids, Prompt, PromptEncoder
 from runtime.conversation.quoting import Rendered
 from runtime.core.errors import SettingsError
 from runtime.engine.engine import Engine
+from runtime.engine.pooling import ReadText
 
 NO_RANKS = (
     "This model writes text and scores no documents. Serve a reranking model, or compare the vectors of "
@@ -53,6 +54,11 @@ class LoadedTexts(Engine):
             self._encoder.check_length(text)
         ids = self.vocab.encode(text, special=special)
         return [self.vocab.bos, *ids] if bos and self.vocab.adds_bos and ids[:1] != [self.vocab.bos] else ids
+
+    def text_vector(self, text: str) -> ReadText:
+        """Return the ids of a text and its vector, if it has one."""
+        (ids,) = self.texts_to_ids([text])
+        return ReadText(ids, self.embed([ids])[0] if 0 < len(ids) <= self.facts.n_ctx else None)
 
     def texts_to_ids(self, texts: List[str], cuts: bool = False) -> list[list[int]]:
         """See Engine."""

@@ -1,9 +1,15 @@
-"""How many texts for an embedding or a reranking model share a pass. Plain data; knows no model."""
+"""How many texts for an embedding or a reranking model share a pass, and what becomes of one. Plain data; knows no
+model.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +29,13 @@ class Pooling:
                 break
             n, n_rows = n + 1, n_rows + length
         return n
+
+
+class ReadText(NamedTuple):
+    """A text's token ids, and its vector [width]; None where the text has no tokens, or too many."""
+
+    tokens: list[int]
+    vector: NDArray[np.float32] | None
 
 
 ONE_BY_ONE = Pooling()  # embeddings from a model that writes text

@@ -45,6 +45,16 @@ class Answers:
         """Send a call with `send`, and return its answer. Raises the loss of the process, what `send` raises, and
         TimeoutError if there is no answer within `seconds`.
         """
+        number, answer = self.begin(call, send)
+        if not wait((answer,), seconds).done:
+            self._expected.pop(number, None)
+            raise TimeoutError
+        return answer.result()
+
+    def begin(self, call: Call, send: Callable[[Call], object]) -> tuple[int, Future[Answered | Failed]]:
+        """Send a call with `send`, and return its number and what will be its answer. Raises the loss of the process,
+        and what `send` raises.
+        """
         answer, number = Future[Answered | Failed](), next(self._numbers)
         with self._lock:
             if self.loss:
@@ -55,10 +65,7 @@ class Answers:
             except BaseException:
                 del self._expected[number]
                 raise
-        if not wait((answer,), seconds).done:
-            self._expected.pop(number, None)
-            raise TimeoutError
-        return answer.result()
+        return number, answer
 
     def take(self, came: Answered | Failed) -> None:
         """Pass on an answer, unless nobody waits for it any more."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import cached_property
 from typing import Any
 
@@ -13,8 +14,11 @@ from runtime.conversation.chat_template import USUAL_FORM, Message, TemplateForm
 from runtime.conversation.prompt import Ids, Prompt
 from runtime.conversation.quoting import Rendered
 from runtime.engine.engine import Engine
+from runtime.engine.pooling import ReadText
+from runtime.process.answers import value_of
 from runtime.process.kept import KeptProcess
-from runtime.process.messages import Call
+from runtime.process.messages import Answered, Call, Failed
+from runtime.process.model_process import ProcessLostError
 from runtime.speculative.control.explain import Explanation
 
 PART = 2**18  # characters of the texts that are encoded in one call, which has its time
@@ -56,6 +60,23 @@ class RemoteCalls(Engine):
         """See Engine."""
         vectors: NDArray[np.float32] = self._ask("embed", inputs)
         return vectors
+
+    def read_text(self, text: str, sink: Callable[[ReadText | Exception | None], object]) -> bool:
+        """See Engine."""
+
+        def pass_on(answer: Future[Answered | Failed]) -> None:
+            try:
+                sink(value_of(answer.result()))
+            except ProcessLostError:
+                sink(None)
+            except Exception as error:
+                sink(error)
+
+        try:
+            self.kept.current.push(Call("text_vector", (text,)), pass_on)
+        except ProcessLostError:
+            return False
+        return True
 
     def close_drafts(self) -> int:
         """See Engine."""

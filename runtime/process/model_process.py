@@ -9,7 +9,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,10 @@ class ModelProcess:
     def ask(self, call: Call) -> Any:
         """Make a call and return its result. Raises what it raises, and ProcessLostError."""
         return value_of(self._answers.expect(call, lambda numbered: self._outgoing.put(pack(numbered))))
+
+    def push(self, call: Call, sink: Callable[[Future[Answered | Failed]], object]) -> None:
+        """Make a call whose answer is pushed, by the thread that receives. Raises ProcessLostError."""
+        self._answers.begin(call, lambda numbered: self._outgoing.put(pack(numbered)))[1].add_done_callback(sink)
 
     def receive(self, seconds: float) -> list[Output]:
         """Return the outputs of replies, waiting up to `seconds` for a message. Raises ProcessLostError."""

@@ -14,7 +14,16 @@ from app.server.endpoint import model_endpoint, read_for, require_tokens
 from app.server.fields import TEXTS, Many, OtherPart, RequestModel, Text, TextPart, Whole, require_list, with_any
 from app.server.generation import as_it_is, as_prompt
 from app.server.pictures import ImagePart, MarkedPrompt, read_media
-from app.server.pooling import MAX_INPUTS, PoolingTask, check_dimensions, packed, pooled, require_vectors
+from app.server.pooling import (
+    MAX_INPUTS,
+    SHORT,
+    PoolingTask,
+    ShortTask,
+    check_dimensions,
+    packed,
+    pooled,
+    require_vectors,
+)
 from app.server.served import ServedEngine
 from app.server.task_response import TaskResponse
 from app.server.wire import Event
@@ -99,10 +108,21 @@ class EmbeddingsRequest(RequestModel):
         encoded = iter(engine.texts_to_ids([each for each in given if isinstance(each, str)]))
         return [next(encoded) if isinstance(each, str) else ids_of(each, engine) for each in given]
 
+    @property
+    def field(self) -> str:
+        """The name of the field that has the texts."""
+        return "input" if self.input else "content"
+
     def task(self, engine: Engine) -> PoolingTask:
         """Return what the engine has to do. Raises ApiError."""
-        check_dimensions(self.dimensions, engine)
-        return PoolingTask(engine, "input" if self.input else "content", partial(self.tokens, engine))
+        return PoolingTask(engine, self.field, partial(self.tokens, engine))
+
+    def short(self) -> ShortTask | None:
+        """Return the task of a single short text; None for other inputs."""
+        match self.input or self.content:
+            case [str(text)] if 0 < len(text) <= SHORT:
+                return ShortTask(self.field, text)
+        return None
 
 
 def ids_of(given: Sequence[int | str] | MarkedPrompt, engine: Engine) -> list[int]:
@@ -172,10 +192,11 @@ async def embed(served: ServedEngine, request: Request, is_nested: bool = False)
     require_tokens(engine)
     require_vectors(engine)
     body = await read_for(engine, request, EmbeddingsRequest)
+    check_dimensions(body.dimensions, engine)
     written = (
         partial(nested_body, body=body) if is_nested or body.content else partial(openai_body, body=body, engine=engine)
     )
-    return await pooled(served, partial(body.task, engine), written)
+    return await pooled(served, partial(body.task, engine), written, body.short())
 
 
 ENDPOINT = model_endpoint("/embeddings", embed, EmbeddingsRequest, AnyVectors, need="embedding")
