@@ -36,9 +36,7 @@ NAMES = {
     ("--lora-scaled", "--lora-init-without-apply"): "Here it is --lora FILE=SCALE, with a scale of 0 to begin without.",
     ("-hf", "--hf-repo"): "Here a file of the hub is a model's name: -m hf:owner/repo:file.",
     ("--models-dir",): "Here it is --models FOLDER.",
-    ("--models-max",): "Memory decides how many models are loaded: leave it out.",
     ("--models-preset",): "Settings of a model are those of its pair in models.toml.",
-    ("--no-models-autoload",): "A model is loaded when a request names it; to serve some only, name them.",
     ("-i", "-cnv", "--interactive", "--conversation"): "For a conversation, use: slipstream chat",
     ("-ngl", "--n-gpu-layers", "--gpu-layers", "-fa", "--flash-attn", "-b", "-ub", "--mlock", "--no-mmap"): ITSELF,
 }  # fmt: skip

@@ -139,6 +139,13 @@ class SeveralOptions:
     keep: Annotated[
         str, models("--keep", metavar="NAME,...", show_default=False, help="Models that stay once they are loaded.")
     ] = ""
+    models_max: Annotated[
+        int | None,
+        models(min=1, show_default=False, help="Most models that are loaded at the same time; else memory decides."),
+    ] = None
+    no_models_autoload: Annotated[
+        bool, models("--no-models-autoload", help="Requests load no model: only POST /models/load does.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +194,10 @@ class WorkOptions:
         limits = Limits(self.parallel, self.max_waiting)
         return replace(reading_ahead(options, not self.no_read_ahead), slots=self.parallel + 1, limits=limits)
 
-    def policy(self, names: tuple[str, ...]) -> ServerPolicy:
+    def policy(self, names: tuple[str, ...], several: SeveralOptions) -> ServerPolicy:
         """Return the policy for all requests, given the model's names."""
-        return ServerPolicy(names, self.slots, self.max_tokens)
+        loads, most = not several.no_models_autoload, several.models_max
+        return ServerPolicy(names, self.slots, self.max_tokens, max_models=most, loads_models=loads)
 
     def folder(self) -> Path | None:
         """Return the folder for saved conversations if it exists. Raises BadParameter."""
@@ -232,7 +240,7 @@ def serve(
     offered = ServedChoice.of([*(pairs or ()), *filter(None, [model])], several)
     names = offered.only_names(tuple(filter(None, map(str.strip, at.alias.split(",")))), how, bool(trace))
     settings = command.ServerSettings(
-        at.addresses(at.host, work.ollama), at.key(), at.origins, at.quiet, work.policy(names), work.drain,
+        at.addresses(at.host, work.ollama), at.key(), at.origins, at.quiet, work.policy(names, several), work.drain,
         work.folder(), at.verbose,
     )  # fmt: skip
     with trace_to(trace, offered.first) as file:

@@ -83,13 +83,16 @@ async def chosen(
     wanted = await wanted_by(request)
     try:
         model = await named_by(models, wanted, request, need)
+        lets_go = farewell if wanted.only_lets_go else None
+        if not lets_go:
+            check_loaded(models, model, request.query_params.get("autoload"))
     except ApiError:
         forget_body(request)
         raise
-    if farewell and wanted.only_lets_go:
+    if lets_go:
         forget_body(request)
         models.let_go(model)
-        return JSONBody(farewell(wanted.model or model.name))
+        return JSONBody(lets_go(wanted.model or model.name))
     is_stream = wanted.stream or (wanted.stream is None and framing is NDJSON)
     return ModelResponse(models, model, wanted, partial(answered, answer, request), framing if is_stream else None)
 
@@ -101,6 +104,18 @@ async def named_by(models: ServedModels, wanted: Wanted, request: Request, need:
     if models.current is None:
         raise ApiError(503, "No model is loaded. Name one with `?model=NAME`.", "model", "not_loaded", retry_after=5)
     return models.current
+
+
+def check_loaded(models: ServedModels, model: ServedModel, autoload: str | None) -> None:
+    """Raises ApiError for a model that is not loaded, if requests load none here and this one does not say `autoload`
+    in its query.
+    """
+    if model.served is None and not (models.policy.loads_models if autoload is None else autoload in ("1", "true")):
+        message = (
+            f"The model '{model.name}' is not loaded, and requests load none here. Load it with POST /models/load, or "
+            "start the server without `--no-models-autoload`."
+        )
+        raise ApiError(400, message, "model", "model_not_loaded")
 
 
 def forget_body(request: Request) -> None:

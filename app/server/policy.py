@@ -22,6 +22,8 @@ class ServerPolicy:
     shows_slots: bool = False  # whether a client may see other clients' tasks
     max_tokens: int | None = None  # of a reply, whatever the request sets; None: up to the context
     lora: Scales = None  # LoRA adapters of requests that name none
+    max_models: int | None = None  # that are loaded at the same time; None: as many as memory holds
+    loads_models: bool = True  # whether a request loads the model that it names
     # The error of requests that end because the server does
     ended: str = "The server is shutting down. Start it again with `slipstream serve`."
 

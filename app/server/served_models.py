@@ -89,7 +89,8 @@ class ServedModels:
                 raise ApiError(503, self.policy.ended, code="shutting_down", retry_after=5)
             others = [each for each in self.models if each.is_loaded]
             movable = [each for each in others if not each.stays]
-            if not movable or not self._is_crowded(model, others):
+            is_full = len(others) >= (self.policy.max_models or len(others) + 1)
+            if not is_full and (not movable or not self._is_crowded(model, others)):
                 try:
                     return await self._load_with(others, model, is_whole=bool(movable))
                 except NoMemoryError as error:
@@ -98,6 +99,9 @@ class ServedModels:
                     if await close_drafts(movable):
                         continue
                     self._crowds[crowd(model, others)] = monotonic()
+            if not movable:
+                message = f"{len(others)} models are loaded, as many as `--models-max` allows, and all of them stay."
+                raise ApiError(503, f"{message} Raise it, or keep fewer.", "model")
             await min(movable, key=lambda each: (not each.is_idle, each.used_at)).unload()
 
     async def _load_with(self, others: Sequence[ServedModel], model: ServedModel, is_whole: bool) -> None:

@@ -79,7 +79,9 @@ async def props(models: ServedModels, request: Request) -> ASGIApp:
     models, it is that of the one used last, or of none.
     """
     if models.only is None and models.current is None and not request.query_params.get("model"):
-        return JSONBody(ROUTER | {"build_info": BUILD})
+        policy = models.policy
+        own = {"max_instances": policy.max_models or 0, "models_autoload": policy.loads_models, "build_info": BUILD}
+        return JSONBody(ROUTER | own)
     return await chosen(models, show_props, None, request)
 
 
