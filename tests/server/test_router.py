@@ -53,6 +53,24 @@ def test_one_that_answers_is_waited_for_where_no_more_may_be_loaded() -> None:
     run(work())
 
 
+def test_who_leaves_while_waiting_costs_no_model_its_place() -> None:
+    async def work() -> None:
+        machine = Machine(9)
+        models = models_on(machine, "a", "b")
+        models.policy = ServerPolicy(max_models=1)
+        await use(models, "a")
+        with using(models.models[0]):
+            waiting = asyncio.ensure_future(use(models, "b"))
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+            await asyncio.wait({waiting})
+        await asyncio.sleep(0.05)
+        assert models.models[0].is_loaded
+        assert machine.names == ["a"]
+
+    run(work())
+
+
 def test_where_all_that_are_loaded_stay_no_other_one_is() -> None:
     async def work() -> None:
         machine = Machine(9)
