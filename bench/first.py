@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from app.bench.plan import TEXTS
+from app.cli.bench_plan import TEXTS
 from bench.instruments.processes import busy_core
 from bench.instruments.reply_once import MARKS, WHOLE, Job, hopeless
 from bench.instruments.texts import KINDS, PROSE, questions

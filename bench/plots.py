@@ -10,7 +10,7 @@ from pathlib import Path
 import pygal
 from pygal.style import Style
 
-from app.bench.report import STYLE, draw
+from app.cli.bench_report import STYLE, draw
 
 DOCS = Path(__file__).parents[1] / "docs"
 # T(n) / T(1) of the demo target on a shared 2-core AMD EPYC, 2026-11-21 (bench/results/passes.md).

@@ -111,7 +111,8 @@ def bench(
     Plain decode, every drafter at fixed draft lengths, and adaptive decoding, over kinds of text and two temperatures.
     For example: slipstream bench --quick --html report.html
     """
-    from app.bench import command, plan
+    from app.cli import bench as command
+    from app.cli import bench_plan as plan
     from app.cli import choices
     from runtime.models.registry import with_files
 
@@ -176,7 +177,7 @@ def doctor(
 ) -> None:
     """Examine this machine and its workers: devices, kernels, the cost of passes, problems and how to fix them."""
     from app.cli.choices import parse_workers
-    from app.doctor.command import run as examine
+    from app.cli.doctor import run as examine
 
     examine(pair, as_json, None if rpc is None else parse_workers(rpc, ()))
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from app.bench.plan import TEXTS
+from app.cli.bench_plan import TEXTS
 from demo.corpus import load
 
 CORPUS = Path(__file__).parents[2] / "demo" / "corpus.jsonl"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.doctor import command as doctor
-from app.doctor.advice import (
+from app.cli import doctor
+from app.cli.doctor_advice import (
     PYTHON,
     break_even,
     cuda_index,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.bench.plan import choose_drafters
+from app.cli.bench_plan import choose_drafters
 from app.tui.widgets.message_view import color
 from runtime.drafters import registry
 from runtime.models.registry import load_registry

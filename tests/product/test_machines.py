@@ -18,9 +18,9 @@ import pytest
 import typer
 
 from app.cli import choices, worker
-from app.doctor.advice import problems as problems_of
-from app.doctor.advice import with_rpc
-from app.doctor.command import in_words, rpc_in_words
+from app.cli.doctor import in_words, rpc_in_words
+from app.cli.doctor_advice import problems as problems_of
+from app.cli.doctor_advice import with_rpc
 from app.settings import read_settings
 from bench.instruments.servers import delayed, free_port
 from runtime.backends import rpc, workers

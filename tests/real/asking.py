@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.bench.plan import TEXTS
+from app.cli.bench_plan import TEXTS
 from bench.instruments.texts import SCHEMA
 from bench.instruments.weights import MODELS
 from runtime.engine import Engine, Grammar, Message, Prompt, Sampling

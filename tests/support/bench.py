@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.bench.plan import ADAPTIVE, PLAIN, Plan
-from app.bench.results import Results, Step, TimedReply
+from app.cli.bench_plan import ADAPTIVE, PLAIN, Plan
+from app.cli.bench_results import Results, Step, TimedReply
 
 PLAN = Plan(("model", "ngram"), kinds=("question", "prose"), ks=(2, 4), runs=2, n_prompts=1)
 SECONDS = {PLAIN: 0.2, ADAPTIVE: 0.1, "model K=2": 0.125, "model K=4": 0.16, "ngram K=2": 0.25, "ngram K=4": 0.4}

@@ -1,6 +1,6 @@
 """`slipstream bench`: loads, measures with a progress bar and a time estimate, prints, writes the report.
 
-Knows the terminal; leaves options to plan.py and app/cli.
+Knows the terminal; leaves options to bench_plan.py and main.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import psutil
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from app.bench.plan import Plan
-from app.bench.report import page, show
-from app.bench.results import Results, as_json
-from app.bench.runs import WARM_UP, Engines, Runs
+from app.cli.bench_plan import Plan
+from app.cli.bench_report import page, show
+from app.cli.bench_results import Results, as_json
+from app.cli.bench_runs import WARM_UP, Engines, Runs
 from app.terminal import Interrupt, print_json, print_message
 from runtime.core.cores import n_cores
 from runtime.engine import Options

@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from app.bench.plan import ADAPTIVE, Plan
-from app.bench.report import page, plot
+from app.cli.bench_plan import ADAPTIVE, Plan
+from app.cli.bench_report import page, plot
 from tests.support.bench import FACTS, PLAN, made
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from app.bench.plan import ADAPTIVE, PLAIN, Cell
-from app.bench.report import headlines, rows, show, verdict
-from app.bench.results import TimedReply, as_json
-from app.bench.runs import Runs
+from app.cli.bench_plan import ADAPTIVE, PLAIN, Cell
+from app.cli.bench_report import headlines, rows, show, verdict
+from app.cli.bench_results import TimedReply, as_json
+from app.cli.bench_runs import Runs
 from bench.instruments.toy import facts
 from tests.support.bench import PLAN, STEPS, made
 

@@ -1,6 +1,6 @@
 """The plan of a benchmark: decoding configurations, kinds of text, rounds and lengths, parsed strictly from options.
 
-The texts are in prompts.toml. Knows names and numbers; opens no model.
+The texts are in bench_prompts.toml. Knows names and numbers; opens no model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Turns = tuple[str, ...]  # turns of user and model, alternating; the last is the
 
 def read_prompts() -> tuple[dict[str, str], dict[str, tuple[Turns, ...]]]:
     """Return the texts that prompts are about, by name, and the prompts by kind of text."""
-    data = tomllib.loads((Path(__file__).parent / "prompts.toml").read_text(encoding="utf8"))
+    data = tomllib.loads((Path(__file__).parent / "bench_prompts.toml").read_text(encoding="utf8"))
     texts: dict[str, str] = data["texts"]
     kinds = {
         kind: tuple(tuple(turn.format(**texts) for turn in turns) for turns in prompts)

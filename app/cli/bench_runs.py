@@ -2,7 +2,7 @@
 configurations alike.
 
 A controller learns from its measurements, so each configuration has its own engine. A shared engine would give adaptive
-decoding what was learned from forced drafts. Knows engines and prompts; results.py interprets the numbers.
+decoding what was learned from forced drafts. Knows engines and prompts; bench_results.py interprets the numbers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from itertools import groupby, product, takewhile
 
 import psutil
 
-from app.bench.plan import ADAPTIVE, KINDS, Cell, Plan, Turns, Way
-from app.bench.results import Results, TimedReply
+from app.cli.bench_plan import ADAPTIVE, KINDS, Cell, Plan, Turns, Way
+from app.cli.bench_results import Results, TimedReply
 from runtime.core.errors import ContextError, TemplateError
 from runtime.engine import Chunk, Engine, Message, Options, sampling_of
 from runtime.engine.loaded import LoadedEngine

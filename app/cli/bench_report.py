@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.bench.plan import ADAPTIVE, PLAIN, TEMPERATURES, Cell
-from app.bench.results import Results, Spread
+from app.cli.bench_plan import ADAPTIVE, PLAIN, TEMPERATURES, Cell
+from app.cli.bench_results import Results, Spread
 
 WIDTH = 120  # columns, if the output is not a terminal
 N_COLORS = 8  # colors defined by the page
@@ -144,7 +144,7 @@ def page(results: Results, facts: Mapping[str, str]) -> str:
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     temperatures = dict.fromkeys(cell.temperature for cell in results.cells)
-    return environment.get_template("report.html").render(
+    return environment.get_template("bench_report.html").render(
         results=results,
         facts=facts,
         headlines=headlines(results),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import geometric_mean, median
 from typing import Any
 
-from app.bench.plan import ADAPTIVE, PLAIN, TEMPERATURES, Cell, Plan
+from app.cli.bench_plan import ADAPTIVE, PLAIN, TEMPERATURES, Cell, Plan
 
 Step = tuple[float, str, int, int]  # seconds, drafter, tokens drafted, tokens accepted
 

@@ -1,6 +1,6 @@
 """`slipstream doctor`: reports this machine, llama.cpp's backends and devices, the cost of passes, and fixes.
 
-Prints; advice.py interprets the findings.
+Prints; doctor_advice.py interprets the findings.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from app.doctor.advice import (
+from app.cli.doctor_advice import (
     PYTHON,
     SIGNS,
     lengths_in_words,

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.bench import command, runs
-from app.bench.plan import ADAPTIVE, PLAIN, Way, make_plan
-from app.bench.results import Results
-from app.bench.runs import Engines, Runs
+from app.cli import bench as command
+from app.cli import bench_runs as runs
+from app.cli.bench_plan import ADAPTIVE, PLAIN, Way, make_plan
+from app.cli.bench_results import Results
+from app.cli.bench_runs import Engines, Runs
 from app.cli.main import app
 from runtime.core.errors import ContextError
 from runtime.engine import Options
@@ -180,7 +181,7 @@ def test_help_loads_neither_models_nor_plots() -> None:
         "import sys; sys.argv = ['slipstream', 'bench', '--help']\nfrom app.cli.__main__ import main\n"
         "try: main()\nexcept SystemExit: pass\n"
     )
-    script = code + "print('LOADED', *{'llama_cpp', 'numpy', 'pygal', 'jinja2', 'app.bench'} & set(sys.modules))"
+    script = code + "print('LOADED', *{'llama_cpp', 'numpy', 'pygal', 'jinja2', 'app.cli.bench'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.rpartition("LOADED")[2].split() == []
     assert "--quick" in done.stdout
