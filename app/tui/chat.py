@@ -20,11 +20,11 @@ from textual.widgets import Footer, Static
 from app.chats.pictures import noted, pictures_in
 from app.tui.arguments import arguments_in
 from app.tui.attach import attach, pictures_named
-from app.tui.background.downloads import Downloads
-from app.tui.background.editor_access import EditorAccess
-from app.tui.background.engine_host import EngineHost
-from app.tui.background.typed import NextPrompt, ReadingAhead, Unsent, complete_words
+from app.tui.between_replies import NextPrompt, ReadingAhead, Unsent, complete_words
 from app.tui.completion import complete
+from app.tui.downloads import Downloads
+from app.tui.editor_access import EditorAccess
+from app.tui.engine_host import EngineHost
 from app.tui.pieces import clean
 from app.tui.session import Session
 from app.tui.widgets.composer import Composer

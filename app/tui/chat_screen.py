@@ -16,16 +16,16 @@ from textual.widgets import Markdown
 from app.chats.branch import NO_ROOM
 from app.models.prospects import reading_seconds
 from app.tui.actions import HANDLERS, asking, chats, choosing, messages, models, offering, views, writing
-from app.tui.background.downloads import DownloadProgress, Downloads
-from app.tui.background.editor_access import EditorAccess
-from app.tui.background.engine_host import MemoryChanged, ReplyEnded, ReplyGrew
-from app.tui.background.opening import ModelFailed, ModelLoading, ModelReady
-from app.tui.background.replies import PromptRead
-from app.tui.background.titles import Titles
+from app.tui.between_replies import Titles
 from app.tui.chat import OpenChat
 from app.tui.clipboard import copy_text
 from app.tui.commands import bindings
 from app.tui.completion import parse
+from app.tui.downloads import DownloadProgress, Downloads
+from app.tui.editor_access import EditorAccess
+from app.tui.engine_host import MemoryChanged, ReplyEnded, ReplyGrew
+from app.tui.replies import PromptRead
+from app.tui.session import ModelFailed, ModelLoading, ModelReady
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.prompt import PromptBox
 from app.tui.widgets.transcript import OfferList, Transcript

@@ -1,6 +1,7 @@
 """When to draw and when to work, so that nobody at the keyboard waits and drawing leaves the processor to the model.
+Work beside the drawing is done in threads, which post messages and touch no widget; invisible widgets own them.
 
-Knows clocks, the times of key presses and the number of cores; knows no widgets.
+Knows clocks, the times of key presses and the number of cores; knows no visible widget.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from textual.message import Message
+from textual.widget import Widget
 
 from runtime.core.cores import n_cores
 
@@ -20,6 +22,8 @@ SWITCH = 1e-4  # seconds for which a thread may hold the interpreter: a pass req
 TYPING = 0.3  # seconds after a key within which another one is likely
 FEW_CORES = 2  # up to which other work slows down typing and scrolling
 AWAY = 180.0  # seconds without a sign of anybody, after which nobody reads or types
+
+Post = Callable[[Message], object]
 
 
 class Pace:
@@ -85,3 +89,9 @@ class Latest(Message):
     def can_replace(self, message: Message) -> bool:
         """Return whether this one makes another message unnecessary."""
         return isinstance(message, type(self))
+
+
+class Invisible(Widget):
+    """A widget that owns work and is not drawn."""
+
+    DEFAULT_CSS = "Invisible { display: none; }"

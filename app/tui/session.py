@@ -1,6 +1,7 @@
-"""The state of one run of the chat: the pair, the open engine, the store, the settings, the log.
+"""The state of one run of the chat: the pair, the open engine, the store, the settings, the log; and opening another
+pair, in a thread, while the current one still answers.
 
-Plain state; knows no widgets. Only the engine host and its threads change the engine.
+Knows no widgets; the thread posts messages. Only the engine host and its threads change the engine.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ from runtime.models.registry import AS_TRAINED, Pair
 if TYPE_CHECKING:  # a web server is slow to import, and most chats serve nobody
     from app.server.command import ServerSettings
     from app.tui.serving import Serving
+from functools import partial
+
+from textual.message import Message
+
+from app.tui.pace import Latest, Post
+from runtime.core.errors import NoMemoryError, SlipstreamError
 
 OpenEngine = Callable[..., Engine]  # of a pair, options, a function for progress, and seeks: whether to search a draft
 
@@ -134,3 +141,73 @@ class Session:
         serving, self.serving = self.serving, None
         if serving is not None:
             serving.stop()
+
+
+@dataclass
+class ModelLoading(Latest):
+    """A share of one of the pair's models is loaded."""
+
+    part: str
+    share: float
+
+
+@dataclass
+class ModelReady(Message):
+    """A pair is open."""
+
+    pair: Pair
+    engine: Engine
+    seconds: float
+
+
+@dataclass
+class ModelFailed(Message):
+    """A pair cannot be opened; the reason is for people."""
+
+    pair: Pair
+    reason: str
+
+
+def open_pair(session: Session, pair: Pair, is_unwanted: Callable[[], bool], post: Post) -> None:
+    """Open a pair, with progress, while the current one stays open. If memory does not suffice for both, the current
+    one is closed first, and opened again if the other one still fails.
+    """
+
+    def opened(wanted: Pair) -> Engine:
+        return session.open_engine(wanted, session.options_for(wanted), report)
+
+    def report(part: str, share: float) -> bool:
+        post(ModelLoading(part, share))
+        return not is_unwanted()
+
+    began = time.perf_counter()
+    try:
+        engine = open_second(session, partial(opened, pair))
+        if engine is None:
+            session.stop_serving()
+            session.close_engine()
+            try:
+                engine = opened(pair)
+            except SlipstreamError:
+                session.engine = opened(session.pair)
+                raise
+    except SlipstreamError as error:
+        post(ModelFailed(pair, str(error)))
+    except KeyboardInterrupt:  # raised by the loader after `report` returned False
+        return
+    else:
+        post(ModelReady(pair, engine, time.perf_counter() - began))
+
+
+def open_second(session: Session, opened: Callable[[], Engine]) -> Engine | None:
+    """Return a second engine with the current one open; None if memory does not suffice for both."""
+    try:
+        engine = opened()
+    except NoMemoryError:
+        if session.engine is None:
+            raise
+        return None
+    if session.engine is None or not engine.facts.is_short:
+        return engine
+    engine.close()
+    return None

@@ -12,8 +12,8 @@ import pytest
 from textual.events import Key
 
 from app.chats.store import Store
+from app.tui import between_replies as titles
 from app.tui.actions.chats import open_chat
-from app.tui.background import titles
 from app.tui.widgets.message_view import MessageView
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import PATIENCE, ChatPilot, chats_path, engine_of, opened, piloted

@@ -14,14 +14,14 @@ from textual.app import App, ComposeResult
 from textual.message import Message as Event
 
 from app.chats.branch import ChatBranch
-from app.tui.background import engine_host, typed
-from app.tui.background.engine_host import EngineHost, ReplyEnded, ReplyGrew
-from app.tui.background.opening import ModelFailed, ModelReady
-from app.tui.background.replies import PromptRead, ReplyRequest
-from app.tui.background.typed import Unsent
+from app.tui import between_replies as typed
+from app.tui import engine_host
+from app.tui.between_replies import Unsent
+from app.tui.engine_host import EngineHost, ReplyEnded, ReplyGrew
 from app.tui.pace import TypingGap
 from app.tui.pieces import marks_of, pieces_of, text_of
-from app.tui.session import Session
+from app.tui.replies import PromptRead, ReplyRequest
+from app.tui.session import ModelFailed, ModelReady, Session
 from runtime.core.errors import ModelError
 from runtime.engine import Sampling
 from tests.support.scripted import ScriptedEngine

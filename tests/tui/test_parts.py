@@ -13,7 +13,6 @@ import pytest
 from app.reasoning import split_reasoning
 from app.tui.actions import HANDLERS
 from app.tui.app import known_ids
-from app.tui.background.replies import chat_prompt_of
 from app.tui.commands import COMMANDS
 from app.tui.completion import parse
 from app.tui.dialogs.help_page import read_keymap
@@ -21,6 +20,7 @@ from app.tui.dialogs.why_screen import depths, observed, sections
 from app.tui.dialogs.why_summary import picture, three_sentences
 from app.tui.numbers import fitted, kept, line, speed, stats_of, times, usage
 from app.tui.pace import FIRST, MAX_INTERVAL, PAUSE, SHARE, Pace
+from app.tui.replies import chat_prompt_of
 from runtime.core.drafter import Traits
 from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from app.chats.store import Store
-from app.tui.background.typed import UNSENT
+from app.tui.between_replies import UNSENT
 from runtime.core.errors import ModelError
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted

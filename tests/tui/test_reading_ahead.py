@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.tui.background import typed
-from app.tui.background.typed import complete_words
+from app.tui import between_replies as typed
+from app.tui.between_replies import complete_words
 from runtime.core.errors import SettingsError
 from runtime.engine import Beginning, ChatPrompt, Chunk, Message
 from runtime.engine.engine import Ask

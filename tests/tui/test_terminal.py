@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.tui.background.typed import SAVE
+from app.tui.between_replies import SAVE
 from bench.instruments.servers import free_port
 from tests.support.waiting import PATIENCE, wait_for
 

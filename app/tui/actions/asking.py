@@ -10,10 +10,10 @@ from app.chats.store import StoredMessage
 from app.tui.actions import chats, models, offering
 from app.tui.actions.offering import show_chat
 from app.tui.attach import attach, pictures_named, unnamed
-from app.tui.background.replies import ReplyRequest
 from app.tui.chat import OpenChat
 from app.tui.chat_settings import ASK, LEAVE_OUT, WHEN_FULL
 from app.tui.edits import expected_in
+from app.tui.replies import ReplyRequest
 
 
 async def ask(screen: OpenChat, text: str, typed: str, replaces: int | None = None) -> None:

@@ -19,12 +19,12 @@ from app.models.prospects import reading_seconds
 from app.tui.actions.models import checked_name, find_here, pick
 from app.tui.actions.offering import show_chat
 from app.tui.attach import attach, pictures_named, unattached, without_attached
-from app.tui.background.comparison import Contestant, Report, blank, opened_whole
-from app.tui.background.replies import ReplyRequest, prompt_for
 from app.tui.chat import OpenChat
+from app.tui.comparison import Contestant, Report, blank, opened_whole
 from app.tui.dialogs.compare_screen import CompareScreen, KeptReply
 from app.tui.dialogs.confirm import ConfirmDialog
 from app.tui.numbers import measured
+from app.tui.replies import ReplyRequest, prompt_for
 from app.tui.widgets.status import about
 from runtime.core.errors import RegistryError, SettingsError, SlipstreamError
 from runtime.engine import Engine, Message

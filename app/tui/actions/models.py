@@ -15,12 +15,12 @@ from app.models import prospects
 from app.models.library import of_loaded
 from app.models.ollama import ollama_name
 from app.tui.actions.views import show_numbers
-from app.tui.background.downloads import Downloads
-from app.tui.background.opening import ModelLoading
 from app.tui.chat import OpenChat
 from app.tui.dialogs.model_picker import ModelPicker
+from app.tui.downloads import Downloads
 from app.tui.pieces import clean
 from app.tui.presets import Preset
+from app.tui.session import ModelLoading
 from runtime.core.backend import SERVERS
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.header import read_model_header

@@ -24,12 +24,12 @@ from app.models.ollama import ollama_name
 from app.models.starting import BUNDLED
 from app.terminal import gigabytes, rate
 from app.tui.actions import models, views
-from app.tui.background.replies import STOPPED
 from app.tui.chat import Offered, OpenChat
 from app.tui.commands import COMMANDS
 from app.tui.dialogs.help_page import shown
 from app.tui.edits import last_edits
 from app.tui.pieces import clean
+from app.tui.replies import STOPPED
 from app.tui.widgets.transcript import Offer
 from runtime.loading.profile_cache import measured
 from runtime.models.addresses import is_web

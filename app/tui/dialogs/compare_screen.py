@@ -21,7 +21,8 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from app.tui.background.comparison import (
+from app.tui.clipboard import copy_text
+from app.tui.comparison import (
     Contestant,
     ReplyBegan,
     SideFailed,
@@ -30,10 +31,9 @@ from app.tui.background.comparison import (
     compare,
     letters_per_second,
 )
-from app.tui.background.replies import ActiveReply, PromptRead, ReplyFinished
-from app.tui.clipboard import copy_text
 from app.tui.numbers import ChatNumbers, fitted, kept, line, rate, speed, stats_of, usage
 from app.tui.pieces import Piece, clean, marks_of
+from app.tui.replies import ActiveReply, PromptRead, ReplyFinished
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.status import ReadingEstimate
 from runtime.engine.stats import Stats

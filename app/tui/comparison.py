@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from textual.message import Message
 
 from app.chats.store import StoredMessage
-from app.tui.background.replies import ActiveReply, Post, ReplyRequest, make_reply
-from app.tui.pace import Latest
+from app.tui.pace import Latest, Post
+from app.tui.replies import ActiveReply, ReplyRequest, make_reply
 from runtime.core.errors import NoMemoryError, SlipstreamError
 from runtime.engine import Engine
 

@@ -13,9 +13,7 @@ from threading import Event
 from textual import on
 from textual.message import Message
 
-from app.tui.background import Invisible
-from app.tui.background.replies import Post
-from app.tui.pace import Latest
+from app.tui.pace import Invisible, Latest, Post
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.model_files import HUB
 from runtime.models.registry import Pair, load_registry

@@ -18,9 +18,12 @@ from textual.app import ComposeResult
 from textual.message import Message
 
 from app.chats.branch import INTERRUPTED
-from app.tui.background import Invisible
-from app.tui.background.opening import ModelFailed, ModelReady, open_pair
-from app.tui.background.replies import (
+from app.tui.between_replies import Titles
+from app.tui.numbers import ChatNumbers, kept, line, measured
+from app.tui.pace import Invisible, Latest, Pace, TypingGap
+from app.tui.pieces import Piece, marks_of, text_of
+from app.tui.private_textual import run_reported
+from app.tui.replies import (
     STOPPED,
     ActiveReply,
     PromptRead,
@@ -31,12 +34,7 @@ from app.tui.background.replies import (
     failure_of,
     make_reply,
 )
-from app.tui.background.titles import Titles
-from app.tui.numbers import ChatNumbers, kept, line, measured
-from app.tui.pace import Latest, Pace, TypingGap
-from app.tui.pieces import Piece, marks_of, text_of
-from app.tui.private_textual import run_reported
-from app.tui.session import Session
+from app.tui.session import ModelFailed, ModelReady, Session, open_pair
 from runtime.engine.stats import Stats
 from runtime.models.registry import Pair
 

@@ -7,7 +7,7 @@ knows no store.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event, Lock
@@ -18,7 +18,7 @@ from textual.message import Message as Posted
 from app.chats.branch import CONTINUE_HINT, FULL_AT, NO_ROOM, TOO_LONG
 from app.chats.pictures import shown_to
 from app.chats.store import StoredMessage
-from app.tui.pace import Latest
+from app.tui.pace import Latest, Post
 from app.tui.pieces import Piece, clean, pieces_of
 from runtime.core.errors import ContextError, SlipstreamError
 from runtime.engine import PLAIN_STOPS, ChatPrompt, Chunk, Engine, Message, Prompt, Sampling
@@ -30,8 +30,6 @@ from runtime.speculative.control.explain import Explanation, Pass
 EXPLAIN = 0.5  # seconds between two explanations of the controller
 TELLING = 100  # tokens of a prompt, from which on its reading tells a speed
 STOPPED = "stopped"
-
-Post = Callable[[Posted], object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from textual.message import Message
 
-from app.tui.background import Invisible
+from app.tui.pace import Invisible
 from app.tui.session import Session
 from runtime.core.errors import SettingsError, SlipstreamError
 
