@@ -29,6 +29,7 @@ INERT = (
 
 
 REORDERING = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 65533)  # for left-to-right and back
+SEPARATORS = str.maketrans("\u2028\u2029", "\n\n")
 # The same characters where JSON writes them as they are
 ESCAPED = {code: f"\\u{code:04x}" for code in (*range(127, 160), *range(0xD800, 0xE000))}
 
@@ -36,6 +37,11 @@ ESCAPED = {code: f"\\u{code:04x}" for code in (*range(127, 160), *range(0xD800, 
 def inert(text: str) -> str:
     """Return the text with every control character replaced by a visible symbol."""
     return text.translate(INERT)
+
+
+def clean(text: str) -> str:
+    """Return the text with control characters made visible and a single kind of line separator, as Markdown has."""
+    return inert(text.translate(SEPARATORS))
 
 
 def in_order(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from app.chats.database import StoreError
 from app.chats.pictures import Attached, ChatPicture, facts_of, pictures_in, with_marks
 from app.chats.store import DELETED, Store, StoredMessage
-from app.reasoning import split_reasoning
+from app.reply_text import split_reasoning
 from runtime.engine import Message
 
 CONTINUE_HINT = ": /continue goes on"  # appended to a reply's end reason if it can be continued

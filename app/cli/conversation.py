@@ -23,7 +23,7 @@ from app.cli.choices import is_model
 from app.cli.oneshot import OneshotRequest, PrintedReply
 from app.models.starting import BUNDLED
 from app.models.starting import found as find_model
-from app.reasoning import split_reasoning
+from app.reply_text import split_reasoning
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.engine import Message
 from runtime.models.addresses import is_web

@@ -23,19 +23,17 @@ from app.cli.options import (
     Rpc,
     StrictCommand,
     grouped,
-    listening,
     measuring,
-    models,
     output,
 )
 from app.cli.run import run
 from app.cli.serve import serve
 from app.cli.streams import abandon_output, fail, reader_may_leave
+from app.cli.worker import worker
 from app.models.cli import app as models_app
 from app.terminal import ENDING, handling, leave, print_text
 from runtime.core.children import end_with_parent
 from runtime.core.errors import NO_MEMORY, SlipstreamError
-from runtime.models.addresses import WORKER_PORT
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
@@ -182,27 +180,7 @@ def doctor(
     examine(pair, as_json, None if rpc is None else parse_workers(rpc, ()))
 
 
-@app.command()
-def worker(
-    host: Annotated[
-        str, listening(help="Address to listen at; anyone who can reach it can use this machine.")
-    ] = "127.0.0.1",
-    port: Annotated[int, listening(min=1, max=65535, help="TCP port.")] = WORKER_PORT,
-    threads: Annotated[
-        int | None, models("--threads", min=1, max=512, help="Number of processor threads.", show_default=False)
-    ] = None,
-    cache: Annotated[
-        bool, models("--cache", help="Keep large tensors on disk, so that they are sent only once.")
-    ] = False,
-) -> None:
-    """Compute for another machine's models.
-
-    It takes layers by llama.cpp's RPC, whose protocol is neither encrypted nor authenticated: docs/machines.md shows
-    how to tunnel it through ssh. On the other machine: slipstream run "Hello" --rpc HOST:PORT
-    """
-    from app.cli.worker import run as compute
-
-    compute(host, port, threads, cache)
+app.command()(worker)
 
 
 def main(args: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from app.chats.pictures import Attached, shown_to
 from app.cli.report import describe
 from app.cli.run import PrintOptions
-from app.shown_tokens import ShownTokens
+from app.reply_text import ShownTokens
 from app.terminal import Interrupt, WaitProgress, inert, marked, print_json, print_message, print_note
 from app.tui.attach import names_in
 from app.tui.picture_files import quoted

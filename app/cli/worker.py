@@ -1,17 +1,18 @@
 """`slipstream worker`: lets this machine compute for others, through llama.cpp's own RPC server.
 
-Knows the terminal; the runtime does the computing.
+Knows the terminal; the runtime does the computing. Imports what it needs when it runs.
 """
 
 from __future__ import annotations
 
 import signal
 import socket
+from typing import Annotated
 
-from app.server.sockets import claim, is_loopback
+from app.cli.options import listening, models
 from app.terminal import ENDING, print_note
 from runtime.core.errors import SettingsError
-from runtime.tools import worker
+from runtime.models.addresses import WORKER_PORT
 
 OPEN = """\
 slipstream: WARNING: anyone who can reach {host}:{port} can use this machine and, by bugs in llama.cpp, take it over:
@@ -22,19 +23,39 @@ slipstream: only this machine can reach it. From another one:  ssh -N -L {port}:
 slipstream: and there:  slipstream run "Hello" --rpc 127.0.0.1:{port}"""
 
 
-def run(host: str, port: int, threads: int | None, keeps_tensors: bool) -> None:
-    """Compute until Ctrl+C. Raises SettingsError if the worker cannot start."""
-    worker.require()
+def worker(
+    host: Annotated[
+        str, listening(help="Address to listen at; anyone who can reach it can use this machine.")
+    ] = "127.0.0.1",
+    port: Annotated[int, listening(min=1, max=65535, help="TCP port.")] = WORKER_PORT,
+    threads: Annotated[
+        int | None, models("--threads", min=1, max=512, help="Number of processor threads.", show_default=False)
+    ] = None,
+    cache: Annotated[
+        bool, models("--cache", help="Keep large tensors on disk, so that they are sent only once.")
+    ] = False,
+) -> None:
+    """Compute for another machine's models.
+
+    It takes layers by llama.cpp's RPC, whose protocol is neither encrypted nor authenticated: docs/machines.md shows
+    how to tunnel it through ssh. On the other machine: slipstream run "Hello" --rpc HOST:PORT
+    """
+    from app.server.sockets import is_loopback  # importing them is slow, and help is shown without
+    from runtime.tools.worker import require, serve
+
+    require()
     address = address_of(host, port)
     print_note((AWAY if is_loopback(host) else OPEN).format(host=host, port=port))
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)  # the library never returns to Python, which would handle signals
-    worker.serve(address, port, threads, keeps_tensors)
+    serve(address, port, threads, cache)
     raise SettingsError(f"The worker has ended: it cannot listen at {host}:{port}. See llama.cpp's message above.")
 
 
 def address_of(host: str, port: int) -> str:
     """Return the IPv4 address of that name. Raises SettingsError if this machine cannot listen at it."""
+    from app.server.sockets import claim
+
     try:
         address = socket.gethostbyname(host)
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:

@@ -94,12 +94,12 @@ def learned(
 
     For example: slipstream models learned my-pair --revert
     """
-    from app.models.learned import go_back, show
+    from app.models.listing import go_back, show_learned
 
     if revert:
         go_back(pair)
     else:
-        show(pair, as_json)
+        show_learned(pair, as_json)
 
 
 @app.command()

@@ -1,10 +1,12 @@
 """The models that this user can use: pairs by name, and GGUF files where this and other programs store them.
 
-Knows folders, the hub's cache and the registry; reads no file's content and uses no network.
+Ollama's are named by their digests; its manifests name the models. Knows folders, the hub's cache and the registry;
+reads no model's content and uses no network.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -13,11 +15,12 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
 
-from app.models.listing import is_here
-from app.models.ollama import ollama_models, ollama_name
+from runtime.core.outside import text_of
 from runtime.models.addresses import is_web
 from runtime.models.hub.cache import Unfinished, cached, unfinished
+from runtime.models.hub.names import HubError
 from runtime.models.model_files import HUB
+from runtime.models.plain_file import read_plain
 from runtime.models.registry import AS_TRAINED, Pair, load_registry, located, upstream_pair
 from runtime.models.shards import is_encoder, is_first_shard, shard_names
 from runtime.tools.paired import remembered
@@ -96,6 +99,15 @@ def of_pair(pair: Pair, begun: Mapping[str, Unfinished], cached: Mapping[str, in
     return Model(pair.name, found, True, sum(map(file_size, found.files)))
 
 
+def is_here(pair: Pair) -> bool:
+    """Return whether all files of a pair that come from the hub have been fetched."""
+    try:
+        located(pair)
+    except HubError:
+        return False
+    return True
+
+
 def of_begun(download: Unfinished) -> Model:
     """Return the model of an unfinished download."""
     pair = Pair(download.name.rpartition("/")[2].rpartition(":")[2], Path(download.name), context=AS_TRAINED)
@@ -163,3 +175,47 @@ def is_model(path: Path) -> bool:
 def real(path: Path) -> Path:
     """Return the path with symbolic links resolved."""
     return Path(os.path.realpath(path))
+
+
+MODEL = "application/vnd.ollama.image.model"  # media type of the layer that is the GGUF file
+SYSTEM_WIDE = Path("/usr/share/ollama/.ollama/models")  # folder of Ollama's service on Linux
+DEFAULT_REGISTRY = "registry.ollama.ai/library/"  # registry of models with short names
+
+
+def ollama_models() -> Iterator[tuple[str, Path]]:
+    """Yield each model's name in Ollama, and its file."""
+    for root in roots():
+        for manifest in sorted(path for path in (root / "manifests").rglob("*") if path.is_file()):
+            digest = digest_of(manifest)
+            blob = root / "blobs" / digest.replace(":", "-")
+            if digest and blob.is_file():
+                yield name_of(manifest.relative_to(root / "manifests")), blob
+
+
+def ollama_name(file: Path) -> str:
+    """Return Ollama's name for a file. "" if the file is not Ollama's."""
+    if file.parent.name != "blobs":
+        return ""
+    return next((name for name, blob in ollama_models() if blob.name == file.name), "")
+
+
+def roots() -> list[Path]:
+    """Return the existing folders where Ollama stores models."""
+    own = os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models"
+    return [root for root in dict.fromkeys((Path(own), SYSTEM_WIDE)) if os.access(root, os.R_OK | os.X_OK)]
+
+
+def digest_of(manifest: Path) -> str:
+    """Return the digest of a manifest's model file. "" if it has none or is invalid."""
+    try:
+        layers = json.loads(text_of(read_plain(manifest)))["layers"]
+        found = next((each["digest"] for each in layers if each["mediaType"] == MODEL), "")
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        return ""
+    return str(found)
+
+
+def name_of(place: Path) -> str:
+    """Return a name such as `llama3.2:3b`, given the manifest's relative path."""
+    model, _, tag = place.as_posix().rpartition("/")
+    return f"{model.removeprefix(DEFAULT_REGISTRY)}:{tag}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from app.chats.recent import recent_models
-from app.models.ollama import ollama_name
+from app.models.library import ollama_name
 from app.settings import default_path, read_settings
 from runtime.core.errors import RegistryError, SlipstreamError
 from runtime.engine import Engine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from app.reasoning import BEGIN
+from app.reply_text import BEGIN
 from app.server.ollama.reply import moment
 from app.server.purpose import Purpose, can_infill, facts_of, purpose, purpose_of_file
 from app.server.served_model import ServedModel

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from app.reply_text import ShownToken
 from app.server.wire import Event
-from app.shown_tokens import ShownToken
 from runtime.engine import Engine
 
 

@@ -28,7 +28,7 @@ from textual.widgets import Input, TextArea
 from app.chats.database import default_path
 from app.chats.store import Store
 from app.models.starting import StartModel
-from app.terminal import print_message
+from app.terminal import clean, print_message
 from app.tui.chat_screen import ChatScreen
 from app.tui.chat_settings import ChatSettings, Given
 from app.tui.commands import COMMANDS
@@ -36,7 +36,6 @@ from app.tui.dialogs.compare_screen import CompareScreen
 from app.tui.dialogs.help_page import default_keymap, read_keymap
 from app.tui.engine_host import ReplyEnded
 from app.tui.pace import SWITCH, Presence
-from app.tui.pieces import clean
 from app.tui.private_textual import forget, notifications
 from app.tui.session import OpenEngine, Session
 from app.tui.terminal import closed_by_signals

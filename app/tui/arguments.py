@@ -10,13 +10,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.models.listing import is_here
+from app.models.library import is_here
 from app.setting_values import Values
 from app.tui.chat_settings import ASK, DEFAULT, LEAVE_OUT, UNSET, WHEN_FULL
 from app.tui.completion import Arguments, Suggestion, last_part, paths
-from app.tui.presets import REMOVE, SAVE, Presets
+from app.tui.presets import REMOVE, SAVE, Presets, template_names
 from app.tui.session import Session
-from app.tui.templates import names
 from runtime.models.model_files import hub_name
 from runtime.models.registry import Pair, load_registry
 
@@ -109,7 +108,7 @@ def presets(session: Session, typed: str) -> Iterator[Suggestion]:
 
 def prompts(typed: str) -> Iterator[Suggestion]:
     """Return the templates that can be a system prompt, `none` and `--default`."""
-    known = [Suggestion(f"@{name}", "a saved text") for name in names()]
+    known = [Suggestion(f"@{name}", "a saved text") for name in template_names()]
     return words(
         [*known, Suggestion("none", "no system prompt"), Suggestion(f"{DEFAULT} ", "for all new chats")], typed
     )
@@ -117,7 +116,7 @@ def prompts(typed: str) -> Iterator[Suggestion]:
 
 def templates(typed: str) -> Iterator[Suggestion]:
     """Return the names of the templates."""
-    return words((Suggestion(name, "a saved text") for name in names()), typed)
+    return words((Suggestion(name, "a saved text") for name in template_names()), typed)
 
 
 def files(typed: str) -> Iterator[Suggestion]:

@@ -18,6 +18,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from app.chats.pictures import noted, pictures_in
+from app.terminal import clean
 from app.tui.arguments import arguments_in
 from app.tui.attach import attach, pictures_named
 from app.tui.between_replies import NextPrompt, ReadingAhead, Unsent, complete_words
@@ -25,7 +26,6 @@ from app.tui.completion import complete
 from app.tui.downloads import Downloads
 from app.tui.editor_access import EditorAccess
 from app.tui.engine_host import EngineHost
-from app.tui.pieces import clean
 from app.tui.session import Session
 from app.tui.widgets.composer import Composer
 from app.tui.widgets.panel import SidePanel

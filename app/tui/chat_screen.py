@@ -18,7 +18,6 @@ from app.models.prospects import reading_seconds
 from app.tui.actions import HANDLERS, asking, chats, choosing, messages, models, offering, views, writing
 from app.tui.between_replies import Titles
 from app.tui.chat import OpenChat
-from app.tui.clipboard import copy_text
 from app.tui.commands import bindings
 from app.tui.completion import parse
 from app.tui.downloads import DownloadProgress, Downloads
@@ -26,6 +25,7 @@ from app.tui.editor_access import EditorAccess
 from app.tui.engine_host import MemoryChanged, ReplyEnded, ReplyGrew
 from app.tui.replies import PromptRead
 from app.tui.session import ModelFailed, ModelLoading, ModelReady
+from app.tui.terminal import copy_text
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.prompt import PromptBox
 from app.tui.widgets.transcript import OfferList, Transcript

@@ -12,7 +12,7 @@ from difflib import SequenceMatcher, unified_diff
 from itertools import combinations, islice
 
 from app.chats.store import StoredMessage
-from app.reasoning import split_reasoning
+from app.reply_text import split_reasoning
 from app.tui.attach import attached_in, fenced
 from app.tui.markdown_dialect import markdown_parser
 

@@ -18,10 +18,10 @@ from textual.app import ComposeResult
 from textual.message import Message
 
 from app.chats.branch import INTERRUPTED
+from app.reply_text import Piece, marks_of, text_of
 from app.tui.between_replies import Titles
 from app.tui.numbers import ChatNumbers, kept, line, measured
 from app.tui.pace import Invisible, Latest, Pace, TypingGap
-from app.tui.pieces import Piece, marks_of, text_of
 from app.tui.private_textual import run_reported
 from app.tui.replies import (
     STOPPED,

@@ -1,5 +1,5 @@
 """When to draw and when to work, so that nobody at the keyboard waits and drawing leaves the processor to the model.
-Work beside the drawing is done in threads, which post messages and touch no widget; invisible widgets own them.
+Other work is done in threads, which post messages and touch no widget; invisible widgets own them.
 
 Knows clocks, the times of key presses and the number of cores; knows no visible widget.
 """

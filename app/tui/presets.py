@@ -1,6 +1,7 @@
-"""Presets: a model, a system prompt and settings under one name, stored with the chats.
+"""What is kept under a name: presets, which are a model, a system prompt and settings, with the chats; templates, which
+are texts for reuse in the prompt, as one Markdown file each.
 
-Knows the store and names of settings; loads no model.
+Knows the store, names of settings and the folder of templates; loads no model.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from platformdirs import user_config_path
 
 from app.chats.store import Store, read_json
 from app.setting_values import Values
 from app.tui.chat_settings import known_values
 from runtime.core.errors import SettingsError, nearest
+from runtime.core.outside import NotTextError, text_of
 
 KEPT = "presets"  # preference name
 PICKED = "preset:"  # prefix of a preset's name in a list of models
@@ -80,3 +85,51 @@ class Presets:
 def read_preset(kept: Mapping[str, object]) -> Preset:
     """Return a stored preset; settings of other versions are left out."""
     return Preset(str(kept.get("model", "")), str(kept.get("system", "")), known_values(kept.get("settings")))
+
+
+TEMPLATE_NAME = re.compile(r"[\w-]{1,64}")
+TEMPLATE = re.compile(r"(\S+)(?:\s+(.*))?", re.DOTALL)
+REMOVED = "none"
+
+
+def template_folder() -> Path:
+    """Return the folder of this person's templates."""
+    return user_config_path("slipstream", appauthor=False) / "templates"
+
+
+def template_names() -> list[str]:
+    """Return the names of all templates."""
+    return sorted(path.stem for path in template_folder().glob("*.md"))
+
+
+def read_template(name: str) -> str:
+    """Return the text of a template. Raises SettingsError naming the nearest one."""
+    if name not in (known := template_names()):
+        raise SettingsError(
+            f"There is no template '{name[:64]}'. {nearest(name, known) if known else 'Save one: /template name text'}"
+        )
+    try:
+        return text_of((template_folder() / f"{name}.md").read_bytes()).strip()
+    except OSError as error:
+        raise SettingsError(
+            f"{template_folder() / name}.md cannot be read ({error.strerror}). Make it readable, or remove it."
+        ) from error
+    except NotTextError as error:
+        raise SettingsError(f"{template_folder() / name}.md cannot be read ({error}).") from error
+
+
+def keep_template(name: str, text: str) -> str:
+    """Write a template, or remove it if the text is `none`; return a sentence about it. Raises SettingsError."""
+    if not TEMPLATE_NAME.fullmatch(name):
+        raise SettingsError(f"'{name[:64]}' cannot name a template. Use letters, digits, - and _.")
+    path = template_folder() / f"{name}.md"
+    try:
+        if text == REMOVED:
+            read_template(name)
+            path.unlink()
+            return f"The template {name} is removed."
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf8")
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written ({error.strerror}). Make its folder writable.") from error
+    return f"Saved. /template {name} begins with it, /system @{name} gives it to the model."

@@ -18,8 +18,9 @@ from textual.message import Message as Posted
 from app.chats.branch import CONTINUE_HINT, FULL_AT, NO_ROOM, TOO_LONG
 from app.chats.pictures import shown_to
 from app.chats.store import StoredMessage
+from app.reply_text import Piece, pieces_of
+from app.terminal import clean
 from app.tui.pace import Latest, Post
-from app.tui.pieces import Piece, clean, pieces_of
 from runtime.core.errors import ContextError, SlipstreamError
 from runtime.engine import PLAIN_STOPS, ChatPrompt, Chunk, Engine, Message, Prompt, Sampling
 from runtime.engine.engine import Ask
@@ -63,7 +64,7 @@ class ActiveReply:
     def __init__(self, engine: Engine, request: ReplyRequest) -> None:
         self.engine, self.request = engine, request
         self.message_id = request.message.id
-        self.pieces = pieces_of(request.message)
+        self.pieces = pieces_of(request.message.content, request.message.facts)
         self._n_before = len(self.pieces)
         self.is_saved = True
         self._news, self._lock, self._explained = ReplyNews(), Lock(), 0.0

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.cli.oneshot import show_json
-from app.shown_tokens import ShownTokens
+from app.reply_text import ShownTokens
 from runtime.engine import Chunk, Message, Sampling, TokenLogprobs
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.text import TextStream

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.reasoning import BEGIN, END
+from app.reply_text import BEGIN, END
 from runtime.engine import Grammar, Ids, Options, Sampling, ThoughtBudget
 from runtime.engine.binding import closing, shown_pieces
 from runtime.engine.loaded import LoadedEngine

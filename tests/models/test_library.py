@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.models import library, ollama, prospects
+from app.models import library, prospects
 from app.models.library import Model, all_models
 from app.models.prospects import FITS, FITS_ALONE, TOO_LARGE, Machine, Prospect, demands, layer_seconds, prospect
 from app.tui.actions.offering import by_size
@@ -29,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.delenv("LLAMA_CACHE", raising=False)
     monkeypatch.delenv("OLLAMA_MODELS", raising=False)
-    monkeypatch.setattr(ollama, "SYSTEM_WIDE", tmp_path / "no ollama")
+    monkeypatch.setattr(library, "SYSTEM_WIDE", tmp_path / "no ollama")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(library, "cached", list)
     monkeypatch.setattr(library, "unfinished", list)
@@ -181,15 +181,15 @@ def test_the_search_ends_though_a_link_leads_back(home: Path) -> None:
 
 def test_ollamas_models_have_the_names_that_it_gives_them(home: Path) -> None:
     blob = place(home / ".ollama/models/blobs/sha256-abc")
-    layers = [{"mediaType": "other", "digest": "sha256:1"}, {"mediaType": ollama.MODEL, "digest": "sha256:abc"}]
+    layers = [{"mediaType": "other", "digest": "sha256:1"}, {"mediaType": library.MODEL, "digest": "sha256:abc"}]
     folder = home / ".ollama/models/manifests/registry.ollama.ai/library/llama3.2"
     folder.mkdir(parents=True)
     for name, text in {"3b": json.dumps({"layers": layers}), "damaged": "{", "odd": "[]", "gone": "{}"}.items():
         (folder / name).write_text(text)
     found = [each for each in all_models() if each.pair.target == blob]
     assert [(each.title, each.name) for each in found] == [("llama3.2:3b", str(blob))]
-    assert ollama.ollama_name(blob) == "llama3.2:3b"
-    assert ollama.ollama_name(home / "other/sha256-abc") == ""
+    assert library.ollama_name(blob) == "llama3.2:3b"
+    assert library.ollama_name(home / "other/sha256-abc") == ""
 
 
 def test_a_slow_disk_is_not_waited_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,7 +188,7 @@ def test_one_that_stays_away_is_done_without_or_is_the_end(registered: list[str]
 def test_a_library_without_rpc_says_so() -> None:
     for begin in (
         lambda: LoadedEngine(load_registry()["demo"], Options(rpc=("127.0.0.1:1",))),
-        lambda: worker.run("127.0.0.1", free_port(), None, False),
+        lambda: worker.worker("127.0.0.1", free_port(), None, False),
     ):
         with pytest.raises(SettingsError, match="compiled without RPC here"):
             begin()

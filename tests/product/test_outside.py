@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from app.cli.choices import read_file
 from app.cli.serve import ListenOptions
 from app.models import distill
-from app.models.ollama import digest_of
+from app.models.library import digest_of
 from app.settings import read_settings
-from app.tui import attach, templates, terminal
+from app.tui import attach, presets, terminal
 from app.tui.dialogs.help_page import read_keymap
 from app.tui.written_file import change, take_back
 from runtime.core.errors import SettingsError, SlipstreamError
@@ -52,7 +52,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {  # what is written,
     "settings": ('model = "ü"\n', read_settings),
     "keymap": ('[keys]\nquit = "ctrl+ü"\n', lambda path: read_keymap(path, ["quit"])),
     "prompts": ("Was heißt das?\n\nUnd was heißt jenes?\n", from_path),
-    "template": ("Antworte auf Französisch.\n", lambda path: templates.read_template(path.stem)),
+    "template": ("Antworte auf Französisch.\n", lambda path: presets.read_template(path.stem)),
     "manifest": ('{"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": "ü"}]}', digest_of),
 }  # fmt: skip
 NO_REFUSAL = {"attached": ("", "is not UTF-8 text"), "manifest": ""}  # what they give for other bytes
@@ -123,7 +123,7 @@ def test_the_name_of_a_file_may_be_any_bytes(tmp_path: Path, there: Elsewhere) -
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(templates, "folder", lambda: tmp_path)
+    monkeypatch.setattr(presets, "template_folder", lambda: tmp_path)
     return tmp_path / "file.md"
 
 

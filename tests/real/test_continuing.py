@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.reasoning import BEGIN, END
+from app.reply_text import BEGIN, END
 from app.server.openai.conversation import FINAL, ConversationRequest
 from bench.instruments.toy import facts
 from runtime.conversation.calls import is_harmony

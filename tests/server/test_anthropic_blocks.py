@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from app.reasoning import BEGIN, END
+from app.reply_text import BEGIN, END
 from app.server.anthropic.response import MessageFormatter, ReplyBlocks
 from app.server.openai.reply_reader import ReasoningReader, ReplyReader, ToolCallParser
 from runtime.conversation.calls import Function

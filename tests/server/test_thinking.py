@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.reasoning import ReasoningParser, opens_reasoning, split_reasoning
+from app.reply_text import ReasoningParser, opens_reasoning, split_reasoning
 from app.server.openai.chat_response import ChatFormatter
 from app.server.openai.reply_reader import ReasoningReader, ReplyReader
 from app.server.usage import ReplyProgress

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.models import context_cost
-from app.models.context_cost import cost, parse_context
+from app.tui.actions import context
+from app.tui.actions.context import cost, parse_context
 from bench.instruments.toy import facts
 from runtime.core.errors import NoMemoryError, SettingsError
 from runtime.engine import Options
@@ -21,7 +21,7 @@ DEMO = load_registry()["demo"]
 
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context_cost, "free_memory", lambda: 8_000_000_000)
+    monkeypatch.setattr(context, "free_memory", lambda: 8_000_000_000)
 
 
 def of_context(n_ctx: int) -> ScriptedEngine:
@@ -142,9 +142,9 @@ async def test_the_context_of_another_servers_model_and_of_none_is_not_set_here(
 def test_a_context_that_memory_does_not_allow_names_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_context("8K") == parse_context("8,192") == 8192
     assert cost(DEMO, Options(), 2048, 512).n_more > 0
-    spec = context_cost.whole(DEMO, Options(), 2048)
+    spec = context.whole(DEMO, Options(), 2048)
     assert spec is not None
-    monkeypatch.setattr(context_cost, "free_memory", lambda: spec.needs(1024, False) - spec.needs(512, True))
+    monkeypatch.setattr(context, "free_memory", lambda: spec.needs(1024, False) - spec.needs(512, True))
     with pytest.raises(SettingsError, match=r"2,048 tokens needs .* are free for it. /context 1024 is the most"):
         cost(DEMO, Options(), 2048, 512)
     assert not cost(DEMO, Options(), 1024, 512).with_draft

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyperclip
 import pytest
 
-from app.tui.clipboard import NOT_PASSED, NOT_TAKEN, copy_to_desktop, obstacle
+from app.tui.terminal import NOT_PASSED, NOT_TAKEN, copy_to_desktop, obstacle
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, opened, piloted
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.chats.store import Store
-from app.models import context_cost
+from app.tui.actions import context
 from app.tui.actions.editing import KEPT, kept
 from app.tui.actions.offering import is_foreign
 from app.tui.dialogs.confirm import DiffScreen
@@ -154,7 +154,7 @@ async def test_messages_that_wait_come_back_where_the_context_is_full(path: Path
 async def test_a_full_context_in_mid_reply_is_made_longer_and_the_reply_continues(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context_cost, "free_memory", lambda: 8_000_000_000)
+    monkeypatch.setattr(context, "free_memory", lambda: 8_000_000_000)
     small, large = ScriptedEngine("one two [full]three", n_ctx=256), ScriptedEngine("rest", n_ctx=512)
     small.facts = replace(small.facts, n_ctx_train=512)
     async with opened(path, small, large, pair=load_registry()["demo"]) as chat:

@@ -14,12 +14,12 @@ from textual.app import App, ComposeResult
 from textual.message import Message as Event
 
 from app.chats.branch import ChatBranch
+from app.reply_text import marks_of, pieces_of, text_of
 from app.tui import between_replies as typed
 from app.tui import engine_host
 from app.tui.between_replies import Unsent
 from app.tui.engine_host import EngineHost, ReplyEnded, ReplyGrew
 from app.tui.pace import TypingGap
-from app.tui.pieces import marks_of, pieces_of, text_of
 from app.tui.replies import PromptRead, ReplyRequest
 from app.tui.session import ModelFailed, ModelReady, Session
 from runtime.core.errors import ModelError
@@ -83,7 +83,8 @@ async def test_a_pair_is_opened_and_a_reply_is_made_kept_and_told(tmp_path: Path
         ]
         kept = session.store.branch(ended.message_id)[-1]
         assert text_of(ended.pieces) == kept.content == "one two three"
-        assert marks_of(ended.pieces) == marks_of(pieces_of(kept)) == [(3, ""), (4, "model"), (6, "")]
+        stored = marks_of(pieces_of(kept.content, kept.facts))
+        assert marks_of(ended.pieces) == stored == [(3, ""), (4, "model"), (6, "")]
     session.store.close()
 
 

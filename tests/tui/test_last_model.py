@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from app.chats.store import Store
 from app.cli.main import app
-from app.models import library, ollama, prospects
+from app.models import library, prospects
 from app.models.starting import StartModel, start_model
 from app.settings import default_path
 from runtime.core.errors import ModelError, NoMemoryError, SettingsError
@@ -28,7 +28,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home without models."""
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setattr(library, "cached", list)
-    monkeypatch.setattr(ollama, "SYSTEM_WIDE", tmp_path / "no ollama")
+    monkeypatch.setattr(library, "SYSTEM_WIDE", tmp_path / "no ollama")
     return tmp_path
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.reasoning import split_reasoning
+from app.reply_text import split_reasoning
 from app.tui.actions import HANDLERS
 from app.tui.app import known_ids
 from app.tui.commands import COMMANDS

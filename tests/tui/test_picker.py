@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.models import library, ollama, prospects
+from app.models import library, prospects
 from app.tui.dialogs import model_picker
 from runtime.loading import profile_cache
 from runtime.loading.profile_cache import ProfileCache
@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setattr(library, "cached", list)
     monkeypatch.setattr(library, "unfinished", list)
-    monkeypatch.setattr(ollama, "SYSTEM_WIDE", tmp_path / "no ollama")
+    monkeypatch.setattr(library, "SYSTEM_WIDE", tmp_path / "no ollama")
     monkeypatch.setattr(model_picker, "free_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(prospects, "all_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(profile_cache, "memo", lambda: ProfileCache("speeds", tmp_path))

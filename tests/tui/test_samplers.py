@@ -10,10 +10,10 @@ import pytest
 
 from app.chats.store import Store
 from app.cli import choices
-from app.cli.sampling_options import SamplingOptions
+from app.cli.run import SamplingOptions
 from app.setting_values import sampling_values, shown_values
 from app.tui.chat_settings import ChatSettings
-from app.tui.dialogs.rare_settings import RARE_ABOUT
+from app.tui.dialogs.settings_list import RARE_ABOUT
 from runtime.core.errors import SettingsError
 from runtime.core.rare_sampling import RARE_NAMES
 from runtime.engine import sampling_of, values_of

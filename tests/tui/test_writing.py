@@ -9,8 +9,8 @@ from textual.events import Key
 from textual.widgets import OptionList
 
 from app.chats.store import Store
-from app.tui.widgets.piece_area import MARK
 from app.tui.widgets.prompt import PromptBox
+from app.tui.widgets.text_area import MARK
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted
 

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, RootModel
 
+from app.reply_text import ShownTokens
 from app.server.generation import text_of_ids
 from app.server.logprobs import TokenLogprob, token_logprobs, token_probs
 from app.server.task import PromptIds
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import ReplyProgress, Timings, timings
 from app.server.wire import Event
-from app.shown_tokens import ShownTokens
 from runtime.engine import Chunk, Engine
 from runtime.engine.stats import Stats
 

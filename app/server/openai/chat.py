@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from app.reasoning import BEGIN, END
+from app.reply_text import BEGIN, END
 from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
 from app.server.fields import Whole

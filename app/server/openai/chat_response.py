@@ -7,13 +7,13 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from app.reply_text import ShownToken, ShownTokens
 from app.server.logprobs import ChatLogprobs, chat_logprobs
 from app.server.openai.common import DONE, FinishReason, fingerprint, new_id, now
 from app.server.openai.reply_reader import ReplyReader, WholeReply
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import ReplyProgress, Tally, Timings, Usage
 from app.server.wire import Event
-from app.shown_tokens import ShownToken, ShownTokens
 from runtime.engine import Chunk, Engine
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
+from app.reply_text import ShownToken, ShownTokens
 from app.server.endpoint import generation_endpoint
 from app.server.errors import ApiError
 from app.server.fields import Text, Whole
@@ -21,7 +22,6 @@ from app.server.task import CompletionTask, PromptIds, encoded
 from app.server.task_response import Formatter, by_reply
 from app.server.usage import Tally, Timings, Usage
 from app.server.wire import Event
-from app.shown_tokens import ShownToken, ShownTokens
 from runtime.engine import Chunk, Engine, Infill, Prompt
 from runtime.engine.engine import Ask
 

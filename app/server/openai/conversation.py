@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from pydantic import AliasChoices, Field
 
-from app.reasoning import BEGIN, END, opens_reasoning, split_reasoning
+from app.reply_text import BEGIN, END, opens_reasoning, split_reasoning
 from app.server.errors import ApiError
 from app.server.fields import Few, Object, RequestModel, Whole
 from app.server.left_out import NOTED

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from app.reasoning import Delta as ReasoningDelta
-from app.reasoning import ReasoningParser
+from app.reply_text import Delta as ReasoningDelta
+from app.reply_text import ReasoningParser
 from runtime.conversation.calls import (
     HERMES,
     ArgumentText,

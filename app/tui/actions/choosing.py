@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from app.terminal import clean
 from app.tui.actions.models import answer_with, find_here, load_by_name, pick
 from app.tui.chat import OpenChat
 from app.tui.dialogs.basic import PickDialog, narrowing
-from app.tui.pieces import clean
 from app.tui.presets import PICKED, REMOVE, SAVE, Preset, Presets
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.registry import Pair

@@ -6,14 +6,14 @@ Knows messages on screen, the branch and the clipboard; starts no reply itself.
 from __future__ import annotations
 
 from app.chats.store import StoredMessage
+from app.terminal import clean
 from app.tui.actions import editing
 from app.tui.actions.asking import regenerate_message
 from app.tui.actions.offering import show_chat
 from app.tui.actions.writing import excerpt
 from app.tui.chat import OpenChat
-from app.tui.clipboard import copy_text
 from app.tui.dialogs.confirm import ConfirmDialog
-from app.tui.pieces import clean
+from app.tui.terminal import copy_text
 from app.tui.widgets.message_view import MessageView
 from runtime.core.errors import SettingsError
 

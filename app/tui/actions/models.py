@@ -12,13 +12,12 @@ from dataclasses import replace
 from functools import partial
 
 from app.models import prospects
-from app.models.library import of_loaded
-from app.models.ollama import ollama_name
+from app.models.library import of_loaded, ollama_name
+from app.terminal import clean
 from app.tui.actions.views import show_numbers
 from app.tui.chat import OpenChat
 from app.tui.dialogs.model_picker import ModelPicker
 from app.tui.downloads import Downloads
-from app.tui.pieces import clean
 from app.tui.presets import Preset
 from app.tui.session import ModelLoading
 from runtime.core.backend import SERVERS

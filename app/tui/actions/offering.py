@@ -18,17 +18,14 @@ from pathlib import Path
 
 from app.chats.authors import MODEL, Facts, author_of, is_other, loadable
 from app.chats.branch import FULL_AT, NO_ROOM
-from app.models.library import file_size
-from app.models.listing import is_here
-from app.models.ollama import ollama_name
+from app.models.library import file_size, is_here, ollama_name
 from app.models.starting import BUNDLED
-from app.terminal import gigabytes, rate
+from app.terminal import clean, gigabytes, rate
 from app.tui.actions import models, views
 from app.tui.chat import Offered, OpenChat
 from app.tui.commands import COMMANDS
 from app.tui.dialogs.help_page import shown
 from app.tui.edits import last_edits
-from app.tui.pieces import clean
 from app.tui.replies import STOPPED
 from app.tui.widgets.transcript import Offer
 from runtime.loading.profile_cache import measured

@@ -6,13 +6,13 @@ Knows only the display; changes no chat and no model.
 from __future__ import annotations
 
 from app.chats.authors import is_other
+from app.terminal import clean
 from app.tui.chat import OpenChat
 from app.tui.commands import COMMANDS as TABLE
 from app.tui.dialogs.basic import PageDialog
 from app.tui.dialogs.help_page import help_page
 from app.tui.dialogs.why_screen import WhyScreen, read_ahead, sections
 from app.tui.numbers import rate, sentence, speed, stats_of, usage
-from app.tui.pieces import clean
 from runtime.core.errors import SettingsError
 from runtime.engine import Engine
 from runtime.engine.stats import Stats

@@ -12,7 +12,7 @@ from textual.events import Key, Paste
 from app.tui.chat import OpenChat
 from app.tui.completion import parse
 from app.tui.dialogs.basic import PickDialog, narrowing
-from app.tui.templates import TEMPLATE, keep_template, names, read_template
+from app.tui.presets import TEMPLATE, keep_template, read_template, template_names
 from app.tui.terminal import write_in_editor
 from app.tui.widgets.prompt import is_letter
 from runtime.core.errors import SettingsError
@@ -33,9 +33,9 @@ def template(screen: OpenChat, argument: str) -> None:
 
 def pick_template(screen: OpenChat) -> None:
     """List the templates and put the picked one into the prompt."""
-    if not names():
+    if not template_names():
         raise SettingsError(NONE_YET)
-    lines = [(f"{name}: {excerpt(read_template(name))}", name) for name in names()]
+    lines = [(f"{name}: {excerpt(read_template(name))}", name) for name in template_names()]
     dialog = PickDialog("Begin with", narrowing(lines), "\n/template name text keeps one")
     screen.ask(dialog, partial(begin_with, screen))
 

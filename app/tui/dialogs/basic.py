@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.tui.pieces import clean
+from app.terminal import clean
 from app.tui.widgets.prompt import PromptBox
 from runtime.core.errors import SlipstreamError
 

@@ -11,8 +11,8 @@ from textual.widgets import Input
 
 from app.chats.export import export
 from app.chats.store import Chat, Store
+from app.terminal import clean
 from app.tui.dialogs.basic import PickDialog, TextDialog
-from app.tui.pieces import clean
 from runtime.core.errors import SettingsError
 
 

@@ -21,7 +21,8 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from app.tui.clipboard import copy_text
+from app.reply_text import Piece, marks_of
+from app.terminal import clean
 from app.tui.comparison import (
     Contestant,
     ReplyBegan,
@@ -32,8 +33,8 @@ from app.tui.comparison import (
     letters_per_second,
 )
 from app.tui.numbers import ChatNumbers, fitted, kept, line, rate, speed, stats_of, usage
-from app.tui.pieces import Piece, clean, marks_of
 from app.tui.replies import ActiveReply, PromptRead, ReplyFinished
+from app.tui.terminal import copy_text
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.status import ReadingEstimate
 from runtime.engine.stats import Stats

@@ -14,8 +14,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Label, Static
 
+from app.terminal import clean
 from app.tui.edits import Edit
-from app.tui.pieces import clean
 
 COLORS = {"+": "$text-success", "-": "$text-error", "@": "$text-primary"}
 LEAVES_OUT = "The reply seems to leave out parts of the file: check the removed lines before you write it."

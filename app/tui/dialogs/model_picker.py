@@ -24,10 +24,9 @@ from app.models.prospects import (
     free_memory,
     prospect,
 )
-from app.terminal import gigabytes, rate
+from app.terminal import clean, gigabytes, rate
 from app.tui.completion import common, last_part, paths
 from app.tui.dialogs.basic import PickDialog
-from app.tui.pieces import clean
 from app.tui.presets import PICKED, Preset
 from runtime.models.registry import Pair
 

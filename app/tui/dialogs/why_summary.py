@@ -13,8 +13,8 @@ from pathlib import Path
 from textual.content import Content
 
 from app.models.search_process import is_searched
+from app.terminal import clean
 from app.tui.numbers import ALIKE, DISTURBED, LEAST, acceptance, guess_seconds, is_elsewhere, sources, times
-from app.tui.pieces import clean
 from runtime.drafters.registry import Needs, find
 from runtime.engine import Engine
 from runtime.engine.stats import Stats

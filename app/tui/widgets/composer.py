@@ -14,11 +14,11 @@ from textual.content import Content
 from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
+from app.terminal import clean
 from app.tui.attach import told_pictures, unattached, without_attached
 from app.tui.completion import Completion, Suggestion
-from app.tui.pieces import clean
 from app.tui.widgets.prompt import PromptBox
-from app.tui.widgets.suggesting import SuggestingArea
+from app.tui.widgets.text_area import SuggestingArea
 
 WIDEST = 44  # maximal columns for the text; the rest is for its note
 GAP = 2

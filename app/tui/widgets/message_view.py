@@ -19,11 +19,11 @@ from textual.widgets import Collapsible, Label, Markdown, Static
 
 from app.chats.pictures import pictures_in
 from app.chats.store import StoredMessage
-from app.reasoning import split_reasoning
+from app.reply_text import Piece, pieces_of, split_reasoning, text_of
+from app.terminal import clean
 from app.tui.attach import attached_in, without_attached
 from app.tui.edits import ACCEPTED
 from app.tui.markdown_dialect import markdown_parser
-from app.tui.pieces import Piece, clean, pieces_of, text_of
 from app.tui.private_textual import growing
 from app.tui.widgets.reply_markdown import ReplyMarkdown
 from runtime.drafters.registry import described, find
@@ -65,7 +65,7 @@ class MessageView(Vertical, can_focus=True):
     def __init__(self, message: StoredMessage, version: tuple[int, int], label: str = "") -> None:
         super().__init__(classes=message.role)
         self.message_id, self.role, self.text = message.id, message.role, message.content
-        self.pieces = pieces_of(message)
+        self.pieces = pieces_of(message.content, message.facts)
         self.facts: dict[str, Any] = message.facts
         self._version = "" if version[1] == 1 else f"version {version[0]} of {version[1]} (Shift+Tab, then ← →)"
         self._folded, self._label = True, clean(label)

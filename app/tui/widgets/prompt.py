@@ -18,8 +18,7 @@ from app.tui.completion import Completion, complete
 from app.tui.pace import TypingGap
 from app.tui.picture_files import named_if_dropped
 from app.tui.private_textual import bound
-from app.tui.widgets.piece_area import Pastes, as_text
-from app.tui.widgets.suggesting import SuggestingArea
+from app.tui.widgets.text_area import Pastes, SuggestingArea, as_text
 
 LONG_CHARACTERS, LONG_LINES = 1000, 8  # from this size on a paste becomes a chip
 VERY_LONG = 20_000  # characters from which on a restored text becomes a chip, too: drawing its lines takes seconds

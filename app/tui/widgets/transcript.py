@@ -19,8 +19,9 @@ from textual.widgets.option_list import Option
 from app.chats.authors import Facts, is_other, label_of
 from app.chats.branch import CONTINUE_HINT, ChatBranch
 from app.chats.store import StoredMessage
+from app.reply_text import Piece, text_of
+from app.terminal import clean
 from app.tui.numbers import reasons_of, stats_of
-from app.tui.pieces import Piece, clean, text_of
 from app.tui.widgets.message_scroll import MessageScroll
 from app.tui.widgets.message_view import MessageView
 from app.tui.widgets.shown_part import ShownPart
