@@ -143,7 +143,7 @@ def begin_training(engine: LoadedEngine) -> TrainerProcess:
     """
     if engine._learner is None:
         raise SystemExit(f"The head does not learn here: {engine.status.learning}.")
-    training = engine._learner._training = TrainerProcess("bench.instruments.endless")
+    training = engine._learner._training = TrainerProcess("bench.instruments.processes")
     training.start()
     training.hold()
     return training

@@ -25,20 +25,24 @@ import numpy as np
 from rich.progress import track
 
 from bench.instruments.architectures.writer import write_drafting
-from bench.instruments.concurrent_replies import Case, Collected, alone, concurrently, n_different
-from bench.instruments.laws import DRAFTERS, count, exact_law, least_draws, p_value
-from bench.instruments.proving import (
+from bench.instruments.concurrent_replies import (
     KINDS,
     MAX_TOKENS,
     OTHER_WORDS,
     PLAIN,
     THREADS,
+    Case,
+    Collected,
     Reply,
+    alone,
+    concurrently,
+    n_different,
     no_past,
     opened,
     temporary,
     texts,
 )
+from bench.instruments.laws import DRAFTERS, count, exact_law, least_draws, p_value
 from bench.instruments.texts import SCHEMA, follows_schema
 from bench.instruments.timing import report
 from demo.conversations import QUESTIONS

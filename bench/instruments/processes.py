@@ -1,7 +1,8 @@
 """Configurations, each in a process of its own that stays alive: two builds of llama.cpp never share a process, and an
 abort costs one configuration.
 
-Also a process that keeps a core busy. Knows processes, pipes and rates; knows no model library.
+Also processes that keep a core busy; `python -m bench.instruments.processes` is one in place of a training, at the
+lowest priority. Knows processes, pipes and rates; knows no model library.
 """
 
 from __future__ import annotations
@@ -154,6 +155,16 @@ def spin() -> None:
         sum(range(100_000))
 
 
+def train() -> None:
+    """Compute without end, as a training does."""
+    from runtime.training.adapting import end_with_parent, give_way
+
+    give_way()
+    end_with_parent()
+    while True:
+        sum(range(100_000))
+
+
 @contextmanager
 def busy_core() -> Iterator[None]:
     """Keep one core busy inside the block."""
@@ -209,3 +220,7 @@ def of_server(
                 print(f"{pair.name}, {name} is left out. {peer.failure}", flush=True)
                 del rates[name]
         return {name: (values, peers[name].drafted, peers[name].accepted) for name, values in rates.items()}
+
+
+if __name__ == "__main__":
+    train()

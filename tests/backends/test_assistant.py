@@ -13,7 +13,6 @@ import pytest
 from gguf import GGUFReader
 
 from bench.instruments.architectures.writer import write_family
-from bench.instruments.assistants import assistant_for, write_assistant
 from bench.instruments.concurrent_replies import Case, alone, concurrently, n_different
 from bench.instruments.heads import PROMPT, replies_with_and_without
 from runtime.backends.contexts import open_backend
@@ -29,6 +28,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
 from runtime.tools.pairing import Target
+from tests.support.assistants import assistant_for, write_assistant
 from tests.support.waiting import wait_for
 
 TARGETS = pytest.mark.parametrize("family", ["gemma4", "gemma4moe"])
