@@ -5,8 +5,8 @@ Usage: `python -m bench.replay --record FILE [--models smollm2,gemma3]` writes g
 decode of each reply: all kinds in one process, and each kind three times. `--ablate` prints what each heuristic of the
 controller is worth there. Times of passes vary by 6% at random, the same in every run, so results repeat exactly.
 
-`python -m bench.replay --edits [MODEL]` generates twelve edits of real files, with the vocabulary of the bundled pair or
-of MODEL; passes cost as much as with Qwen2.5-Coder 1.5B in Q4_K_M on two cores. Prints for each edit the
+`python -m bench.replay --edits [MODEL]` generates twelve edits of real files, with the vocabulary of the bundled pair
+or of MODEL; passes cost as much as with Qwen2.5-Coder 1.5B in Q4_K_M on two cores. Prints for each edit the
 acceptance rate, tokens per pass, and speed relative to plain decode: with the file as a prediction (`prediction`), and
 with the file in the prompt alone (`ngram`).
 """
