@@ -1,4 +1,4 @@
-"""The model that wrote a reply, in the facts that are stored with it.
+"""Names of models that are stored with the chats: of the one that wrote a reply, in its facts; of those loaded lately.
 
 Knows replies and names of models; loads no model.
 """
@@ -6,16 +6,20 @@ Knows replies and names of models; loads no model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from app.chats.store import StoredMessage
+from app.chats.database import kept_value
 from runtime.models.addresses import API
 from runtime.models.registry import AS_TRAINED, Pair
 
+if TYPE_CHECKING:  # importing it is slow, and names of recent models are read without
+    from app.chats.store import StoredMessage
+
 Facts = Mapping[str, Any]
 MODEL, LOADS = "model", "loads"  # facts of a reply: the model's name for people, and the name that loads it
+RECENT, REMEMBERED = "recent models", 8  # the preference with the names of models loaded lately, and how many it keeps
 
 
 def name_of(pair: Pair) -> str:
@@ -60,3 +64,18 @@ def label_of(messages: Sequence[StoredMessage], reply: StoredMessage) -> str:
     before = next((each for each in reversed(messages) if each.id < reply.id and MODEL in each.facts), None)
     compared = messages if before is None else [before]
     return wrote if any(each.facts.get(MODEL, wrote) != wrote for each in compared) else ""
+
+
+def recent_models(path: Path | None = None) -> Iterator[str]:
+    """Yield the recently loaded models, the latest first; none if the chats cannot be read, which begins here."""
+    yield from names_in(kept_value(RECENT, path))
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names in a stored list of models: pairs by name, files by path."""
+    return [name for name in text.split("\n") if name]
+
+
+def with_latest(name: str, recent: Sequence[str]) -> str:
+    """Return the list of recent models, to be stored, after that one was loaded."""
+    return "\n".join([name, *(each for each in recent if each != name)][:REMEMBERED])

@@ -1,4 +1,4 @@
-"""The SQLite file of the chats: tables, format version, and how to open it.
+"""The SQLite file of the chats: tables, format version, how to open it, what is read of it without opening the chats.
 
 Knows SQL and files; knows neither widgets nor models, nor what a chat is for.
 """
@@ -6,7 +6,8 @@ Knows SQL and files; knows neither widgets nor models, nor what a chat is for.
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 from platformdirs import user_data_path
@@ -15,6 +16,7 @@ from runtime.core.errors import SlipstreamError
 
 VERSION = 4
 LOCK_TIMEOUT = 2.0  # seconds to wait while another instance writes
+MAX_CHARACTERS = 2**20  # of messages to train on
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS chats(
     id INTEGER PRIMARY KEY, title TEXT NOT NULL, system TEXT NOT NULL DEFAULT '', leaf INTEGER, changed REAL NOT NULL);
@@ -78,15 +80,35 @@ def default_path() -> Path:
     return user_data_path("slipstream", appauthor=False) / "chats.db"
 
 
+def peeked(path: Path | None, query: str, *values: object) -> Iterator[tuple[str]]:
+    """Yield the rows of a query, without opening the chats; none if they cannot be read."""
+    uri = f"{(path or default_path()).absolute().as_uri()}?mode=ro"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as db:
+        yield from db.execute(query, values)
+
+
 def kept_value(name: str, path: Path | None = None) -> str:
     """Return a small value stored under that name, without opening the chats; "" if there is none, or no such file."""
-    uri = f"{(path or default_path()).absolute().as_uri()}?mode=ro"
-    try:
-        with closing(sqlite3.connect(uri, uri=True)) as db:
-            rows = db.execute("SELECT value FROM kept WHERE name = ?", (name,)).fetchall()
-    except sqlite3.Error:
-        return ""
-    return str(rows[0][0]) if rows else ""
+    return next((str(value) for (value,) in peeked(path, "SELECT value FROM kept WHERE name = ?", name)), "")
+
+
+def latest_replies(path: Path | None = None, most: int = MAX_CHARACTERS) -> list[str]:
+    """Return the latest replies, newest first, up to `most` characters in all. Empty if the chats cannot be read."""
+    return list(latest("assistant", path, most))
+
+
+def latest_questions() -> list[str]:
+    """Return the user's latest questions, each once, up to MAX_CHARACTERS in all."""
+    return list(dict.fromkeys(latest("user", None, MAX_CHARACTERS)))
+
+
+def latest(role: str, path: Path | None, most: int) -> Iterator[str]:
+    """Yield the latest messages of a role, up to `most` characters in all."""
+    for (text,) in peeked(path, "SELECT content FROM messages WHERE role = ? ORDER BY id DESC", role):
+        most -= len(text)
+        if most < 0:
+            return
+        yield text
 
 
 def keep_value(name: str, value: str, path: Path | None = None) -> None:

@@ -92,24 +92,13 @@ QUICK: dict[str, Any] = {
 }
 
 
-def make_plan(
-    drafters: tuple[str, ...],
-    *,
-    quick: bool,
-    kinds: str | None,
-    ks: str | None,
-    runs: int | None,
-    max_tokens: int | None,
-) -> Plan:
-    """Return the full plan or the quick one, changed by the given options. Raises BadParameter."""
-    given = {
-        "kinds": None if kinds is None else parse_kinds(kinds),
-        "ks": None if ks is None else parse_ks(ks),
-        "runs": runs,
-        "max_tokens": max_tokens,
-    }
-    settings = (QUICK if quick else {}) | {name: value for name, value in given.items() if value is not None}
-    return replace(Plan(drafters), **settings)
+def make_plan(drafters: tuple[str, ...], *, quick: bool, **given: Any) -> Plan:
+    """Return the full plan or the quick one, changed by the given options, of which None changes nothing. Raises
+    BadParameter.
+    """
+    read = {"kinds": parse_kinds, "ks": parse_ks}
+    chosen = {name: read[name](value) if name in read else value for name, value in given.items() if value is not None}
+    return replace(Plan(drafters), **(QUICK if quick else {}) | chosen)
 
 
 def parse_kinds(names: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from app.chats.recent import recent_models
+from app.chats.authors import recent_models
 from app.cli.added_files import with_adapters, with_encoder
 from app.cli.options import OTHER_BYTES, ModelOptions
 from app.models.starting import BUNDLED, LAST, StartModel, start_model

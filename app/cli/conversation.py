@@ -14,17 +14,15 @@ from pathlib import Path
 
 import typer
 
-from app.chats.authors import LOADS, Facts, author_of, loadable, name_of, signed
+from app.chats.authors import LOADS, RECENT, Facts, author_of, loadable, name_of, recent_models, signed, with_latest
 from app.chats.branch import INTERRUPTED, ChatBranch
 from app.chats.database import StoreError, default_path, keep_value, kept_value
-from app.chats.recent import RECENT, recent_models, with_latest
 from app.chats.store import Store, read_json
 from app.cli.choices import is_model
 from app.cli.oneshot import OneshotRequest, PrintedReply
-from app.models.starting import BUNDLED
-from app.models.starting import found as find_model
+from app.models.starting import BUNDLED, can_load
 from app.reply_text import split_reasoning
-from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.core.errors import SettingsError
 from runtime.engine import Message
 from runtime.models.addresses import is_web
 from runtime.models.registry import Pair
@@ -128,17 +126,11 @@ def chat_to_open(named: str, path: Path | None) -> tuple[int, str]:
         wrote = author_of(store.branch(store.chat(chat).leaf))
     finally:
         store.close()
-    return chat, usable(wrote, path) if is_title else named
-
-
-def usable(wrote: Facts, path: Path | None) -> str:
-    """Return the name that loads the model of these facts; "" if it is not known or not on this machine."""
+    if not is_title:
+        return chat, named
     recent = list(recent_models(path))
-    with suppress(SlipstreamError):
-        name = loadable(wrote, recent) if wrote else ""
-        pair = find_model(name, recent) if name else None
-        return name if pair is not None and (pair.upstream or pair.target.is_file()) else ""
-    return ""
+    own = loadable(wrote, recent) if wrote else ""
+    return chat, own if own and can_load(own, recent) else ""
 
 
 def find_chat(store: Store, title: str, option: str) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from app.chats.recent import recent_models
+from app.chats.authors import recent_models
 from app.cli.options import ModelOptions
 from app.models.library import all_models, of_loaded
 from app.models.starting import found, start_model

@@ -19,7 +19,7 @@ from platformdirs import user_data_path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from app.chats.recent import latest_questions
+from app.chats.database import latest_questions
 from app.models.pair import outcome, say, successes, tried, usual_candidates
 from app.terminal import Interrupt, gigabytes, print_text
 from runtime.core.errors import StoppedError

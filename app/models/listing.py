@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from app.chats.recent import recent_models
+from app.chats.authors import recent_models
 from app.models.library import is_here
 from app.terminal import gigabytes, print_json, print_text
 from runtime.core.errors import SlipstreamError

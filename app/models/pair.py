@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from app.chats.recent import latest_replies
+from app.chats.database import latest_replies
 from app.terminal import gigabytes, print_note, print_text
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine

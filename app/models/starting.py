@@ -5,12 +5,14 @@ Knows names, the settings and the file of chats; opens models only by the given 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from app.chats.recent import recent_models
+from app.chats.authors import recent_models
 from app.models.library import ollama_name
 from app.settings import default_path, read_settings
 from runtime.core.errors import RegistryError, SlipstreamError
@@ -65,3 +67,11 @@ def found(name: str, recent: Sequence[str] = ()) -> Pair:
     """Return the pair of that name or the file, which has Ollama's name if it is Ollama's. Raises SlipstreamError."""
     pair = find_pair(name, load_registry(), recent)
     return replace(pair, name=ollama_name(pair.target) or pair.name)
+
+
+def can_load(name: str, recent: Sequence[str]) -> bool:
+    """Return whether that name loads a model without fetching anything; servers are not asked."""
+    with suppress(SlipstreamError):
+        pair = found(name, recent)
+        return bool(pair.upstream) or os.path.isfile(pair.target)  # noqa: PTH113 (never raises)
+    return False

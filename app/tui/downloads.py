@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Event
 
-from textual import on
 from textual.message import Message
 
 from app.tui.pace import Invisible, Latest, Post
@@ -26,13 +25,6 @@ class DownloadProgress(Latest):
     what: str
     n_bytes: int
     total: int
-
-
-@dataclass
-class DownloadFinished(Message):
-    """From the thread: everything is downloaded, or not, for a reason."""
-
-    reason: str = ""
 
 
 class DownloadPaused(Exception):  # noqa: N818 (no error)
@@ -57,7 +49,6 @@ class Downloads(Invisible):
     def __init__(self) -> None:
         super().__init__()
         self._unwanted: Event | None = None  # set to pause the current download
-        self._ended: Callable[[str], Downloads.Ended]
 
     def on_unmount(self) -> None:
         """Pause the download; the thread ends at the next block."""
@@ -75,20 +66,23 @@ class Downloads(Invisible):
         pair = load_registry().get(name)
         names = names_of(pair) if pair else [name.removeprefix(HUB)]
         loads = name if pair else f"{HUB}{names[0]}"
-        self._ended = partial(self.Ended, name, loads, is_to_be_loaded)
-        self._unwanted = Event()
-        work = partial(download, names, self._unwanted.is_set, self.post_message)
+        self._unwanted = unwanted = Event()
+
+        def work() -> None:
+            reason = download(names, unwanted.is_set, self.post_message)
+            self.post_message(self.Ended(name, loads, is_to_be_loaded, reason))
+
         self.run_worker(work, thread=True, group="downloads")
 
-    @on(DownloadFinished)
-    def _end(self, event: DownloadFinished) -> None:
-        event.stop()
+    def on_downloads_ended(self) -> None:
+        """Allow the next download; the message goes on to the screen."""
         self._unwanted = None
-        self.post_message(self._ended(event.reason))
 
 
-def download(names: Sequence[str], is_unwanted: Callable[[], bool], post: Post) -> None:
-    """Fetch models by their names on the hub, resuming partial downloads."""
+def download(names: Sequence[str], is_unwanted: Callable[[], bool], post: Post) -> str:
+    """Fetch models by their names on the hub, resuming partial downloads. Return why they are not here; "" if they
+    are.
+    """
     from runtime.models.hub.fetch import Hub  # slow to import, and seldom needed
 
     def show(what: str, file: str, n_bytes: int) -> None:
@@ -105,11 +99,10 @@ def download(names: Sequence[str], is_unwanted: Callable[[], bool], post: Post) 
         for name, files in plans.items():
             hub.pull(name, files, partial(show, "Fetching"), partial(show, "Checking"))
     except DownloadPaused:
-        post(DownloadFinished("Paused. Enter in the list of models (Ctrl+L) or the same command resumes it."))
+        return "Paused. Enter in the list of models (Ctrl+L) or the same command resumes it."
     except SlipstreamError as error:
-        post(DownloadFinished(str(error)))
-    else:
-        post(DownloadFinished())
+        return str(error)
+    return ""
 
 
 def names_of(pair: Pair) -> list[str]:

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from app.chats.authors import LOADS, Facts, signed
+from app.chats.authors import LOADS, RECENT, Facts, names_in, signed, with_latest
 from app.chats.branch import ChatBranch
-from app.chats.recent import RECENT, names_in, with_latest
 from app.chats.store import Store
 from app.tui.chat_settings import ChatSettings
 from runtime.core.limits import Limits

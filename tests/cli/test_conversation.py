@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from app.chats.authors import RECENT, recent_models
 from app.chats.branch import ChatBranch
 from app.chats.database import default_path, keep_value
-from app.chats.recent import RECENT, recent_models
 from app.chats.store import Store
 from app.cli import choices, conversation, oneshot
 from app.tui.attach import attach

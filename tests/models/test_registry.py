@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.chats.recent import RECENT, recent_models
+from app.chats.authors import RECENT, recent_models
 from app.chats.store import Store
 from app.cli.choices import choose_start
 from app.cli.options import ModelOptions

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from app.chats.recent import latest_replies
+from app.chats.database import latest_replies
 from app.chats.store import Store
 from app.cli.main import app
 from app.models import pair as command

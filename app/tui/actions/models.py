@@ -5,14 +5,12 @@ Knows the registry and the screen's engine, downloads and editors; opens no mode
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from app.models import prospects
-from app.models.library import of_loaded, ollama_name
+from app.models.library import of_loaded
+from app.models.starting import found
 from app.terminal import clean
 from app.tui.actions.views import show_numbers
 from app.tui.chat import OpenChat
@@ -21,7 +19,7 @@ from app.tui.downloads import Downloads
 from app.tui.presets import Preset
 from app.tui.session import ModelLoading
 from runtime.core.backend import SERVERS
-from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.core.errors import SettingsError
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair, find_pair, load_registry
 
@@ -169,18 +167,9 @@ def find_here(screen: OpenChat, name: str) -> Pair | None:
     from runtime.models.hub.names import HubError
 
     try:
-        pair = find_pair(name, load_registry(), screen.session.recent)
+        return found(name, screen.session.recent)
     except HubError:
         return None
-    return replace(pair, name=ollama_name(pair.target) or pair.name)
-
-
-def is_here(screen: OpenChat, name: str) -> bool:
-    """Return whether the model of that name can be loaded without fetching it."""
-    with suppress(SlipstreamError):
-        pair = find_here(screen, name)
-        return pair is not None and (bool(pair.upstream) or os.path.isfile(pair.target))  # noqa: PTH113 (never raises)
-    return False
 
 
 def checked_name(screen: OpenChat, name: str, is_second: bool = False) -> str:

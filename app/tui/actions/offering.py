@@ -19,9 +19,9 @@ from pathlib import Path
 from app.chats.authors import MODEL, Facts, author_of, is_other, loadable
 from app.chats.branch import FULL_AT, NO_ROOM
 from app.models.library import file_size, is_here, ollama_name
-from app.models.starting import BUNDLED
+from app.models.starting import BUNDLED, can_load
 from app.terminal import clean, gigabytes, rate
-from app.tui.actions import models, views
+from app.tui.actions import views
 from app.tui.chat import Offered, OpenChat
 from app.tui.commands import COMMANDS
 from app.tui.dialogs.help_page import shown
@@ -83,7 +83,7 @@ def of_author(screen: OpenChat) -> Offered | None:
         return None
     wrote, name = clean(str(facts[MODEL])), loadable(facts, session.recent)
     now = f" {clean(str(answers[MODEL]))} answers now." if answers else ""
-    if not models.is_here(screen, name):
+    if not can_load(name, session.recent):
         return Offered(f"{wrote}, which wrote this chat, is not on this machine any more.{now}", is_author=True)
     key = shown(session.keymap.get(ID, KEY))
     return Offered(f"{wrote} wrote this chat.{now} {key} loads {wrote}.", "model", name, is_author=True)
@@ -144,14 +144,14 @@ async def offer(screen: OpenChat) -> None:
 def recent_offers(recent: Sequence[str], loaded: str) -> Sequence[Offer]:
     """Return the offers of the recent models that are here, besides the loaded one; none if there are no others."""
     registry = load_registry()
-    others = [name for name in recent if name != loaded and can_load(name, registry)]
+    others = [name for name in recent if name != loaded and is_still_here(name, registry)]
     seconds = measured()
     lines = [Offer(f"  {described(name, registry, seconds)}", f"/model {name}") for name in others[:MAX_RECENT]]
     return [Offer("Other models that you have used (Shift+Tab, Enter):"), *lines, ALL_MODELS] if lines else []
 
 
-def can_load(name: str, registry: dict[str, Pair]) -> bool:
-    """Return whether the recent model of that name is still here; servers are not asked."""
+def is_still_here(name: str, registry: dict[str, Pair]) -> bool:
+    """Return whether the recent model of that name is still here; no file is read, and no server asked."""
     if name in registry:
         return is_here(registry[name])
     return is_web(name) or os.path.isfile(name)  # noqa: PTH113 (never raises)
