@@ -64,48 +64,9 @@ LIMIT = 300.0  # maximal seconds for a thousand inputs; eight are usual
 SEED = 11
 FILE = Path("models.toml")  # the name expected in errors; nothing is written
 EXTREMES = (
-    0,
-    1,
-    2,
-    7,
-    8,
-    9,
-    255,
-    2**15,
-    2**16,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**32,
-    2**40,
-    2**61,
-    2**63 - 1,
-    2**63,
-    2**64 - 1,
-)
-WORDS = (
-    "[",
-    "]",
-    "=",
-    "pairs",
-    "'",
-    '"',
-    "\n",
-    "target",
-    "draft",
-    "drafters",
-    "true",
-    "1e999",
-    "nan",
-    "{",
-    "}",
-    ",",
-    "\\u0000",
-    "#",
-    ".",
-    "[[",
-    "9" * 30,
-)
+    0, 1, 2, 7, 8, 9, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**61, 2**63 - 1, 2**63, 2**64 - 1,
+)  # fmt: skip
+WORDS = (*"[ ] = pairs ' \" target draft drafters true 1e999 nan { } , \\u0000 # . [[".split(), "\n", "9" * 30)
 TOML = (
     "[pairs.a]\ntarget = 'x.gguf'\ndraft = 'hf:o/r:y.gguf'\ndrafters = ['model', 'ngram']\ncontext = 4096\n"
     "temperature = 0.5\nexact = true\n[pairs.b]\ntarget = 'z.gguf'\nexit_layer = 4\n"

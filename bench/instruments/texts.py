@@ -159,24 +159,12 @@ class Kind:
         return f"{self.instruction}\n\n{self.beginning}" if is_raw else self.instruction
 
 
-RECIPE = json.dumps(
-    {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "maxLength": 40},
-            "minutes": {"type": "integer", "minimum": 1, "maximum": 240},
-            "difficulty": {"enum": ["easy", "medium", "hard"]},
-            "ingredients": {
-                "type": "array",
-                "items": {"type": "string", "maxLength": 30},
-                "minItems": 3,
-                "maxItems": 6,
-            },
-            "vegetarian": {"type": "boolean"},
-        },
-        "required": ["name", "minutes", "difficulty", "ingredients", "vegetarian"],
-        "additionalProperties": False,
-    }
+RECIPE = (
+    '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 40}, '
+    '"minutes": {"type": "integer", "minimum": 1, "maximum": 240}, "difficulty": {"enum": ["easy", "medium", '
+    '"hard"]}, "ingredients": {"type": "array", "items": {"type": "string", "maxLength": 30}, "minItems": 3, '
+    '"maxItems": 6}, "vegetarian": {"type": "boolean"}}, "required": ["name", "minutes", "difficulty", '
+    '"ingredients", "vegetarian"], "additionalProperties": false}'
 )
 
 EDIT, N_LINES = edits()["rename a variable"], 40
@@ -202,17 +190,10 @@ KINDS = {
 }
 
 # For replies in a form, with a validator that is independent of the grammar library
-SCHEMA = json.dumps(
-    {
-        "type": "object",
-        "properties": {
-            "function": {"type": "string", "maxLength": 12},
-            "safe": {"type": "boolean"},
-            "arity": {"enum": [1, 2, 3]},
-        },
-        "required": ["function", "safe", "arity"],
-        "additionalProperties": False,
-    }
+SCHEMA = (
+    '{"type": "object", "properties": {"function": {"type": "string", "maxLength": 12}, '
+    '"safe": {"type": "boolean"}, "arity": {"enum": [1, 2, 3]}}, "required": ["function", "safe", "arity"], '
+    '"additionalProperties": false}'
 )
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.instruments.architectures.attentive import TEXTLESS
-from bench.instruments.architectures.families import TEXT
+from bench.instruments.architectures.families import TEXT, TEXTLESS
 from bench.instruments.architectures.trials import ROUNDING, FamilyReply, Rewinds, random_rewinds, replies, requests
 from bench.instruments.architectures.writer import write_family
 from runtime.core.errors import ModelError

@@ -11,7 +11,7 @@ import pytest
 from gguf import GGUFWriter
 from numpy.typing import NDArray
 
-from bench.instruments.architectures.family import QKV_BIASES, usual
+from bench.instruments.architectures.families import usual
 from bench.instruments.architectures.writer import TEMPLATE, random_tensors, write, write_family
 from bench.instruments.shapes import N_BASE, TINY, add_layers, add_matrix, add_vocabulary, begin, finish
 from runtime.backends.mtmd_library import is_built
@@ -22,10 +22,10 @@ SPATIAL = ("qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger")  # with posit
 KINDS = ("mlp", "gemma3", "idefics3", "pixtral", *SPATIAL)
 WIDTH, FFN, HEADS, LAYERS, PATCH = 64, 128, 2, 3, 8  # of the encoders
 SIDES = {"mlp": 32, "gemma3": 64, "idefics3": 64, "pixtral": 64} | dict.fromkeys(SPATIAL, 64)  # pixels of a side
-SECTIONS: dict[str, Any] = {"rope__dimension_sections": [4, 6, 6, 0]}
+SECTIONS: dict[str, Any] = {"rope.dimension_sections": [4, 6, 6, 0]}
 READERS = {  # of images of the spatial kinds
-    "qwen2vl_merger": usual("qwen2vl", biases=QKV_BIASES, is_tied=True, **SECTIONS),
-    "qwen2.5vl_merger": usual("qwen2vl", biases=QKV_BIASES, is_tied=True, **SECTIONS),
+    "qwen2vl_merger": usual("qwen2vl", biases="{qkv}", is_tied=True, **SECTIONS),
+    "qwen2.5vl_merger": usual("qwen2vl", biases="{qkv}", is_tied=True, **SECTIONS),
     "qwen3vl_merger": usual("qwen3vl", is_tied=True, n_deepstack_layers=1, **SECTIONS),
 }
 

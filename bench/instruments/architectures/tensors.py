@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.instruments.architectures.family import Family
+from bench.instruments.architectures.families import Family
 
 QUIET = {"GGML_NO_BACKTRACE": "1"}  # otherwise an abort searches for a debugger
 Shapes = dict[str, list[int]]  # by name, the contiguous axis first

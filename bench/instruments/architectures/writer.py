@@ -12,8 +12,7 @@ from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, TokenType
 from gguf.quants import quantize
 from numpy.typing import NDArray
 
-from bench.instruments.architectures.families import FAMILIES
-from bench.instruments.architectures.family import BPE, SPM, WORDPIECE, Family, Value
+from bench.instruments.architectures.families import BPE, FAMILIES, SPM, WORDPIECE, Family, Value
 from bench.instruments.architectures.tensors import has, is_float, tensor_shapes, values
 from bench.instruments.shapes import N_BASE, Q8_0, add_vocabulary, finish
 
