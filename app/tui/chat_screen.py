@@ -15,7 +15,7 @@ from textual.widgets import Markdown
 
 from app.chats.branch import NO_ROOM
 from app.models.prospects import reading_seconds
-from app.tui.actions import HANDLERS, asking, chats, choosing, messages, models, offering, views, writing
+from app.tui.actions import HANDLERS, asking, chats, choosing, messages, models, offering, views
 from app.tui.between_replies import Titles
 from app.tui.chat import OpenChat
 from app.tui.commands import bindings
@@ -87,7 +87,7 @@ class ChatScreen(OpenChat):
     @on(Paste)
     def write(self, event: Key | Paste) -> None:
         """Put into the prompt what nothing else takes."""
-        writing.take(self, event)
+        asking.take(self, event)
 
     def action_command(self, name: str) -> None:
         """Run a command without an argument, which was chosen by key or in the palette, after what is under way."""

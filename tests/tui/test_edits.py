@@ -9,7 +9,7 @@ import pytest
 
 from app.chats.store import Store
 from app.tui.actions import context
-from app.tui.actions.editing import KEPT, kept
+from app.tui.actions.messages import KEPT, kept
 from app.tui.actions.offering import is_foreign
 from app.tui.dialogs.confirm import DiffScreen
 from runtime.models.registry import load_registry

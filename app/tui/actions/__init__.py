@@ -8,24 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.tui.actions import (
-    asking,
-    chats,
-    choosing,
-    comparing,
-    context,
-    editing,
-    messages,
-    models,
-    settings,
-    views,
-    writing,
-)
+from app.tui.actions import asking, chats, choosing, comparing, context, messages, models, settings, views
 from app.tui.chat import OpenChat
 
-SUBJECTS = (
-    asking, chats, choosing, comparing, context, editing, messages, models, settings, views, writing,
-)  # fmt: skip
+SUBJECTS = asking, chats, choosing, comparing, context, messages, models, settings, views
 HANDLERS: dict[str, Callable[[OpenChat, str], object]] = {
     name: handler for subject in SUBJECTS for name, handler in subject.COMMANDS.items()
 }
