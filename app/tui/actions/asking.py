@@ -1,4 +1,4 @@
-"""Questions are written (from a template, one from the history, the text of an editor), sent, rewritten or answered again;
+"""Questions are written (from a template, an earlier one, the text of an editor), sent, rewritten or answered again;
 replies start, continue, or wait for the engine.
 
 Knows the branch and the engine host; shows everything through the screen's widgets.
@@ -230,11 +230,6 @@ def excerpt(text: str) -> str:
 
 
 COMMANDS = {
-    "regenerate": regenerate,
-    "continue": continue_reply,
-    "room": room,
-    "edit": edit,
-    "template": template,
-    "history": history,
-    "editor": editor,
-}
+    "regenerate": regenerate, "continue": continue_reply, "room": room, "edit": edit, "template": template,
+    "history": history, "editor": editor,
+}  # fmt: skip
