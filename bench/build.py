@@ -73,27 +73,10 @@ def built(backend: str, folder: Path, jobs: int) -> Path:
     build = folder / "build"
     options = [f"-DGGML_{backend.upper()}=ON", "-DCMAKE_BUILD_TYPE=Release", "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF"]
     options += [f"-DLLAMA_BUILD_{part}=OFF" for part in LEFT_OUT]
-    run(
-        "cmake",
-        "-G",
-        "Ninja",
-        "-S",
-        source,
-        "-B",
-        build,
-        *options,
-        f"-DLLAMA_BUILD_TOOLS={'ON' if backend == 'rpc' else 'OFF'}",
-    )
-    run(
-        "cmake",
-        "--build",
-        build,
-        "-j",
-        str(jobs),
-        "--target",
-        "llama",
-        *(["ggml-rpc-server"] if backend == "rpc" else []),
-    )
+    options += [f"-DLLAMA_BUILD_TOOLS={'ON' if backend == 'rpc' else 'OFF'}"]
+    run("cmake", "-G", "Ninja", "-S", source, "-B", build, *options)
+    targets = ["llama", *["ggml-rpc-server"] * (backend == "rpc")]
+    run("cmake", "--build", build, "-j", str(jobs), "--target", *targets)
     return build / "bin"
 
 

@@ -37,7 +37,7 @@ from bench.instruments.ways import (
     server_basics,
     server_settings,
 )
-from runtime.core.errors import SettingsError, SlipstreamError
+from runtime.core.errors import SlipstreamError
 from runtime.models.registry import Pair, find_pair, load_registry
 
 COMPARISONS = (("adaptive", "draft defaults"), ("adaptive", "plain"), ("plain", "plain"))  # ours with the server's
@@ -155,12 +155,17 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def require_server() -> None:
+    """Raise SettingsError if the package with llama.cpp's server is missing."""
+    if find_spec("xllamacpp") is None:
+        raise SettingsError("The package xllamacpp, llama.cpp's server, is missing. Run `pip install -e '.[bench]'`.")
+
+
 def run(args: argparse.Namespace) -> None:
     """Measure every configuration, then the finalists again. Raises SlipstreamError."""
     from bench.instruments.texts import questions
 
-    if find_spec("xllamacpp") is None:
-        raise SettingsError("The package xllamacpp, llama.cpp's server, is missing. Run `pip install -e '.[bench]'`.")
+    require_server()
     pair = find_pair(args.target or args.pair, load_registry())
     asked = args.prompts or questions()
     job = Job(replace(pair, draft=args.draft or pair.draft), args.max_tokens, args.raw)

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from bench.instruments.processes import Peer, elsewhere
@@ -36,7 +35,7 @@ from bench.instruments.ways import (
     server_settings,
 )
 from bench.instruments.weights import LARGE, MODELS, FetchError, fetched
-from bench.peers import count
+from bench.peers import count, require_server
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.registry import Pair
 
@@ -196,8 +195,7 @@ def arguments() -> argparse.Namespace:
 
 def run(args: argparse.Namespace) -> None:
     """Measure and print. Raises SlipstreamError, FetchError."""
-    if find_spec("xllamacpp") is None:
-        raise SettingsError("The package xllamacpp, llama.cpp's server, is missing. Run `pip install -e '.[bench]'`.")
+    require_server()
     plan = Plan(args.models, args.kinds, tuple(args.temperatures), args.tokens, args.rounds)
     server = elsewhere(examine_server)
     found = []

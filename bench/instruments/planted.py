@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import llama_cpp.llama_cpp as lib
@@ -66,18 +67,10 @@ def plant(
     order = walk(target.vocab, words, seed)
     read = misread(len(order), acceptance, change, np.random.default_rng([seed, 1]))
     own, rngs = np.arange(len(order)), [np.random.default_rng([seed, model]) for model in (2, 3)]
-    path = write(folder / "target.gguf", target, order, own, likely, 0.0, file_type, rngs[0], n_ctx)
-    draft_path = write(
-        folder / "draft.gguf",
-        replace(draft, vocab=target.vocab),
-        order,
-        read,
-        likely,
-        hesitation,
-        file_type,
-        rngs[1],
-        n_ctx,
-    )
+    written = partial(write, order=order, likely=likely, file_type=file_type, n_ctx=n_ctx)
+    path = written(folder / "target.gguf", target, read=own, hesitation=0.0, rng=rngs[0])
+    smaller = replace(draft, vocab=target.vocab)
+    draft_path = written(folder / "draft.gguf", smaller, read=read, hesitation=hesitation, rng=rngs[1])
     return Pair(folder.name, path, draft_path, description=f"planted, acceptance {acceptance}", context=n_ctx)
 
 

@@ -105,16 +105,8 @@ def learn(
     right, n_rest = min(k, trace.run(place)), max(0, len(confidences) - 1)
     rest = draft * n_rest * trace.rest / max(trace.draft_seconds(len(confidences)), 1e-12)
     n_known = min(len(confidences), right + 1)
-    outcome = DraftOutcome(
-        NAME,
-        confidences,
-        n_known,
-        trace.run(place, n_known),
-        draft - rest,
-        rest,
-        n_rest,
-        k,
-    )
+    agreed = trace.run(place, n_known)
+    outcome = DraftOutcome(NAME, confidences, n_known, agreed, draft - rest, rest, n_rest, k)
     outcomes = [outcome] if choice.decision.asks else []
     controller.learn(terms, {NAME: choice}, outcomes, right + 1, draft, verify, total or draft + verify)
     return right + 1

@@ -6,6 +6,7 @@ Knows names, files and prospects; loads and fetches nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -48,19 +49,14 @@ class ModelPicker(PickDialog[str]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "complete", "Complete", show=False, priority=True)]
 
+    @dataclass
     class Looked(Message):
-        """From the thread: the models, and their prospects so far."""
+        """From the thread: the models, and their prospects by name so far."""
 
-        def __init__(
-            self,
-            models: Sequence[Model] = (),
-            prospects: Sequence[Prospect] = (),
-            free: int = 0,
-            machine: Machine = Machine(),  # noqa: B008 (frozen)
-        ) -> None:
-            super().__init__()
-            self.models, self.free, self.machine = models, free, machine
-            self.prospects = {model.name: each for model, each in zip(models, prospects, strict=False)}
+        models: Sequence[Model] = ()
+        prospects: Mapping[str, Prospect] = field(default_factory=dict)
+        free: int = 0
+        machine: Machine = field(default_factory=Machine)
 
     def __init__(
         self,
@@ -86,7 +82,7 @@ class ModelPicker(PickDialog[str]):
         models = all_models(self._recent)
         self.post_message(self.Looked(models))
         held = prospect(of_loaded(self._loaded)).needed if self._loaded is not None and not self._is_second else 0
-        prospects, free = list(map(prospect, models)), free_memory() + held
+        prospects, free = {each.name: prospect(each) for each in models}, free_memory() + held
         self.post_message(self.Looked(models, prospects, free))
         for estimate in self._estimates:
             self.post_message(self.Looked(models, prospects, free, estimate()))
