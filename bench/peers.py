@@ -37,7 +37,7 @@ from bench.instruments.ways import (
     server_basics,
     server_settings,
 )
-from runtime.core.errors import SlipstreamError
+from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.registry import Pair, find_pair, load_registry
 
 COMPARISONS = (("adaptive", "draft defaults"), ("adaptive", "plain"), ("plain", "plain"))  # ours with the server's
