@@ -1,4 +1,5 @@
-"""Pairs of models with a chosen acceptance rate, for tests and benchmarks.
+"""Pairs of models with a chosen acceptance rate, for tests and benchmarks; `python -m bench.instruments.planted FOLDER
+--acceptance 0.7` writes one.
 
 Both models store the same walk, one random cycle over up to 4096 words, as an associative memory: a word's embedding is
 a direction, and the output matrix's row of the next word points the same way. Embeddings are so long that the output of
@@ -13,6 +14,7 @@ generation.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -24,7 +26,18 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 from numpy.typing import NDArray
 
-from bench.instruments.shapes import N_BASE, Shape, add_layers, add_vocabulary, begin, finish, requantize
+from bench.instruments.shapes import (
+    FILE_TYPES,
+    N_BASE,
+    SHAPES,
+    Shape,
+    add_layers,
+    add_vocabulary,
+    begin,
+    finish,
+    requantize,
+)
+from runtime.backends import library
 from runtime.models.registry import Pair
 
 SYLLABLES = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in "aeio"]
@@ -180,3 +193,58 @@ def head(n_vocab: int, order: Ids, places: Floats, likely: float) -> Floats:
 def add_rows(writer: GGUFWriter, name: str, rows: Floats) -> None:
     """Add one Q8_0 tensor of given values."""
     writer.add_tensor(name, quantize(rows, GGMLQuantizationType.Q8_0), raw_dtype=GGMLQuantizationType.Q8_0)
+
+
+APART = 128  # words of the walk between the places of two prompts
+
+
+def options() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(description="Write a target and a draft whose agreement is dialled.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--shape", choices=SHAPES, default="135m", help="of the target")
+    parser.add_argument("--draft", choices=SHAPES, default="10m", help="of the draft")
+    parser.add_argument(
+        "--acceptance", type=float, nargs="+", default=[0.7], help="one share, or two: before and after the change"
+    )
+    parser.add_argument("--change", type=int, default=256, help="words of the walk after which the second share holds")
+    parser.add_argument("--likely", type=float, default=0.7, help="the next word's probability at temperature 1")
+    parser.add_argument(
+        "--hesitation", type=float, default=0.0, help="from 0.5 to 0.8: the draft is less sure where it is wrong"
+    )
+    parser.add_argument("--words", type=int, default=MAX_WORDS, help="length of the walk, after which it begins again")
+    parser.add_argument(
+        "--quant", choices=FILE_TYPES, default="Q8_0", metavar="TYPE", help="such as Q8_0, Q4_0, Q4_K_M, F16"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
+def main() -> None:
+    """Write a pair and prompts for it, and print their sizes."""
+    parser = options()
+    args = parser.parse_args()
+    if len(args.acceptance) > 2 or not all(0 <= share <= 1 for share in args.acceptance):
+        parser.error("--acceptance is one share or two, each from 0 to 1.")
+    if not 0 < args.likely < 1 or not 0 <= args.hesitation <= 1 or args.words < 4:
+        parser.error("--likely is between 0 and 1, --hesitation from 0 to 1, --words at least 4.")
+    library.start()  # keeps llama.cpp's log quiet
+    try:
+        pair = plant(
+            args.folder, SHAPES[args.shape], SHAPES[args.draft], (args.acceptance[0], args.acceptance[-1]),
+            change=args.change,
+            likely=args.likely, hesitation=args.hesitation, words=args.words, file_type=FILE_TYPES[args.quant],
+            seed=args.seed,
+        )  # fmt: skip
+    except RuntimeError as error:
+        parser.exit(1, f"{error}: choose another --quant.\n")
+    for path in pair.files:
+        print(f"{path}  {path.stat().st_size / 2**20:.1f} MiB")
+    asked = args.folder / "prompts.txt"
+    lines = prompts(SHAPES[args.shape].vocab, range(0, MAX_WORDS, APART), args.words, args.seed)
+    asked.write_text("".join(f"{line}\n" for line in lines), encoding="utf8")
+    print(f"{asked}  a raw prompt per line, each for another part of the walk")
+
+
+if __name__ == "__main__":
+    main()
