@@ -32,6 +32,10 @@ COMMON_FOLDERS = (  # where LM Studio, llama.cpp, Jan, GPT4All and users store m
     ".lmstudio/models", ".cache/lm-studio/models", ".local/share/Jan/data", "jan/models",
     ".local/share/nomic.ai/GPT4All", "models", "Models", "Downloads",
 )  # fmt: skip
+# Of Ollama: media type of the layer that is the GGUF file
+MODEL = "application/vnd.ollama.image.model"
+SYSTEM_WIDE = Path("/usr/share/ollama/.ollama/models")  # folder of Ollama's service on Linux
+DEFAULT_REGISTRY = "registry.ollama.ai/library/"  # registry of models with short names
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +179,6 @@ def is_model(path: Path) -> bool:
 def real(path: Path) -> Path:
     """Return the path with symbolic links resolved."""
     return Path(os.path.realpath(path))
-
-
-MODEL = "application/vnd.ollama.image.model"  # media type of the layer that is the GGUF file
-SYSTEM_WIDE = Path("/usr/share/ollama/.ollama/models")  # folder of Ollama's service on Linux
-DEFAULT_REGISTRY = "registry.ollama.ai/library/"  # registry of models with short names
 
 
 def ollama_models() -> Iterator[tuple[str, Path]]:

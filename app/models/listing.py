@@ -23,6 +23,11 @@ from runtime.training.conditions import why_never
 from runtime.training.learned_head import LearnedHead, Measured
 from runtime.training.place import ABOUT, Place, place_of, places
 
+NOTHING = (
+    "No head was trained on your replies yet. Write `learn = true` into a pair of models.toml whose draft is an "
+    "EAGLE-3 head; docs/drafters.md describes what happens then."
+)
+
 
 def show_all(as_json: bool) -> None:
     """Print the pairs, then the files."""
@@ -96,12 +101,6 @@ def describe(pair: Pair) -> str:
     what = pair.description or source + (f" with {pair.draft.as_posix()}" if pair.draft else "")
     size = f" ({gigabytes(pair.size)})" if pair.size else ""
     return f"{pair.name}: {what}" + ("" if is_here(pair) else f". Not here{size}: `slipstream models pull {pair.name}`")
-
-
-NOTHING = (
-    "No head was trained on your replies yet. Write `learn = true` into a pair of models.toml whose draft is an "
-    "EAGLE-3 head; docs/drafters.md describes what happens then."
-)
 
 
 def show_learned(name: str, as_json: bool) -> None:

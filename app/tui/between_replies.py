@@ -31,6 +31,11 @@ from runtime.engine.engine import Ask
 
 QUIET = 4.0  # seconds after a reply before a title is generated
 TITLE_TOKENS = 24  # maximal tokens of a title
+UNSENT = "unsent"  # preference name of what is typed
+SAVE = 1.0  # seconds between two checks of it
+LOOK = 0.25  # seconds between two looks at what is typed
+PAUSE = 0.5  # seconds without a change after which it is read
+AGAIN = 10.0  # seconds after which it is tried again, if something else came between
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +96,6 @@ class Titles(Invisible):
             return
         if title and request is self._request:
             self.post_message(self.Found(request.chat, request.title, title))
-
-
-UNSENT = "unsent"  # preference name of the text
-SAVE = 1.0  # seconds between two checks of the text
-LOOK = 0.25  # seconds between two looks at what is typed
-PAUSE = 0.5  # seconds without a change after which it is read
-AGAIN = 10.0  # seconds after which it is tried again, if something else came between
 
 
 class Unsent(Invisible):

@@ -24,6 +24,9 @@ KEPT = "presets"  # preference name
 PICKED = "preset:"  # prefix of a preset's name in a list of models
 NAME = re.compile(r"[\w-]{1,40}")
 SAVE, REMOVE = "save", "remove"  # words of the command, which are not names
+TEMPLATE_NAME = re.compile(r"[\w-]{1,64}")
+TEMPLATE = re.compile(r"(\S+)(?:\s+(.*))?", re.DOTALL)
+REMOVED = "none"  # the text that removes a template
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +88,6 @@ class Presets:
 def read_preset(kept: Mapping[str, object]) -> Preset:
     """Return a stored preset; settings of other versions are left out."""
     return Preset(str(kept.get("model", "")), str(kept.get("system", "")), known_values(kept.get("settings")))
-
-
-TEMPLATE_NAME = re.compile(r"[\w-]{1,64}")
-TEMPLATE = re.compile(r"(\S+)(?:\s+(.*))?", re.DOTALL)
-REMOVED = "none"
 
 
 def template_folder() -> Path:

@@ -32,6 +32,10 @@ POLL = 0.05  # seconds between two looks at whether the editor has ended
 MAX_WAIT = 10.0  # seconds that the chat may take to end, if its terminal takes no output any more
 # Signals that stop and continue a program in the background
 STOPPING = [getattr(signal, name) for name in ("SIGTSTP", "SIGCONT", "SIGTTOU") if hasattr(signal, name)]
+# Why a copied text has not arrived
+NOT_PASSED = "tmux does not pass it on. Run `tmux set -g set-clipboard on`, then copy again."
+NOT_TAKEN = "the terminal around tmux takes none. Inside tmux, its prefix and ] paste the text."
+TIMEOUT = 2.0  # seconds for tmux to reply
 
 
 def write_in_editor(app: App[None], text: str) -> str:
@@ -102,11 +106,6 @@ def closed_by_signals(close: Callable[[int], object]) -> Iterator[None]:
 
     with handling(end):
         yield
-
-
-NOT_PASSED = "tmux does not pass it on. Run `tmux set -g set-clipboard on`, then copy again."
-NOT_TAKEN = "the terminal around tmux takes none. Inside tmux, its prefix and ] paste the text."
-TIMEOUT = 2.0  # seconds for tmux to reply
 
 
 def copy_to_desktop(text: str) -> bool:

@@ -25,6 +25,15 @@ from runtime.models.registry import load_registry
 MOMENT = 0.002  # seconds to wait for outputs of a process
 MAX_SECONDS = 600.0  # seconds until what is waited for must have happened
 Case = tuple[str | Ids, Sampling, Grammar | None]  # prompt, sampling, grammar of the reply
+ALONE = ("model", *HEADS, "ngram", "layerskip", "lookahead", "suffix", "prediction")
+OTHER_WORDS = "model of other words"  # a draft model with another vocabulary
+KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {
+    OTHER_WORDS: Options(drafters=("model",)),
+    "all": Options(),
+}
+PLAIN = Options(drafters=())
+MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
+THREADS = 1  # per engine, as there is a process for each core
 
 
 @dataclass
@@ -138,17 +147,6 @@ def n_different(together: dict[int, Collected], whole: Sequence[Sequence[int]]) 
         told.tokens != list(whole[number])[: None if told.is_whole else len(told.tokens)]
         for number, told in together.items()
     )
-
-
-ALONE = ("model", *HEADS, "ngram", "layerskip", "lookahead", "suffix", "prediction")
-OTHER_WORDS = "model of other words"  # a draft model with another vocabulary
-KINDS = {name: Options(drafters=(name,)) for name in ALONE} | {
-    OTHER_WORDS: Options(drafters=("model",)),
-    "all": Options(),
-}
-PLAIN = Options(drafters=())
-MAX_TOKENS, GRAMMAR_TOKENS = 60, 120
-THREADS = 1  # per engine, as there is a process for each core
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ HADAMARD = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
+APART = 128  # words of the walk between the places of two prompts
 
 
 def plant(
@@ -193,9 +194,6 @@ def head(n_vocab: int, order: Ids, places: Floats, likely: float) -> Floats:
 def add_rows(writer: GGUFWriter, name: str, rows: Floats) -> None:
     """Add one Q8_0 tensor of given values."""
     writer.add_tensor(name, quantize(rows, GGMLQuantizationType.Q8_0), raw_dtype=GGMLQuantizationType.Q8_0)
-
-
-APART = 128  # words of the walk between the places of two prompts
 
 
 def options() -> argparse.ArgumentParser:

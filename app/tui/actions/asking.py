@@ -26,6 +26,9 @@ from app.tui.terminal import write_in_editor
 from app.tui.widgets.prompt import is_letter
 from runtime.core.errors import SettingsError
 
+EXCERPT = 200  # characters of a text in a list
+NONE_YET = "There is no template yet. /template review Review this code: saves a text, which /template review inserts."
+
 
 async def ask(screen: OpenChat, text: str, typed: str, replaces: int | None = None) -> None:
     """Send the written text as a question, or in place of the message `replaces`; it waits if a reply is unfinished.
@@ -159,10 +162,6 @@ async def go_on(screen: OpenChat) -> None:
         models.answer_editors(screen)
     if screen.waiting is None and not screen.host.is_busy:
         await screen.attempt(ask_next, screen)
-
-
-EXCERPT = 200  # characters of a text in a list
-NONE_YET = "There is no template yet. /template review Review this code: saves a text, which /template review inserts."
 
 
 def template(screen: OpenChat, argument: str) -> None:

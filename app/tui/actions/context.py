@@ -23,6 +23,8 @@ from runtime.memory.footprint import ContextSpec
 from runtime.models.registry import AS_TRAINED, Pair
 
 ABOUT = "How much of a chat the model can look back on, questions and replies together; more takes more memory."
+LEAST = 256  # tokens of context, below which a chat has no room
+THOUSAND = 1024  # tokens that a k stands for
 
 
 def context(screen: OpenChat, argument: str) -> None:
@@ -95,13 +97,6 @@ def shown(screen: OpenChat) -> tuple[str, str]:
     return str(facts.n_ctx), source
 
 
-COMMANDS = {"context": context}
-
-
-LEAST = 256  # tokens of context, below which a chat has no room
-THOUSAND = 1024  # tokens that a k stands for
-
-
 @dataclass(frozen=True, slots=True)
 class ContextCost:
     """The memory that a pair needs with a length of context."""
@@ -164,3 +159,6 @@ def too_large(spec: PairSpec, n_ctx: int, free: int) -> str:
     then = f"/context {most} is the most." if most else "Close other programs, or choose a smaller model."
     needed = gigabytes(spec.needs(n_ctx, False))
     return f"A context of {n_ctx:,} tokens needs {needed} of memory, and {gigabytes(free)} are free for it. {then}"
+
+
+COMMANDS = {"context": context}

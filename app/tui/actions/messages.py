@@ -25,6 +25,8 @@ from app.tui.written_file import FileChange, take_back
 from app.tui.written_file import change as change_file
 from runtime.core.errors import SettingsError
 
+KEPT, MOST = "edits", 8  # preference name of the edits that can be undone, and their maximal number
+
 
 async def do_requested(screen: OpenChat, view: MessageView, what: str) -> None:
     """Run the action of a key that was pressed on that message."""
@@ -87,9 +89,6 @@ async def delete(screen: OpenChat, question: StoredMessage) -> None:
     left = {each.id for each in screen.branch.messages()}
     later = before[before.index(question.id) + 1 :] if question.id in before else []
     await show_chat(screen, at=next((each for each in later if each in left), None))
-
-
-KEPT, MOST = "edits", 8  # preference name of the edits that can be undone, and their maximal number
 
 
 def diff(screen: OpenChat, argument: str) -> None:
