@@ -27,7 +27,7 @@ from platformdirs import user_config_path
 from pydantic import BeforeValidator, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator, with_config
 
 from runtime.core.errors import SettingsError
-from runtime.memory.pressure import USUAL, Thresholds
+from runtime.core.pressure import USUAL, Thresholds
 from runtime.models.pair_values import checked_workers
 from runtime.models.strict_toml import read_toml, validated
 

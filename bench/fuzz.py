@@ -32,7 +32,7 @@ from bench.instruments.fuzz import fuzz, mutate, read_header, read_registry, sam
 from bench.instruments.fuzzed import READERS
 from bench.instruments.servers import ask_once
 from bench.instruments.timing import report
-from runtime.conversation import rendering
+from runtime.conversation import chat_template
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
@@ -127,7 +127,7 @@ def main() -> None:
         return
     n, whole = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, sample()
     readers = {"GGUF header": lambda rng: read_header(mutate(whole, rng), rng), "registry": read_registry} | READERS
-    rendering.SECONDS, fetch.PAUSE = 0.5, 0.0
+    chat_template.SECONDS, fetch.PAUSE = 0.5, 0.0
     ask_once()  # a retry would get the same answer
     results = {name: fuzz(readers[name], n) for name in sys.argv[2:] or readers}
     rows = [

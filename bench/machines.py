@@ -26,8 +26,8 @@ from bench.instruments.timing import Spread, ratios, report
 from runtime.engine import Message, Options, Prompt, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.stats import Stats
+from runtime.loading.worker import look_at_one
 from runtime.models.registry import Pair, load_registry
-from runtime.tools.worker import look_at_one
 
 DELAYS = (0.0, 0.2, 1.0, 5.0, 20.0)  # milliseconds in each direction
 SHAPE, DRAFT, ACCEPTANCE = "1b", "10m", 0.8  # of the planted pair

@@ -51,7 +51,7 @@ def bare(backend: LlamaBackend, n_prompt: int, n_reply: int) -> float:
 def ours(backend: LlamaBackend, n_prompt: int, n_reply: int) -> float:
     """Return the tokens per second of our loop without drafters."""
     lib.llama_memory_clear(lib.llama_get_memory(backend.handle), True)
-    backend._n_held = 0
+    backend.seat.n_held = 0
     costs = PassCosts()
     costs.set(1, 1e-3)
     loop, sampler = Decoder(TargetPasses(backend), [], Controller(costs, {}, 8)), Sampler(Sampling(temperature=0))

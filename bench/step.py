@@ -20,8 +20,8 @@ from runtime.core.drafter import NO_DRAFTER, Drafter, traits_of
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.engine.output import Chunk, Output, Status
-from runtime.process.host import Host
-from runtime.process.messages import Call, receive, receive_all, send
+from runtime.engine.process.host import Host
+from runtime.engine.process.messages import Call, receive, receive_all, send
 from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller

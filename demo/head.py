@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from demo.model import TARGET, Llama
-from runtime.training.head_model import Head, unrolled
-from runtime.training.layers import rotary
+from runtime.training.layers import Head, rotary, unrolled
 
 READ = 4, 8, 11  # layers of the target whose inputs are read: the first is where it can exit early
 SHAPE = replace(TARGET, ffn=768)

@@ -17,9 +17,9 @@ from bench.instruments.shapes import TINY, write_random
 from bench.instruments.toy import Clock
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.process import spawning
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import load_registry
-from runtime.process import spawning
-from runtime.process.client import EngineProcess
 from tests.support.quick import LIST, listed, mark_slow
 from tests.support.serving import Running, close_shared, open_plain, running
 

@@ -11,7 +11,7 @@ from typing import Any
 from app.chats.pictures import part_of, pictures_in
 from app.chats.store import Chat, StoredMessage
 from runtime.core.errors import SettingsError
-from runtime.models.plain_file import expanded
+from runtime.core.outside import expanded
 
 Files = Mapping[str, bytes]
 NO_FILES: Files = MappingProxyType({})

@@ -58,7 +58,7 @@ def end_by(number: int) -> None:
 
 def prepare_models() -> None:
     """Start the process for the models, so that it imports its modules while this one does."""
-    from runtime.process.spawning import prepare
+    from runtime.engine.process.spawning import prepare
 
     prepare()
 

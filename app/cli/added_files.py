@@ -11,11 +11,10 @@ import typer
 from app.chats.pictures import ChatPicture, picture_of
 from app.tui.attach import pictures_named
 from runtime.core.errors import SettingsError
-from runtime.core.outside import is_off
+from runtime.core.outside import expanded, is_off, read_plain
 from runtime.models.adapters import adapter_of
 from runtime.models.model_files import fetched, find_file
 from runtime.models.picture import check_picture
-from runtime.models.plain_file import expanded, read_plain
 from runtime.models.registry import Pair
 
 

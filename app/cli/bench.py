@@ -23,9 +23,8 @@ from app.cli.bench_results import Results, as_json
 from app.cli.bench_runs import WARM_UP, Engines, Runs
 from app.terminal import Interrupt, print_json, print_message
 from runtime.core.cores import n_cores
-from runtime.engine import Options
+from runtime.engine import Options, machine
 from runtime.models.registry import Pair
-from runtime.tools import machine
 
 LONG = 600  # seconds from which on a shorter plan is suggested
 

@@ -22,14 +22,13 @@ from app.settings import read_settings
 from app.terminal import print_message
 from app.tui.attach import EXTENSION, attach, may_be_file, path_of, unattached
 from runtime.core.errors import SettingsError, nearest
-from runtime.core.outside import NotTextError, is_off, is_text, text_of
+from runtime.core.outside import NotTextError, expanded, is_off, is_text, read_plain, text_of
 from runtime.drafters.registry import find, known_names
 from runtime.engine import Grammar, Options, Sampling, sampling_of
+from runtime.engine.paired import remembered
 from runtime.models.addresses import as_workers
 from runtime.models.model_files import HUB, find_file
-from runtime.models.plain_file import expanded, read_plain
 from runtime.models.registry import Pair, find_pair, load_registry
-from runtime.tools.paired import remembered
 
 
 def choose(model: str, how: ModelOptions, fixed_k: int | None = None) -> tuple[Pair, Options]:

@@ -24,12 +24,11 @@ from app.settings import read_settings
 from app.terminal import print_json, print_text
 from runtime.core.cores import n_cores
 from runtime.core.errors import SlipstreamError
+from runtime.core.memory import HOSTS
 from runtime.core.recompiling import RPC, reinstall
-from runtime.loading import prompt_cache
-from runtime.memory.system import HOSTS
+from runtime.engine import machine, stored_states
+from runtime.loading.worker import look_at
 from runtime.models.registry import load_registry, local_pair
-from runtime.tools import machine
-from runtime.tools.worker import look_at
 
 BAR = 24  # characters of the longest bar
 
@@ -64,8 +63,8 @@ def examine(name: str, rpc: tuple[str, ...] | None = None) -> dict[str, Any]:
         "cuda_version": machine.cuda_version(),
         "versions": machine.versions(),
         "prompt_cache": {
-            "folder": str(prompt_cache.folder()),
-            "bytes": prompt_cache.stored_bytes(),
+            "folder": str(stored_states.folder()),
+            "bytes": stored_states.stored_bytes(),
             "most_bytes": read_settings().prompt_cache_bytes,
         },
     }

@@ -146,8 +146,8 @@ def forget() -> None:
     """
     from app.cli.conversation import forget_last_run
     from runtime.engine import forget_replies
-    from runtime.loading.prompt_cache import forget as forget_prompts
-    from runtime.tools.made_drafts import forget as forget_words
+    from runtime.engine.stored_states import forget as forget_prompts
+    from runtime.training.made_drafts import forget as forget_words
     from runtime.training.place import forget as forget_learned
 
     forget_last_run()

@@ -15,9 +15,9 @@ import typer
 
 from app.cli.choices import read_file
 from app.terminal import inert
+from runtime.core.outside import expanded
 from runtime.engine.stats import Stats, reasons, skipped
 from runtime.engine.trace import TracedPass, TraceError, TraceFile, read
-from runtime.models.plain_file import expanded
 from runtime.models.registry import Pair
 from runtime.speculative.step import Widths
 

@@ -201,7 +201,7 @@ class WorkOptions:
 
     def folder(self) -> Path | None:
         """Return the folder for saved conversations if it exists. Raises BadParameter."""
-        from runtime.models.plain_file import expanded
+        from runtime.core.outside import expanded
 
         path = self.slot_save_path and expanded(self.slot_save_path)
         if path is not None and not path.is_dir():

@@ -25,9 +25,8 @@ from app.server.served_models import ServedModels
 from app.settings import read_settings
 from app.terminal import print_message
 from runtime.core.errors import nearest
-from runtime.core.outside import is_off
+from runtime.core.outside import expanded, is_off
 from runtime.engine import Engine, Options
-from runtime.models.plain_file import expanded
 from runtime.models.registry import Pair
 
 if TYPE_CHECKING:

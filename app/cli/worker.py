@@ -41,7 +41,7 @@ def worker(
     how to tunnel it through ssh. On the other machine: slipstream run "Hello" --rpc HOST:PORT
     """
     from app.server.sockets import is_loopback  # importing them is slow, and help is shown without
-    from runtime.tools.worker import require, serve
+    from runtime.loading.worker import require, serve
 
     require()
     address = address_of(host, port)

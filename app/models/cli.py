@@ -165,7 +165,7 @@ def convert_head(
     Needs the extra `train`, and `safetensors` for such files.
     """
     from runtime.core.errors import ModelError
-    from runtime.training.extra import TrainingError
+    from runtime.training.conditions import TrainingError
 
     try:
         from runtime.training.own_head_file import write_own_head

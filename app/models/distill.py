@@ -23,16 +23,14 @@ from app.chats.database import latest_questions
 from app.models.pair import outcome, say, successes, tried, usual_candidates
 from app.terminal import Interrupt, gigabytes, print_text
 from runtime.core.errors import StoppedError
-from runtime.core.outside import NotTextError, text_of
+from runtime.core.outside import NotTextError, expanded, read_plain, text_of
 from runtime.engine import Engine, Message, Prompt, Sampling
-from runtime.models.plain_file import expanded, read_plain
+from runtime.engine.paired import GAIN, remembered
+from runtime.engine.pairing import Target, best_of
 from runtime.models.registry import load_registry, local_pair
-from runtime.tools import made_drafts
-from runtime.tools.paired import GAIN, remembered
-from runtime.tools.pairing import Target, best_of
-from runtime.training import begun
+from runtime.training import begun, made_drafts
 from runtime.training.collecting import MAX_TOKENS, Stage, collect, is_enough, read_all
-from runtime.training.extra import TrainingError, require_extra
+from runtime.training.conditions import TrainingError, require_extra
 from runtime.training.job import (
     HEAD,
     MODEL,

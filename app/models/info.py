@@ -8,6 +8,7 @@ from typing import Any
 from app.models.prospects import Machine, this_machine
 from app.terminal import gigabytes, large, print_json, print_text, rate
 from runtime.core.errors import ModelError
+from runtime.engine.paired import last_verdict
 from runtime.loading.profile_cache import measured
 from runtime.models.adapters import is_adapter, told
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_bytes
@@ -16,7 +17,6 @@ from runtime.models.header import Header, read_model_header
 from runtime.models.heads import begins_for, n_words, wanted_by
 from runtime.models.projector import is_projector, projector_near, read_projector
 from runtime.models.registry import Pair, load_registry, local_pair
-from runtime.tools.paired import last_verdict
 from runtime.training.conditions import why_never
 
 CACHES = {"Q8_0/F16": USUAL_CACHE, "F16": HALVES}  # types of keys and values; the first is used here

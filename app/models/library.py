@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
 
-from runtime.core.outside import text_of
+from runtime.core.outside import read_plain, text_of
+from runtime.engine.paired import remembered
 from runtime.models.addresses import is_web
 from runtime.models.hub.cache import Unfinished, cached, unfinished
 from runtime.models.hub.names import HubError
 from runtime.models.model_files import HUB
-from runtime.models.plain_file import read_plain
 from runtime.models.registry import AS_TRAINED, Pair, load_registry, located, upstream_pair
 from runtime.models.shards import is_encoder, is_first_shard, shard_names
-from runtime.tools.paired import remembered
 
 DEEP = 4  # levels of folders below a usual one
 MAX_FILES, MAX_SECONDS = 20_000, 2.0  # limits for one folder: names, and seconds on a slow disk

@@ -17,10 +17,10 @@ from runtime.core.errors import SlipstreamError
 from runtime.models.heads import begins_for
 from runtime.models.hub.cache import cached
 from runtime.models.registry import Pair, load_registry, local_pair, user_registry
-from runtime.tools.made_drafts import made_here, trim_in
 from runtime.training import learned_head
 from runtime.training.conditions import why_never
 from runtime.training.learned_head import LearnedHead, Measured
+from runtime.training.made_drafts import made_here, trim_in
 from runtime.training.place import ABOUT, Place, place_of, places
 
 NOTHING = (

@@ -6,22 +6,23 @@ Knows the terminal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from app.chats.database import latest_replies
 from app.terminal import gigabytes, print_note, print_text
 from runtime.core.errors import SlipstreamError
+from runtime.core.outside import expanded
 from runtime.engine import Engine
+from runtime.engine.paired import Trial, note_failure, remembered
+from runtime.engine.pairing import Target, best_of, candidates
 from runtime.loading import layout
+from runtime.loading.layout import compare
 from runtime.models.hub.cache import cached
 from runtime.models.model_files import hub_name
-from runtime.models.plain_file import expanded
 from runtime.models.registry import load_registry, local_pair
-from runtime.tools import made_drafts
-from runtime.tools.layouts import compare
-from runtime.tools.paired import Trial, note_failure, remembered
-from runtime.tools.pairing import Target, best_of, candidates
-from runtime.tools.trimmed_drafts import Trimmer, promise
+from runtime.training import made_drafts
+from runtime.training.trimmed_drafts import Trimmer, promise
 
 
 def pair_up(name: str, folders: list[Path], make: bool = False) -> bool:
@@ -117,7 +118,8 @@ def measure(target: Target, fit: list[Path]) -> dict[Path, Trial | SlipstreamErr
     foreign = [path for path in fit if target.is_foreign(path)]
     plain = target.open(None)
     try:
-        trimmer = Trimmer(target.pair.target, plain, latest_replies)
+        ids = partial(plain.tokenize, special=False)
+        trimmer = Trimmer(target.pair.target, lambda: map(ids, latest_replies()))
         for path in [*(path for path in fit if path not in foreign), *foreign]:
             if path in foreign and best_of(successes(trials)):
                 say(f"{path}: not tried: its vocabulary is another one, and a draft model without that difference pays")

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from app.models.library import Model, file_size
 from runtime.core.errors import SlipstreamError
+from runtime.core.memory import MemoryReader
+from runtime.loading.fit import FLOOR, Headroom, fit, spec_of
+from runtime.loading.footprint import ContextSpec, estimate
 from runtime.loading.profile_cache import ProfileCache, measured, reading_memo
-from runtime.memory.fit import FLOOR, Headroom, fit, spec_of
-from runtime.memory.footprint import ContextSpec, estimate
-from runtime.memory.system import MemoryReader
 from runtime.models.content import Status, status_of
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
@@ -143,7 +143,7 @@ def all_memory() -> int:
 @cache
 def bandwidth() -> float:
     """Return the memory bandwidth in bytes per second, measured once, and remember it for later starts."""
-    from runtime.tools import machine  # slow to import
+    from runtime.engine import machine  # slow to import
 
     # Beside busy programs too little is measured, so an earlier result fades slowly
     best = max(machine.memory_bandwidth(), 0.9 * remembered_bandwidth())

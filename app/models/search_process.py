@@ -19,9 +19,9 @@ from platformdirs import user_cache_path
 
 from runtime.core.children import Child, end_with_parent
 from runtime.core.errors import SlipstreamError
+from runtime.core.memory import HOSTS
+from runtime.engine import machine
 from runtime.loading.profile_cache import ProfileCache
-from runtime.memory.system import HOSTS
-from runtime.tools import machine
 
 NOT_NOW = 75  # exit code of a search that has to begin again later
 ROOM = 1.5  # bytes that must be free on each GPU per byte of the target: for another copy, its cache and a draft model

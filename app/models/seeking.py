@@ -24,14 +24,14 @@ from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine, Options
 from runtime.engine.engine import Ask
 from runtime.engine.output import Sink
+from runtime.engine.paired import is_settled, note_failure, remembered
+from runtime.engine.process.client import EngineProcess
+from runtime.engine.process.spawning import discard
 from runtime.engine.trace import TraceFile
 from runtime.loading import layout
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.registry import Pair, user_registry
-from runtime.process.client import EngineProcess
-from runtime.process.spawning import discard
-from runtime.tools.paired import is_settled, note_failure, remembered
 
 IDLE = 30.0  # seconds without a reply after which the search begins; twice as long after each that was stopped
 OPT_OUT = "SLIPSTREAM_NO_SEARCH"  # environment variable that disables automatic searches

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 
 from app.server.errors import ApiError
-from runtime.memory.system import trim_heap
+from runtime.core.memory import trim_heap
 
 MIB = 2**20
 MAX_BODY = 32 * MIB  # bytes, compressed or not

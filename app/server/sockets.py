@@ -12,7 +12,7 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
 from runtime.core.errors import SlipstreamError
-from runtime.models.plain_file import expanded
+from runtime.core.outside import expanded
 
 BACKLOG = 128  # connections that may wait for accept
 OLLAMA_PORT = 11434

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from runtime.core.errors import PictureError
+from runtime.core.outside import read_plain
 from runtime.models.picture import MAX_BYTES, READERS, PictureSize, check_picture
-from runtime.models.plain_file import read_plain
 
 HEAD = 512  # bytes of a file that tell its kind
 LONGEST = 4096  # characters of a paste that may be paths

@@ -39,7 +39,7 @@ from runtime.loading.profile_cache import ProfileCache
 from runtime.models.hub.fetch import Hub
 from runtime.models.hub.names import HubError
 from runtime.models.registry import load_registry
-from runtime.speculative.control.kept import kept, restore
+from runtime.speculative.control.explain import kept, restore
 
 ODD: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, 10**40, -(10**40), 1e308, -1e-300, 0.5, "", "x", "\ud800", "0",

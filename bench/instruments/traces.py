@@ -18,7 +18,7 @@ from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
 from runtime.speculative.control.decision import SKIP, Choice
 from runtime.speculative.control.drafter_state import DraftOutcome
-from runtime.speculative.control.kept import kept, restore
+from runtime.speculative.control.explain import kept, restore
 from runtime.speculative.control.passes import Terms
 
 MAX_K = 8

@@ -12,8 +12,9 @@ import llama_cpp.llama_cpp as lib
 from runtime.backends.adapters import AdapterSwitch
 from runtime.backends.model import LlamaModel
 from runtime.backends.pass_switches import BLOCK, NARROW, Attention
+from runtime.backends.seats import Seat
 from runtime.backends.stored.checkpoints import Checkpoint, message_ends, restore_state
-from runtime.backends.stored.saved_states import NEGLIGIBLE, HeldConversation, Reuse, SavedState, SavedStates
+from runtime.backends.stored.saved_states import NEGLIGIBLE, HeldConversation, SavedState, SavedStates
 from runtime.backends.tree import MAIN, TreeCache
 from runtime.core.draft import Adapters, Tokens
 from runtime.core.image_runs import around, position
@@ -37,9 +38,7 @@ class HeldConversations:
     memory: Any
     tree: TreeCache
     saved: SavedStates
-    _held: Tokens
-    _n_held: int
-    _reuse: Reuse
+    seat: Seat  # of the current conversation
     _switch: AdapterSwitch | None = None  # where adapters were used
 
     def use(self, adapters: Adapters) -> None:
@@ -53,16 +52,11 @@ class HeldConversations:
         """Id of a sequence in which nothing is decoded."""
         raise NotImplementedError
 
-    @property
-    def _number(self) -> int:
-        """Sequence id of the current conversation."""
-        return MAIN
-
     def _n_shared(self, context: Tokens, exact: bool) -> int:
         """Return the number of leading tokens of `context[:-1]` that the main sequence has cached and may keep."""
-        if self._reuse.adapters != self.saved.adapters:
+        if self.seat.reuse.adapters != self.saved.adapters:
             return 0
-        return self._reuse.shared(self._held[: self._n_held], context, self._grain(exact))
+        return self.seat.reuse.shared(self.seat.tokens[: self.seat.n_held], context, self._grain(exact))
 
     def _grain(self, exact: bool) -> int:
         """Return the number of tokens in multiples of which a prefix is reused."""
@@ -71,7 +65,7 @@ class HeldConversations:
     def _taken(self, context: Tokens, n_shared: int) -> list[int]:
         """Return the nodes of the last tree that `context[:-1]` follows."""
         has_tree = bool(self.tree.draft.tokens)
-        return self.tree.taken(context[:-1]) if has_tree and n_shared == self._n_held else []
+        return self.tree.taken(context[:-1]) if has_tree and n_shared == self.seat.n_held else []
 
     def _n_kept(self, context: Tokens, exact: bool) -> int:
         """Return the number of leading tokens of `context[:-1]` in the cache, those of the last tree included."""
@@ -120,7 +114,7 @@ class HeldConversations:
             return
         shared = self._n_shared(context, exact)
         shared += len(self._taken(context, shared))
-        is_lost, is_short = shared < self._n_held - NEGLIGIBLE, shared < len(context) - NEGLIGIBLE
+        is_lost, is_short = shared < self.seat.n_held - NEGLIGIBLE, shared < len(context) - NEGLIGIBLE
         if not is_lost and not is_short:
             return
         better = self.saved.pop(context, self._n_kept(context, exact) + NEGLIGIBLE, exact)
@@ -133,36 +127,33 @@ class HeldConversations:
         """Replace the conversation in the context by a saved one that begins like `context`."""
         n = state.n_shared(context, exact)
         self._restore(state)
-        if self.model.window and self._n_held and state.checkpoints:
+        if self.model.window and self.seat.n_held and state.checkpoints:
             self._cut(state.checkpoints, n)
         if n < len(state.tokens) - NEGLIGIBLE:
             self.saved.add(state)  # a different conversation that only has the same beginning
 
     def _cut(self, points: tuple[Checkpoint, ...], n: int) -> None:
         """Truncate the restored conversation at its checkpoint of `n` tokens, if it has one."""
-        point = next((each for each in points if each.n == n < self._n_held), None)
+        point = next((each for each in points if each.n == n < self.seat.n_held), None)
         if point is not None:
-            self._reuse.n_whole = 0
+            self.seat.reuse.n_whole = 0
             self._drop(n)
-            self._reuse.n_asked = self._reuse.n_whole = n
-            if not restore_state(self.saved.handle, point, self._number):
+            self.seat.reuse.n_asked = self.seat.reuse.n_whole = n
+            if not restore_state(self.saved.handle, point, self.seat.sequence):
                 self._drop(0)
 
     def _restore(self, state: SavedState) -> None:
         """Replace the conversation in the context by a saved one."""
         self._clear(wipes=False)
         if self.saved.restore(state):
-            self._n_held = len(state.tokens)
-            self._reuse.set(state.n_asked, state.n_exact, self._n_held if self.model.window else 0)
-            self._reuse.adapters = state.adapters
-            self._held[: self._n_held] = state.tokens
+            self.seat.fill(state, bool(self.model.window))
         else:
             self._clear()
 
     def _save(self) -> None:
         """Save a copy of the conversation in the context."""
         self.tree.settle([])
-        self._drop(min(self._n_held, self._reuse.n_asked))  # without draft tokens
+        self._drop(len(self.seat.asked))
         self.saved.add(self._copy(), self._most_saved)
 
     @property
@@ -175,9 +166,9 @@ class HeldConversations:
         if self.tree.draft.tokens:
             self.tree.settle([])
         if self.model.window:
-            self._drop(min(self._n_held, self._reuse.n_asked))
-        tokens = self._held[: self._n_held]
-        return self.saved.copy(tokens, self._reuse, self._number, self._points(tokens, point))
+            self._drop(len(self.seat.asked))
+        tokens = self.seat.tokens[: self.seat.n_held]
+        return self.saved.copy(tokens, self.seat.reuse, self.seat.sequence, self._points(tokens, point))
 
     def _points(self, tokens: Tokens, point: int = 0) -> tuple[Checkpoint, ...] | None:
         """Return checkpoints at `point` and after messages; None for a conversation that can be truncated anywhere."""
@@ -185,23 +176,23 @@ class HeldConversations:
             return None
         ends = message_ends(tokens, self.model.vocab.ends)
         wanted = [n - n % self.saved.grain for n in (min(point, len(tokens)), *ends[:-POINTS:-1], *ends[:1])]
-        can_be_had = [n for n in dict.fromkeys(wanted) if max(self._reuse.n_whole, 1) <= n < len(tokens)]
-        best = sorted(can_be_had[: self.saved.most_points(self._number)])
-        found = (self.saved.point(n, self._position(n), self._number, self.n_spare) for n in best)
+        can_be_had = [n for n in dict.fromkeys(wanted) if max(self.seat.reuse.n_whole, 1) <= n < len(tokens)]
+        best = sorted(can_be_had[: self.saved.most_points(self.seat.sequence)])
+        found = (self.saved.point(n, self._position(n), self.seat.sequence, self.n_spare) for n in best)
         return tuple(each for each in found if each is not None)
 
     def conversations(self) -> list[HeldConversation]:
         """Return the conversation in the context, followed by the saved ones."""
-        tokens, adapters = self._held[: min(self._n_held, self._reuse.n_asked)].copy(), self._reuse.adapters
-        return [HeldConversation(tokens, self._copy, self._clear, adapters), *self.saved.conversations()]
+        here = HeldConversation(self.seat.asked.copy(), self._copy, self._clear, self.seat.reuse.adapters)
+        return [here, *self.saved.conversations()]
 
     def _position(self, n: int, tokens: Tokens | None = None) -> int:
         """Return the position that follows the first `n` tokens, of the current conversation by default."""
-        return position(self._held if tokens is None else tokens, n) if self.model.is_spatial else n
+        return position(self.seat.tokens if tokens is None else tokens, n) if self.model.is_spatial else n
 
     def _whole(self, start: int) -> int:
         """Return `start`, or the beginning of the images around it that cannot be cut."""
-        return around(self._held[: self._n_held], start)[0] if self.model.is_spatial else start
+        return around(self.seat.tokens[: self.seat.n_held], start)[0] if self.model.is_spatial else start
 
     def _drop(self, start: int) -> int:
         """Remove tokens from `start` on, whole images where they have no positions of their own; return the number of
@@ -213,13 +204,11 @@ class HeldConversations:
             return 0
         if self.tree.garbage:
             self.tree.rewind(self._position(start))
-        self._n_held = start
-        self._reuse.cut(start)
+        self.seat.cut(start)
         return start
 
     def _clear(self, wipes: bool = True) -> None:
         """Empty the cache."""
         lib.llama_memory_clear(self.memory, wipes)
         self.tree.clear()
-        self._n_held = 0
-        self._reuse.set(0, 0)
+        self.seat.clear()

@@ -22,7 +22,7 @@ class ImageDecoding(HeldConversations):
     n_batch: int
 
     def _window(self, start: int, rows: int, n_outputs: int) -> lib.llama_batch:
-        """Return a batch over positions [start, start + rows) of `_held`, with logits for the last `n_outputs`."""
+        """Return a batch over the seat's tokens [start, start + rows), with logits for the last `n_outputs`."""
         raise NotImplementedError
 
     def _run(self, batch: lib.llama_batch, start: int, n_held: int) -> None:
@@ -30,14 +30,14 @@ class ImageDecoding(HeldConversations):
         raise NotImplementedError
 
     def _decode_images(self, vision: ImageReader, start: int, end: int, n_outputs: int, most: int) -> int:
-        """Decode positions [start, end) of `_held` up to the last image, with logits for the last `n_outputs` if it
-        ends there. Return the next position.
+        """Decode the seat's tokens [start, end) up to the last image, with logits for the last `n_outputs` if it ends
+        there. Return the next position.
         """
-        while stop := images_end(self._held[:end], start):
-            if self._held[start] < 0:
+        while stop := images_end(self.seat.tokens[:end], start):
+            if self.seat.tokens[start] < 0:
                 start = self._decode_embeddings(vision, start, stop, n_outputs if stop == end else 0)
             else:
-                rows = min(most, same_kind_end(self._held, start, stop) - start)
+                rows = min(most, same_kind_end(self.seat.tokens, start, stop) - start)
                 self._run(self._window(start, rows, 0), start, start + rows)
                 start += rows
         return start
@@ -46,8 +46,8 @@ class ImageDecoding(HeldConversations):
         """Decode a batch of the image at position `start`, with logits for the last `n_outputs` if it ends at `end`.
         Return the next position.
         """
-        most = min(same_kind_end(self._held, start, end), start + self.n_batch)
-        rows, is_causal, places = vision.rows(self._held, start, most)
+        most = min(same_kind_end(self.seat.tokens, start, end), start + self.n_batch)
+        rows, is_causal, places = vision.rows(self.seat.tokens, start, most)
         stop = start + len(rows)
         batch = self._window(start, len(rows), n_outputs if stop == end else 0)
         batch.token, batch.embd = None, ctypes.cast(rows.ctypes.data, FLOAT_P)

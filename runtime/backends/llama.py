@@ -1,23 +1,20 @@
-"""GGUF models through llama.cpp's low-level API: LlamaBackend runs one over a cached context.
-
-Every batch is a window onto arrays that are allocated once, so that Python's part of a step takes microseconds.
-"""
+"""GGUF models through llama.cpp's low-level API: LlamaBackend runs one over a cached context."""
 
 from __future__ import annotations
 
 import ctypes
 
 import llama_cpp.llama_cpp as lib
-import numpy as np
 
 from runtime.backends import library
+from runtime.backends.batches import RowBatch
 from runtime.backends.images import ImageDecoding
-from runtime.backends.library import INT8_P, INT32_P
 from runtime.backends.model import LlamaModel
 from runtime.backends.pass_switches import Attention, StopFlag
+from runtime.backends.seats import Seat
 from runtime.backends.shown_states import ShownStates, rows_at
-from runtime.backends.stored.saved_states import Reuse, SavedStates
-from runtime.backends.tree import FIRST_BRANCH, TreeCache
+from runtime.backends.stored.saved_states import SavedStates
+from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ContextError, ModelError, NoMemoryError, StoppedError
 from runtime.core.image_runs import around, has_images
@@ -48,14 +45,13 @@ class LlamaBackend(ImageDecoding):
         self.memory, self.stop_flag = lib.llama_get_memory(self.handle), StopFlag(self.handle)
         self.attention = Attention(self.handle, model.cache_types)
         self.tree, self.saved = TreeCache(self.memory), SavedStates(self.handle)
-        self._n_cells: int = lib.llama_n_ctx(self.handle)
-        self.n_ctx: int = min(n_ctx, self._n_cells)
+        self.n_cells: int = lib.llama_n_ctx(self.handle)  # tokens for which the cache has room
+        self.n_ctx: int = min(n_ctx, self.n_cells)
         self.n_rewindable = self.n_ctx
         self.n_decoded, self.pass_rows = 0, 1  # rows decoded since the start; minimum rows of a pass
         self.shown = ShownStates(self.handle, model.n_embd)
-        self._held: Tokens = np.zeros(self.n_ctx, dtype=np.int32)  # cached tokens by position
-        self._n_held, self._reuse = 0, Reuse()
-        self._prepare_batch()
+        self.seat = Seat(MAIN, self.n_ctx)
+        self._batch = RowBatch(self.n_ctx, self.n_batch, self.n_rows)
 
     def _params(self, n_ctx: int) -> lib.llama_context_params:
         params = self.model.context_params()
@@ -66,28 +62,10 @@ class LlamaBackend(ImageDecoding):
         params.swa_full = True
         return params
 
-    def _prepare_batch(self) -> None:
-        """Allocate the arrays that batches point into: tokens are `_held` itself, `_flags` ends with n_rows ones."""
-        n = self.n_batch
-        self._positions = np.arange(self.n_ctx, dtype=np.int32)
-        self._flags = np.concatenate([np.zeros(n, dtype=np.int8), np.ones(self.n_rows, dtype=np.int8)])
-        self._counts: Tokens = np.ones(n, dtype=np.int32)
-        self._sequence = ctypes.c_int32(0)
-        self._sequences = (INT32_P * n)(*[ctypes.pointer(self._sequence)] * n)
-        self._addresses = self._held.ctypes.data, self._positions.ctypes.data, self._flags.ctypes.data + n
-        self._batch = lib.llama_batch()
-        self._batch.n_seq_id = ctypes.cast(self._counts.ctypes.data, INT32_P)
-        self._batch.seq_id = ctypes.cast(self._sequences, ctypes.POINTER(INT32_P))
-
     @property
     def n_spare(self) -> int:
         """Id of a sequence in which nothing is decoded, where layers have sliding windows."""
         return self.n_rows + FIRST_BRANCH if self.can_branch else 1
-
-    @property
-    def n_cells(self) -> int:
-        """Number of tokens for which the cache has room."""
-        return self._n_cells
 
     @property
     def n_before(self) -> int:
@@ -116,8 +94,9 @@ class LlamaBackend(ImageDecoding):
         if n == 0 or k >= self.n_rows or (draft.parents is not None and not self.can_branch):
             raise ValueError(f"{n} tokens and a draft of {k} cannot be decoded")
         start = self._with_room(self._rewind(context, exact), self._padded_end(n - 1, n + k))
-        self._held[start:n] = context[start:]
-        self._held[n : n + k] = draft.tokens
+        seat = self.seat
+        seat.tokens[start:n] = context[start:]
+        seat.tokens[n : n + k] = draft.tokens
         most = self._most_read(exact)
         if draft.parents is not None:
             logits = self._decode_tree(start, n, draft, most)
@@ -126,13 +105,13 @@ class LlamaBackend(ImageDecoding):
         else:
             self._decode_chain(start, n + k, 1 + k, most)
             logits = self._logits(1 + k)
-        self._reuse.extend(start, n, n + k, exact or (k == 0 and self._is_piece(start, n)))
+        seat.reuse.extend(start, n, n + k, exact or (k == 0 and self._is_piece(start, n)))
         return logits
 
     def _decode_tree(self, start: int, n: int, draft: Draft, most: int | None) -> Logits:
-        """Decode positions [start, n) of `_held` and a token tree; return the last token's and the tree's logits."""
+        """Decode the seat's tokens [start, n) and a token tree; return the last token's and the tree's logits."""
         self._decode_chain(start, n - 1, 0, most)
-        self._run(self.tree.batch(int(self._held[n - 1]), n, draft, self._position(n) - n), n - 1, n)
+        self._run(self.tree.batch(int(self.seat.tokens[n - 1]), n, draft, self._position(n) - n), n - 1, n)
         return self._logits(1 + len(draft.tokens))
 
     def _padded_end(self, start: int, end: int) -> int:
@@ -140,18 +119,18 @@ class LlamaBackend(ImageDecoding):
         return min(max(end, start + self.pass_rows), self.n_ctx)
 
     def _decode_padded(self, start: int, first: int, end: int) -> Logits:
-        """Decode positions [start, end) of `_held` and padding rows; return the logits from `first` on."""
-        padded = start if end - start <= self.pass_rows and not has_images(self._held[start:end]) else first
+        """Decode the seat's tokens [start, end) and padding rows; return the logits from `first` on."""
+        padded = start if end - start <= self.pass_rows and not has_images(self.seat.tokens[start:end]) else first
         self._decode_chain(start, padded, 0)
         last = self._padded_end(padded, end)
-        self._held[end:last] = self._held[end - 1]
+        self.seat.tokens[end:last] = self.seat.tokens[end - 1]
         self._run(self._window(padded, last - padded, last - padded), padded, last)
         self._drop(end)
         return self._logits(end - padded)[first - padded :]
 
     def _with_room(self, start: int, end: int) -> int:
         """Make room for positions up to `end`; return the number of tokens cached afterwards."""
-        if end + len(self.tree.garbage) <= self._n_cells:
+        if end + len(self.tree.garbage) <= self.n_cells:
             return start
         self._clear()
         return 0
@@ -160,11 +139,6 @@ class LlamaBackend(ImageDecoding):
         """Resume the conversation of `context`, and do as `_cut_back`."""
         self.resume(context, exact)
         return self._cut_back(context, exact)
-
-    @property
-    def sequence(self) -> int:
-        """Id of the current conversation's sequence."""
-        return self._number
 
     def empty(self) -> None:
         """Empty the cache."""
@@ -177,17 +151,17 @@ class LlamaBackend(ImageDecoding):
     def _cut_back(self, context: Tokens, exact: bool) -> int:
         """Truncate the cache of the current conversation to its common prefix with context[:-1]; return its length."""
         start = self._n_shared(context, exact)
-        self._reuse.adapters = self.saved.adapters
+        self.seat.reuse.adapters = self.saved.adapters
         if self.tree.draft.tokens:
             taken = self._taken(context, start)
             self.tree.settle(taken)
-            self._held[start : start + len(taken)] = context[start : start + len(taken)]
-            self._n_held += len(taken)
+            self.seat.tokens[start : start + len(taken)] = context[start : start + len(taken)]
+            self.seat.n_held += len(taken)
             start += len(taken)
-        return self._drop(start) if start < self._n_held else start
+        return self._drop(start) if start < self.seat.n_held else start
 
     def _decode_chain(self, start: int, end: int, n_outputs: int, most: int | None = None) -> None:
-        """Decode positions [start, end) of `_held`, with logits for the last `n_outputs`, which are in one batch."""
+        """Decode the seat's tokens [start, end), with logits for the last `n_outputs`, which are in one batch."""
         most = most or self.n_batch  # rows of a batch
         if self.model.vision is not None:
             start = self._decode_images(self.model.vision, start, end, n_outputs, most)
@@ -197,25 +171,19 @@ class LlamaBackend(ImageDecoding):
             start += rows
 
     def _window(self, start: int, rows: int, n_outputs: int) -> lib.llama_batch:
-        """Return a batch over positions [start, start + rows) of `_held`, with logits for the last `n_outputs`."""
-        tokens, positions, ones = self._addresses
-        batch, cast = self._batch, ctypes.cast
-        batch.n_tokens = rows
-        batch.token = cast(tokens + 4 * start, INT32_P)
-        batch.pos = cast(positions + 4 * self._position(start), INT32_P)
-        batch.logits = cast(ones + n_outputs - rows, INT8_P)
-        return batch
+        """Return a batch over the seat's tokens [start, start + rows), with logits for the last `n_outputs`."""
+        return self._batch.of_seat(self.seat, start, rows, n_outputs, self._position(start))
 
     def _run(self, batch: lib.llama_batch, start: int, n_held: int) -> None:
         """Decode a batch that begins at position `start`; after it the main sequence has `n_held` tokens."""
         try:
             self._decode(batch)
         except StoppedError:
-            self._drop(around(self._held[:n_held], start)[0])
+            self._drop(around(self.seat.tokens[:n_held], start)[0])
             raise
-        self._n_held = n_held
+        self.seat.n_held = n_held
         if self.shown.listener is not None:
-            self.shown.pass_on(self._held[:n_held], start, 0)
+            self.shown.pass_on(self.seat.tokens[:n_held], start, 0)
 
     def _decode(self, batch: lib.llama_batch) -> None:
         """Decode a batch. Raises StoppedError; ModelError and interrupts leave an empty cache."""

@@ -5,7 +5,6 @@ Knows seats, cells and states; shared.py runs the passes.
 
 from __future__ import annotations
 
-import ctypes
 from functools import partial
 
 import llama_cpp.llama_cpp as lib
@@ -20,51 +19,34 @@ class SeatedConversations(HeldConversations):
 
     _map: CellMap
     _seats: Seats
-    _sequence: ctypes.c_int32
-    _addresses: tuple[int, int, int]
 
     def _find_cells(self, n: int) -> None:
         """Make `n` cells available."""
         raise NotImplementedError
 
     @property
-    def _seat(self) -> Seat:
-        return self._seats.current
-
-    @property
-    def _number(self) -> int:
-        return self._seat.sequence
-
-    @property
     def n_held(self) -> int:
         """Number of cached conversations, those in seats and the saved ones."""
-        self._leave_seat()
         return max(1, sum(seat.n_held > 0 for seat in self._seats.all)) + len(self.saved)
 
     def set_slots(self, n: int) -> None:
         """Keep up to `n` conversations from now on; with an `n` of 1, the one used last."""
         super().set_slots(n)
-        current = self._seat
+        current = self.seat
         for seat in self._seats.others if n == 1 else []:
             self._vacate(seat)
         self._sit(current)
 
-    def _leave_seat(self) -> None:
-        self._seat.n_held = self._n_held
-
     def _sit(self, seat: Seat) -> None:
         """Make a seat the current one: tokens decoded from now on belong to its conversation."""
-        self._leave_seat()
         self._seats.sit(seat)
-        self._held, self._n_held, self._reuse = seat.tokens, seat.n_held, seat.reuse
-        self._sequence.value = seat.sequence
-        self._addresses = seat.address, *self._addresses[1:]
+        self.seat = seat
 
     def _vacate(self, seat: Seat) -> None:
         """Save a seat's conversation and empty the seat."""
         self._sit(seat)
         if seat.n_held:
-            self._drop(min(seat.n_held, seat.reuse.n_asked))  # without draft tokens
+            self._drop(len(seat.asked))
             self._save()
             self._drop(0)
 
@@ -96,25 +78,23 @@ class SeatedConversations(HeldConversations):
 
     def _copy_of(self, seat: Seat) -> SavedState | None:
         """Return a copy of a conversation that is about to be moved to the front of the context."""
-        if self.model.window and seat is not self._seat and seat not in self._seats.busy:
-            n = min(seat.n_held, seat.reuse.n_asked)  # otherwise the copy has too few cells to undo a rejected draft
+        if self.model.window and seat is not self.seat and seat not in self._seats.busy:
+            n = len(seat.asked)  # otherwise the copy has too few cells to undo a rejected draft
             lib.llama_memory_seq_rm(self.memory, seat.sequence, self._position(n, seat.tokens), -1)
             seat.n_held = n
         return self.saved.copy(seat.tokens[: seat.n_held], seat.reuse, seat.sequence, () if self.model.window else None)
 
     def conversations(self) -> list[HeldConversation]:
         """Return the conversations in seats, followed by the saved ones."""
-        self._leave_seat()
         held = [seat for seat in reversed(self._seats.all) if seat.n_held]
         return [*map(self._at_rest, held), *self.saved.conversations()]
 
     def _at_rest(self, seat: Seat) -> HeldConversation:
-        tokens = seat.tokens[: min(seat.n_held, seat.reuse.n_asked)].copy()
         copy, erase = partial(self._copy_at_rest, seat), partial(self._erase_at_rest, seat)
-        return HeldConversation(tokens, copy, erase, seat.reuse.adapters)
+        return HeldConversation(seat.asked.copy(), copy, erase, seat.reuse.adapters)
 
     def _erase_at_rest(self, seat: Seat) -> None:
-        current = self._seat
+        current = self.seat
         self._sit(seat)
         self._drop(0)
         self._sit(current)
@@ -133,33 +113,27 @@ class SeatedConversations(HeldConversations):
         """Start the current seat's conversation with the first `n` tokens of another one, whose cells they share."""
         if n:
             end = self._position(n, source.tokens)
-            lib.llama_memory_seq_cp(self.memory, source.sequence, self._seat.sequence, 0, end)
-            self._map.share(source, self._seat, n)
-            self._reuse.set(n, min(source.reuse.n_exact, n), min(source.reuse.n_whole, n))
-            self._reuse.adapters = source.reuse.adapters
-            self._held[:n] = source.tokens[:n]
-            self._n_held = n
+            lib.llama_memory_seq_cp(self.memory, source.sequence, self.seat.sequence, 0, end)
+            self._map.share(source, self.seat, n)
+            self.seat.reuse.set(n, min(source.reuse.n_exact, n), min(source.reuse.n_whole, n))
+            self.seat.reuse.adapters = source.reuse.adapters
+            self.seat.tokens[:n] = source.tokens[:n]
+            self.seat.n_held = n
 
     def _restore(self, state: SavedState) -> None:
         """Replace the current seat's conversation by a saved one."""
         self._drop(0)
         self._find_cells(len(state.tokens))
-        self._put(self._seat, state)
-        self._n_held = self._seat.n_held
+        self._put(self.seat, state)
 
     def _put(self, seat: Seat, state: SavedState | None) -> None:
         """Copy a saved conversation into the next free cells, where llama.cpp can."""
         if state is not None and self.saved.restore(state, seat.sequence):
-            n = len(state.tokens)
-            seat.n_held = n
-            seat.reuse.set(state.n_asked, state.n_exact, n if self.model.window else 0)
-            seat.reuse.adapters = state.adapters
-            seat.tokens[:n] = state.tokens
-            self._map.take(seat, 0, n)
+            seat.fill(state, bool(self.model.window))
+            self._map.take(seat, 0, seat.n_held)
 
     def _compact(self) -> None:
         """Compact the cache: move all conversations to the front of the context."""
-        self._leave_seat()
         held = [seat for seat in self._seats.all if seat.n_held]
         states = [self._copy_of(seat) for seat in held]
         asked = [seat.reuse.n_asked for seat in held]
@@ -167,4 +141,3 @@ class SeatedConversations(HeldConversations):
         for seat, state, n_asked in zip(held, states, asked, strict=True):
             self._put(seat, state)
             seat.reuse.n_asked = min(n_asked, seat.n_held)
-        self._n_held = self._seat.n_held

@@ -11,10 +11,11 @@ from functools import partial
 
 import llama_cpp.llama_cpp as lib
 
+from runtime.backends.batches import JointBatch
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.seated import SeatedConversations
-from runtime.backends.seats import IDLE_SEARCHES, CellMap, JointBatch, Seat, Seats
+from runtime.backends.seats import IDLE_SEARCHES, CellMap, Seat, Seats
 from runtime.backends.stored.saved_states import NEGLIGIBLE
 from runtime.core.draft import Adapters, Logits, PassInput, Tokens
 from runtime.core.errors import StoppedError
@@ -35,9 +36,9 @@ class SharedBackend(SeatedConversations, LlamaBackend):
     def __init__(self, model: LlamaModel, n_ctx: int, n_rows: int = 17, n_batch: int = 512, n_seats: int = 2) -> None:
         self.n_seats = n_seats
         super().__init__(model, n_ctx, n_rows, n_batch)
-        self._map = CellMap(self._n_cells)
-        self._seats = Seats(n_seats, self.n_ctx)
-        self._sit(self._seat)
+        self._map = CellMap(self.n_cells)
+        self._seats = Seats([self.seat, *(Seat(number, self.n_ctx) for number in range(1, n_seats))])
+        self._joint = JointBatch(self.n_batch, n_seats, model.is_spatial)
 
     @property
     def n_spare(self) -> int:
@@ -51,14 +52,10 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         params.n_outputs_max = max(self.n_rows + self.n_seats, params.n_seq_max)  # else the library ends the process
         return params
 
-    def _prepare_batch(self) -> None:
-        super()._prepare_batch()
-        self._joint = JointBatch(self.n_batch, self.n_seats, self.model.is_spatial)
-
     def fits(self, lengths: Iterable[int]) -> bool:
         """Return whether conversations of these lengths (tokens) can be decoded together."""
         known = list(lengths)
-        return len(known) <= self.n_seats and sum(known) + self.n_rows <= self._n_cells
+        return len(known) <= self.n_seats and sum(known) + self.n_rows <= self.n_cells
 
     def forward_all(self, asked: Sequence[PassInput]) -> list[Logits]:
         """Return the logits of `forward` for each of several conversations, which fit together, from one pass."""
@@ -85,14 +82,12 @@ class SharedBackend(SeatedConversations, LlamaBackend):
     def _seats_of(self, asked: Sequence[PassInput]) -> list[Seat]:
         """Return a seat for each context, truncated to the shared prefix; cells for the new rows are available then."""
         self._seats.busy, room = [], self.n_batch - self.n_rows - self.n_seats
-        self._leave_seat()
         seats = dict[int, Seat]()
         try:
             for i in self._seat_each(asked):
                 room -= self._lacking(asked[i], room)
-                self._seats.busy.append(self._seat)
-                seats[i] = self._seat
-            self._leave_seat()
+                self._seats.busy.append(self.seat)
+                seats[i] = self.seat
             whole = sum(len(each.context) + len(each.draft.tokens) for each in asked)
             self._find_cells(whole - sum(seat.n_held for seat in self._seats.busy))
             return [seats[i] for i in range(len(asked))]
@@ -122,10 +117,10 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         start, whole = self._cut_back(context, exact), len(context) - 1
         if end := whole if whole - start > room else images_end(context, start):
             start = self._with_room(start, end)
-            self._held[start:end] = context[start:end]
+            self.seat.tokens[start:end] = context[start:end]
             self._decode_chain(start, end, 0, self._most_read(exact))
-            self._reuse.extend(start, end, end, exact or self._is_piece(start, end))
-        return whole - self._n_held
+            self.seat.reuse.extend(start, end, end, exact or self._is_piece(start, end))
+        return whole - self.seat.n_held
 
     def _decode_joint(self, seats: Sequence[Seat], asked: Sequence[PassInput]) -> None:
         """Decode the context tokens that are missing in the seats, and the drafts."""
@@ -144,21 +139,19 @@ class SharedBackend(SeatedConversations, LlamaBackend):
             self._map.take(seat, seat.n_held, end - seat.n_held)
             seat.reuse.extend(seat.n_held, len(context), end, exact)
             seat.n_held, seat.used_at = end, self._seats.n_looked
-        self._n_held = self._seat.n_held
 
     def _run(self, batch: lib.llama_batch, start: int, n_held: int) -> None:
         super()._run(batch, start, n_held)
-        self._map.take(self._seat, start, n_held - start)
-        self._seat.used_at = self._seats.n_looked
+        self._map.take(self.seat, start, n_held - start)
+        self.seat.used_at = self._seats.n_looked
 
     @property
     def n_before(self) -> int:
         """Number of cells of other conversations in front of this conversation's next cell."""
-        return max(0, self._map.top - self._n_held)
+        return max(0, self._map.top - self.seat.n_held)
 
     def n_cached(self, context: Tokens, exact: bool = True) -> int:
         """Return the number of leading tokens of `context` that can be reused; the last token is always decoded."""
-        self._leave_seat()
         shares = self._seats.shares(context, self._grain(exact))
         if seat := self._seats.continued(context, self._grain(exact)) or self._own_seat(context, shares, exact):
             return shares[seat]
@@ -171,7 +164,6 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         """Make the seat that `context` continues current; no other conversation is lost while they fit; see Backend."""
         if self.slots == 1 and not self.saved.fetched:
             return
-        self._leave_seat()
         if next_seat := self._seats.continued(context, self._grain(exact)):
             self._sit(next_seat)
             return
@@ -184,7 +176,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         self._sit(self._vacant(source if shares[source] > NEGLIGIBLE else None))
         if better is not None:
             self._take_back(better, context, exact)
-        elif self._seat is not source:
+        elif self.seat is not source:
             self._share(source, around(context, shares[source])[0])
         self.saved.keep(max(0, self._most_saved - 1))
 
@@ -206,7 +198,7 @@ class SharedBackend(SeatedConversations, LlamaBackend):
 
     def _with_room(self, start: int, end: int) -> int:
         self._find_cells(end - start)
-        return self._n_held
+        return self.seat.n_held
 
     def _find_cells(self, n: int) -> None:
         """Make `n` cells available: compact idle cells, and evict conversations that are not part of the pass.
@@ -221,23 +213,21 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         )
         if self._map.n_left >= n and is_tidy:
             return
-        self._leave_seat()
-        current, recent = self._seat, self._seats.recent
+        current, recent = self.seat, self._seats.recent
         for seat in [seat for seat in self._seats.free if seat is not current]:
-            if seat not in recent or sum(each.n_held for each in self._seats.all) + n > self._n_cells:
+            if seat not in recent or sum(each.n_held for each in self._seats.all) + n > self.n_cells:
                 self._vacate(seat)
         self._sit(current)
         self._compact()
 
     def _drop(self, start: int) -> int:
         """Remove tokens from `start` on, as above; cells with others behind them stay, but nothing attends to them."""
-        seat, garbage, start = self._seat.sequence, self.n_seats, self._whole(start)
-        dead, free = self._map.leave(self._seat, start, self._n_held)
+        seat, garbage, start = self.seat.sequence, self.n_seats, self._whole(start)
+        dead, free = self._map.leave(self.seat, start, self.seat.n_held)
         if free > dead:
             lib.llama_memory_seq_cp(self.memory, seat, garbage, self._position(dead), self._position(free))
         lib.llama_memory_seq_rm(self.memory, seat, self._position(start), -1)
-        self._n_held = start
-        self._reuse.cut(start)
+        self.seat.cut(start)
         if not start and not self._map.n_used:
             self._clear(wipes=False)
         return start
@@ -246,5 +236,4 @@ class SharedBackend(SeatedConversations, LlamaBackend):
         super()._clear(wipes)
         self._map.clear()
         for seat in self._seats.all:
-            seat.n_held = 0
-            seat.reuse.set(0, 0)
+            seat.clear()

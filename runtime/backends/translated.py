@@ -12,8 +12,7 @@ import numpy as np
 
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.shared import SharedBackend
-from runtime.backends.shared_words import SharedWords
-from runtime.backends.translation import Translator
+from runtime.backends.translation import SharedWords, Translator
 from runtime.backends.trimmed import NEVER
 from runtime.backends.vocab import Vocab
 from runtime.core.backend import Backend, Flag

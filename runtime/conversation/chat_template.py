@@ -1,4 +1,5 @@
-"""Renders messages with a GGUF's own Jinja chat template, into the text format the model was trained on.
+"""Renders messages with a GGUF's own Jinja chat template, into the text format the model was trained on: in processes
+of their own (template_sandbox.py), with limits of time and memory.
 
 Knows text only, no ids.
 """
@@ -10,13 +11,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from enum import Enum, auto
+from typing import Any, NamedTuple
 
-from runtime.conversation.rendering import Outcome, RenderRequest, render
 from runtime.core.errors import TemplateError, TemplateLimitError
+from runtime.core.watched import LimitError, WatchedProcesses, WorkLimits
 
 LONGEST = 2**26  # characters of a rendered conversation, at most
 TOO_DEEP = "The conversation nests values too deeply. Send simpler ones."
+SECONDS = 3.0  # for one rendering, at most
+MEMORY = 2**30  # bytes of the process that renders, at most
+PROCESSES = WatchedProcesses("runtime.conversation.template_sandbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +135,38 @@ def usual_variables(tools: Sequence[Mapping[str, Any]], now: datetime) -> dict[s
         "enable_thinking": True,
         "documents": None,
     }
+
+
+class RenderRequest(NamedTuple):
+    """A template's source and its variables; without any it is only compiled. `now` is the time in ISO's format."""
+
+    source: str
+    given: Mapping[str, Any] | None = None
+    now: str = ""
+    longest: int = 0  # characters of the text, at most
+
+
+class Outcome(Enum):
+    """What became of a rendering."""
+
+    WRITTEN = auto()
+    UNREADABLE = auto()  # the template cannot be compiled
+    REFUSED = auto()  # by the template, which says why
+    FAILED = auto()
+    LIMITED = auto()  # it takes too much
+
+
+class Rendering(NamedTuple):
+    """What became of a rendering, and its text or the reason."""
+
+    outcome: Outcome
+    text: str
+
+
+def render(request: RenderRequest) -> Rendering:
+    """Return what becomes of a request. Raises RecursionError for variables that nest too deeply."""
+    try:
+        rendering: Rendering = PROCESSES.ask(request, WorkLimits(SECONDS, MEMORY))
+    except LimitError as error:
+        return Rendering(Outcome.LIMITED, str(error))
+    return rendering

@@ -1,7 +1,7 @@
 """Renders chat templates in Jinja, set up as in transformers: `python -m runtime.conversation.template_sandbox PIPE`.
 
 A template comes with a model from the internet. Jinja's immutable sandbox lets it write text about messages; how long
-it takes and how much memory is watched from outside (`rendering.py`). Knows Jinja; knows no messages.
+it takes and how much memory is watched from outside (`chat_template.py`). Knows Jinja; knows no messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from runtime.conversation.rendering import MEMORY, Outcome, Rendering, RenderRequest
+from runtime.conversation.chat_template import MEMORY, Outcome, Rendering, RenderRequest
 from runtime.core.children import inherited
 from runtime.core.watched import serve
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 PACKAGES = Path(__file__).parents[2]  # these, not packages of the same name in the working directory
+TAIL = 4096  # last bytes of a process's output that are read
 LIFELINE = "SLIPSTREAM_LIFELINE"  # environment variable with the number of the pipe
 
 
@@ -68,6 +69,17 @@ class Child(subprocess.Popen[bytes]):
         """Kill the process, and wait until it is gone. What it has begun ends with it."""
         self.kill()
         self.wait()
+
+
+def last_line(output: IO[bytes]) -> str:
+    """Return the last line with text of what a process wrote to a file; "" where there is none, or it is closed."""
+    try:
+        output.seek(0, os.SEEK_END)
+        output.seek(max(0, output.tell() - TAIL))
+        lines = output.read().decode("utf8", "replace").split("\n")
+    except ValueError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def end_with_parent() -> bool:

@@ -1,15 +1,21 @@
-"""The processor: its cores, how many of them are fast ones, its name. Knows what systems say of it; knows no passes."""
+"""The processor: its cores, how many of them are fast ones, its name; and the two clocks that time decoding: wall time
+and the CPU time of this thread, which agree on an otherwise idle machine. Knows what systems say of it; no passes.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 CAPACITIES = Path("/sys/devices/system/cpu")  # cpuN/cpu_capacity: Linux's measure of a core, where they differ
 SLOW = 0.7  # of the fastest core's capacity, below which a core is a slow one: medium ones of phones are above it
+Clock = Callable[[], float]  # seconds since an arbitrary moment
+FINE = 1e-5  # seconds, the required clock resolution; on Windows, thread time has a resolution of 1/60 s
 
 
 def usable() -> list[int]:
@@ -58,3 +64,13 @@ def _sysctl(name: str, place: ctypes.c_int | ctypes.Array[ctypes.c_char]) -> boo
     return read is not None and not read(
         name.encode(), ctypes.byref(place), ctypes.byref(size), None, ctypes.c_size_t(0)
     )
+
+
+def wall() -> float:
+    """Return the wall time in seconds."""
+    return time.perf_counter()
+
+
+def steadiest() -> Clock:
+    """Return the clock that other processes disturb least: thread time, or wall time where thread time is coarse."""
+    return time.thread_time if time.get_clock_info("thread_time").resolution < FINE else time.perf_counter

@@ -1,13 +1,18 @@
-"""Text from outside: what people wrote into files, send on standard input or name as arguments.
+"""Text and files from outside: what people wrote into files, send on standard input or name as arguments.
 
-Bytes are decoded by their byte-order mark, else as UTF-8, or refused: they are never taken for another text. Knows
-bytes; opens no file.
+Bytes are decoded by their byte-order mark, else as UTF-8, or refused: they are never taken for another text. Only
+regular files are read: a pipe, a device or a socket is refused before it is opened, as that could wait forever.
 """
 
 from __future__ import annotations
 
 import codecs
+import errno
+import stat
 from collections.abc import Sequence
+from pathlib import Path
+
+from runtime.core.errors import SettingsError
 
 MARK = "\ufeff"  # byte-order mark
 ENCODINGS = {  # by the mark's bytes, those of UTF-32 first: its mark begins with that of UTF-16
@@ -61,3 +66,26 @@ def text_of(data: bytes, is_cut: bool = False) -> str:
 def is_text(argument: str) -> bool:
     """Return whether an argument could be decoded: the system hands over other bytes as lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in argument)
+
+
+def read_plain(path: Path) -> bytes:
+    """Return the content of a file. Raises OSError."""
+    require_plain(path)
+    return path.read_bytes()
+
+
+def expanded(path: Path) -> Path:
+    """Return the path with a home folder in place of `~`. Raises SettingsError for that of an unknown user."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise SettingsError(f"There is no home folder for '{path}'. Write the path in full.") from error
+
+
+def require_plain(path: Path) -> None:
+    """Raise OSError unless the path is a regular file."""
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is not a file, but a pipe, a device or a socket", str(path))

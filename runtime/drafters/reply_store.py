@@ -18,7 +18,7 @@ import numpy as np
 from platformdirs import user_data_path
 
 from runtime.core.draft import Tokens
-from runtime.core.removal import KEY, own_files, remove_files
+from runtime.core.private_files import KEY, close_to_others, make_private_folder, own_files, remove_files
 
 MAX_BYTES = 512 * 1024  # bytes of all replies in a file: 130,000 tokens
 KEPT = 0.75  # fraction of MAX_BYTES that remains when the oldest replies are dropped
@@ -116,19 +116,6 @@ class Replies:
         with closing(sqlite3.connect(uri, timeout=LOCK_TIMEOUT, uri=True)) as db, db:
             db.execute("PRAGMA synchronous = OFF")  # losing replies in a power cut does little harm
             yield db
-
-
-def make_private_folder(path: Path) -> None:
-    """Create the folder with access for the user only. The mode of one elsewhere, behind a link or mounted, stays."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not path.is_symlink() and not path.is_mount():
-        close_to_others(path, 0o700)
-
-
-def close_to_others(path: Path, mode: int) -> None:
-    """Set the mode of a path if group or others have any access to it."""
-    if path.stat().st_mode & 0o077:
-        path.chmod(mode)
 
 
 def forget() -> int:

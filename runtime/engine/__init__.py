@@ -1,4 +1,5 @@
-"""The engine of one loaded pair: generates replies and reports their text and statistics.
+"""The engine of one loaded pair: generates replies and reports their text and statistics. Pairing and diagnosis use
+one.
 
 The app's only interface to the runtime: plain data in, plain data out. Knows loaded pairs and text. Must not know a
 terminal, a protocol or a widget.

@@ -24,14 +24,13 @@ from runtime.backends.stored.saved_states import SavedState
 from runtime.backends.translated import TranslatedBackend
 from runtime.core.draft import NO_TOKEN, Tokens, seen
 from runtime.core.errors import SettingsError
+from runtime.core.outside import require_plain
 from runtime.engine.ahead import answering
 from runtime.engine.core import EngineCore
 from runtime.engine.prefixes import DraftPrefixes, Prefixes
-from runtime.engine.stored_states import StoredStates
+from runtime.engine.stored_states import StoredStates, model_key, opened_draft_store, opened_store
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.planning import MODEL
-from runtime.loading.prompt_cache import model_key, opened_draft_store, opened_store
-from runtime.models.plain_file import require_plain
 
 FORM = "slipstream conversation 1"
 DAMAGED = (

@@ -12,7 +12,7 @@ from itertools import count
 import numpy as np
 
 from runtime.backends.pooling import Inputs, Vectors
-from runtime.conversation import rendering
+from runtime.conversation import chat_template
 from runtime.conversation.infill import NEEDED
 from runtime.conversation.prompt import PromptEncoder
 from runtime.conversation.window import PromptWindow
@@ -23,10 +23,10 @@ from runtime.engine.binding import adapters_of, bound
 from runtime.engine.core import EngineCore
 from runtime.engine.engine import Ask, EngineFacts
 from runtime.engine.kept_prompts import KeptPrompts
-from runtime.engine.loaded_texts import LoadedTexts
 from runtime.engine.output import Chunk, Output, Sink, Status
 from runtime.engine.sequence import Sequence
 from runtime.engine.streams import Came, PushedEngine
+from runtime.engine.text import LoadedTexts
 from runtime.loading.draft import about_words
 from runtime.loading.eyes import with_encoder
 from runtime.loading.loaded_pair import LoadedPair
@@ -49,7 +49,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         self, pair: Pair, options: Options | None = None, on_progress: OnProgress | None = None, learns: bool = False
     ) -> None:
         self.pair = pair
-        rendering.PROCESSES.prepare()  # while the weights are read
+        chat_template.PROCESSES.prepare()  # while the weights are read
         self._loaded = LoadedPair(pair, options or Options(), on_progress, replacing_head(pair))
         self._learner = None if not learns or why_never(pair, self._loaded.drafts_by) else opened_learner(pair)
         self._asked_head = self._loaded.learned
@@ -201,7 +201,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         """See Engine."""
         if not (self.is_idle and self.decoder.active.rest()):
             return 0
-        spec = self._loaded.spec
+        spec = self._loaded.wanted.spec
         return spec.draft_needs(self.facts.n_ctx) if spec else 0
 
     def conversation(self, action: str, number: int, path: str = "") -> tuple[int, int]:
@@ -221,12 +221,12 @@ class LoadedEngine(LoadedTexts, PushedEngine):
             self._learner.close()
         self.prompts.close(on_progress)
         self._loaded.close()
-        rendering.PROCESSES.end()
+        chat_template.PROCESSES.end()
 
 
 def facts_of(loaded: LoadedPair) -> EngineFacts:
     """Return the constant facts of a loaded pair."""
-    target, plan, off, lacking = loaded.target, loaded.plan, loaded.decoder.controller.off, loaded.left_out
+    target, plan, off, lacking = loaded.target, loaded.wanted.plan, loaded.decoder.controller.off, loaded.left_out
     failed = lacking.text if lacking and lacking.code in ("cost", "draft-error") else ""
     left_out = "; ".join(text for text in (loaded.shortened, failed) if text)
     return EngineFacts(
@@ -235,7 +235,7 @@ def facts_of(loaded: LoadedPair) -> EngineFacts:
         n_vocab=target.vocab.n_vocab,
         n_embd=target.n_embd,
         n_bytes=target.size,
-        n_needed=with_encoder(target, loaded.spec, loaded.backend.n_ctx, loaded.draft is not None),
+        n_needed=with_encoder(target, loaded.wanted.spec, loaded.backend.n_ctx, loaded.draft is not None),
         template=target.templates[0],
         tool_template=target.templates[1],
         fit=plan.text if plan else "",

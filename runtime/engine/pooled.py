@@ -20,10 +20,10 @@ from runtime.conversation.quoting import Rendered
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ModelError, SettingsError
 from runtime.engine.engine import Ask, EngineFacts
-from runtime.engine.loaded_texts import LoadedTexts
 from runtime.engine.output import Output, Sink, Status
 from runtime.engine.pooling import Pooling
 from runtime.engine.streams import PushedEngine
+from runtime.engine.text import LoadedTexts
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
 from runtime.loading.pooled import PooledModel

@@ -1,4 +1,5 @@
-"""The states of one model on disk: which conversations are worth storing, and which state is faster than prefill.
+"""The states of one model on disk, the prompt cache: which conversations are worth storing, and which state is faster
+than prefill; where a pair has them, their size and removal.
 
 A thread of low priority writes them. Knows tokens and seconds; the store knows files.
 """
@@ -14,11 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from runtime.backends import library
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.stored.prefix_index import Entry
-from runtime.backends.stored.prefix_store import PrefixStore
+from runtime.backends.stored.prefix_store import PrefixStore, folder, forget, size
 from runtime.backends.stored.saved_states import SavedState
+from runtime.backends.translated import own_context
 from runtime.core.draft import NO_TOKEN, Adapters, Tokens
+from runtime.loading.loaded_pair import LoadedPair
+from runtime.loading.planning import MODEL
+from runtime.loading.profile_cache import fingerprint
+
+__all__ = ["folder", "forget", "opened_draft_store", "opened_store", "stored_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,9 @@ class Worth:
 
 
 THRESHOLDS = Worth()
+
 BUSY_PAUSE = 0.05  # seconds between two written chunks while replies are generated
+
 FETCHED = 4  # states from disk that wait for their sequence's turn
 
 
@@ -111,3 +121,38 @@ def put(state: SavedState | None, backend: LlamaBackend) -> None:
     """
     if state is not None:
         backend.saved.fetched = [*backend.saved.fetched[1 - FETCHED :], state]
+
+
+def stored_bytes() -> int:
+    """Return the total bytes of all states."""
+    return size(folder())
+
+
+def opened_store(loaded: LoadedPair) -> PrefixStore | None:
+    """Return the store of the pair's target; None where it is switched off, or where workers have layers of it."""
+    options, backend = loaded.options, loaded.backend
+    if not options.prompt_bytes or options.rpc:
+        return None
+    model = model_key(loaded)
+    return PrefixStore(model, options.prompt_bytes, grain=backend.saved.grain)
+
+
+def opened_draft_store(loaded: LoadedPair) -> PrefixStore | None:
+    """Return the store of the pair's draft model; None where it has none, or drafts with something else."""
+    options, draft = loaded.options, loaded.draft
+    if not options.prompt_bytes or draft is None or loaded.drafts_by != MODEL:
+        return None
+    backend = own_context(draft.backend)
+    kind = type(backend).__name__, backend.model.cache_types, library.has_gpu(), backend.n_batch
+    path = loaded.pair.draft or loaded.pair.target
+    return PrefixStore(fingerprint(path, "draft prompts", library.version(), *kind), options.prompt_bytes)
+
+
+def model_key(loaded: LoadedPair) -> str:
+    """Return a key of everything that makes a state valid."""
+    options, backend = loaded.options, loaded.backend
+    plan = loaded.wanted.plan
+    layers = plan.n_gpu_layers if plan and library.has_gpu() else 0
+    passes = backend.n_batch, backend.pass_rows, backend.saved.grain
+    kind = type(backend).__name__, backend.model.cache_types, options.exact, library.has_gpu(), layers
+    return fingerprint(loaded.pair.target, "prompts", library.version(), *kind, *passes)

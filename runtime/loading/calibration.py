@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 
 from runtime.core.backend import Backend
-from runtime.core.clock import Clock, wall
+from runtime.core.cores import Clock, wall
 from runtime.loading.pass_timing import Pass, fastest_threads, measure, pass_runner, timed
 from runtime.loading.profile_cache import ProfileCache
 from runtime.speculative.control.costs import PassCosts

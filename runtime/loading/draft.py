@@ -19,13 +19,13 @@ from runtime.backends.trimmed import open_trimmed
 from runtime.core.backend import Backend, OnProgress
 from runtime.core.errors import DraftError, HeadError, ModelError, NoMemoryError, UnknownKindError, VocabError
 from runtime.drafters.registry import find
+from runtime.loading.fit import LoadPlan, PairSpec, draft_context
+from runtime.loading.footprint import DRAFT_BATCH
 from runtime.loading.heads import HeadSource, open_drafting_layers, open_head
 from runtime.loading.opening import load
 from runtime.loading.options import Options
 from runtime.loading.planning import HEADS, MODEL, MTP
 from runtime.loading.probing import check, must_try
-from runtime.memory.fit import LoadPlan, PairSpec, draft_context
-from runtime.memory.footprint import DRAFT_BATCH
 from runtime.models.drafting import HeaderVocab, are_alike, compare_vocabularies, why_undraftable
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header

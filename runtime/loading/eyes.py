@@ -12,10 +12,10 @@ from runtime.backends.mtmd_library import is_built
 from runtime.backends.vision import VisionEncoder
 from runtime.core.backend import OnProgress
 from runtime.core.errors import HeadError, ModelError
+from runtime.loading.fit import PairSpec
 from runtime.loading.options import Options
 from runtime.loading.pass_timing import usual_threads
 from runtime.loading.probing import check_encoder
-from runtime.memory.fit import PairSpec
 from runtime.models.projector import projector_near, read_projector
 from runtime.models.registry import Pair
 

@@ -11,19 +11,18 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from runtime.backends.heads.assistant import AssistantBackend
 from runtime.backends.heads.early_exit import EarlyExitBackend
 from runtime.backends.heads.head import HeadBackend
-from runtime.backends.heads.llama_heads import DflashBackend, EagleBackend, MtpBackend
+from runtime.backends.heads.llama_heads import AssistantBackend, DflashBackend, EagleBackend, MtpBackend
 from runtime.backends.heads.state_head import open_state_head
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import IdsOnly, LlamaModel
 from runtime.backends.reloadable import Opener, ReloadableBackend
 from runtime.core.backend import Backend, OnProgress
 from runtime.core.errors import HeadError, ModelError
+from runtime.loading.fit import PairSpec
 from runtime.loading.opening import load
 from runtime.loading.options import Options
-from runtime.memory.fit import PairSpec
 from runtime.models.block_heads import DFLASH, block_of, layers_of
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header

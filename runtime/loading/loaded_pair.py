@@ -5,6 +5,7 @@ Knows backends and the needs of drafters; the loop uses them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,14 +15,14 @@ from runtime.backends.llama import LlamaBackend
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.translated import writable_share
 from runtime.core.backend import OnProgress
-from runtime.core.clock import Clock, steadiest, wall
-from runtime.core.cores import n_cores
-from runtime.core.drafter import Drafter, traits_of
+from runtime.core.cores import Clock, n_cores, steadiest, wall
+from runtime.core.drafter import Traits
+from runtime.core.pressure import PressureMonitor, room_for_states
 from runtime.drafters.lookahead import WindowShape
 from runtime.drafters.registry import Needs, needing
 from runtime.loading import layout
 from runtime.loading.calibration import Calibration, found_never, known_never
-from runtime.loading.drafters import Drafters
+from runtime.loading.decoding import Drafters, Maker, target_passes
 from runtime.loading.exactness import Exactness
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.open_pair import OpenPair
@@ -30,8 +31,6 @@ from runtime.loading.options import Options
 from runtime.loading.pass_timing import thread_counts
 from runtime.loading.profile import TargetProfile
 from runtime.loading.profile_cache import fingerprint, record
-from runtime.loading.widths import target_passes
-from runtime.memory.pressure import PressureMonitor, room_for_states
 from runtime.models.registry import Pair
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.reasons import Reason
@@ -50,44 +49,43 @@ class LoadedPair(OpenPair):
         self._neighbours = Neighbours()
         super().__init__(pair, options, on_progress, learned)
         try:
-            self._calibrate(on_progress or (lambda what, share: True))
-            self._wire()
+            self._wire(self._calibrate(on_progress or (lambda what, share: True)))
         except BaseException:
             self.close()
             raise
 
-    def _calibrate(self, on_progress: OnProgress) -> None:
-        """Measure the cost and exactness of passes, or restore them from a cache; open the draft if it could pay."""
+    def _calibrate(self, on_progress: OnProgress) -> Drafters:
+        """Measure the cost and exactness of passes, or restore them from a cache; open the draft if it could pay.
+        Return the resources of drafters.
+        """
         self._neighbours.wait_for_family()
         self._n_taken = 0 if library.has_gpu() else round(self._neighbours.wait())
         # Thread time does not include waiting for a worker
-        clock = steadiest() if self._n_taken and not self._workers else wall
+        clock = steadiest() if self._n_taken and not self._reached.workers else wall
         self._counts = [self.options.threads] if self.options.threads else thread_counts(self._n_taken)
         self.profile = TargetProfile(self.pair.target, self.backend, self.options)
         counts, n_rows, others = self._target_counts, self.backend.n_rows, Neighbours()
         self.costs = self.profile.calibration(self.backend, self.pair.target, counts, n_rows, clock)
-        if not self._workers:
+        if not self._reached.workers:
             record(self.pair.target, self.costs.pass_seconds[1])
         self.draft_costs: Calibration | None = None
         if why := self._take_draft(clock, on_progress, self._n_taken == 0 and others.are_calm()):
             self.left_out = Reason("cost", f"the draft model was left out, because {why}")
         shape = self._window_shape() if needing(self.names, Needs.WINDOW) else None
-        room, draft = self.options.max_k, self.draft
-        self._drafters = Drafters(self.pair.target, self.backend, draft, self._drafts_by, shape, room)
-        self._makers = self._drafters.makers(self.names)
         self._test_rounding()
+        return Drafters(self.pair.target, self.backend, self.draft, self.wanted.drafts_by, shape, self.options.max_k)
 
     @property
     def _target_counts(self) -> list[int]:
         """Numbers of threads to try for the target; a single one with workers, which have threads of their own."""
-        return self._counts[-1:] if self._workers else self._counts
+        return self._counts[-1:] if self._reached.workers else self._counts
 
     def _take_draft(self, clock: Clock, on_progress: OnProgress, is_calm: bool) -> str:
         """Open and time the draft. Return why it was closed, if it cannot pay; a fixed draft length keeps it, and so
         does a machine that was not calm, as the controller times drafts and passes again while it replies.
         """
         path, costs, room = self.pair.draft or self.pair.target, self.costs.costs(), self.options.max_model_k
-        is_judged = self._wanted.is_model and self.options.fixed_k is None
+        is_judged = self.wanted.is_model and self.options.fixed_k is None
         cache = self.profile.cache("ceiling", room, self._counts, fingerprint(path)) if is_judged else None
         if cache and (why := known_never(cache, costs, room)):
             return why
@@ -127,17 +125,18 @@ class LoadedPair(OpenPair):
             self._take_backend(open_context(self.target, self.options, can_branch=True), self.left_out)
         return found
 
-    def _wire(self) -> None:
+    def _wire(self, given: Drafters) -> None:
         """Connect drafters, controller, threads and memory monitor in one decoder."""
-        drafters = [make() for make in self._makers.values()]
-        controller = self._controller(drafters)
+        makers = given.makers(self.names)
+        drafters = [make() for make in makers.values()]
+        controller = self._controller({each.name: given.traits(each, self.draft_costs) for each in drafters})
         target, adapted = (
             target_passes(self.backend, each, self.options.fast, self._promise(each is not self.roundings.bare))
             for each in (self.roundings.bare, self.roundings.adapted)
         )
         target.adapted = adapted
-        self.decoder = Decoder(target, drafters, controller, self._threads(), self._degradation())
-        self.decoder.active.failed, self.decoder.controller.passes.is_far = self.left_out, bool(self._workers)
+        self.decoder = Decoder(target, drafters, controller, self._threads(), self._degradation(makers))
+        self.decoder.active.failed, self.decoder.controller.passes.is_far = self.left_out, bool(self._reached.workers)
         self.decoder.controller.begin(0)  # values drafters now and not during the first reply
         for backend in (self.backend, self.draft):
             if backend is not None:
@@ -159,20 +158,14 @@ class LoadedPair(OpenPair):
         return self.roundings.of(self.target.adapters.named(None))
 
     @property
-    def is_elsewhere(self) -> bool:
-        """Whether the target is on devices with memory of their own, here or on workers."""
-        return library.has_gpu() or bool(self._workers)
-
-    @property
     def could_be_exact(self) -> bool:
         """Whether another layout of the weights, not tried yet, might allow drafts for greedy and seeded replies."""
         asked = self.options.exact or self.options.fast or self.is_elsewhere or self.target.adapters.named(None)
         return not asked and self.exactness.width < self.exactness.tried and not layout.remembered(self.pair.target)
 
-    def _controller(self, drafters: list[Drafter]) -> Controller:
+    def _controller(self, drafters: Mapping[str, Traits]) -> Controller:
         """Return the controller, which starts from the last run's statistics and saves its own for the next run."""
-        known = {each.name: traits_of(each, self._drafters.token_seconds(each, self.draft_costs)) for each in drafters}
-        controller = Controller(self.costs.costs(), known, self.options.max_k, self.options.fixed_k, self.off)
+        controller = Controller(self.costs.costs(), drafters, self.options.max_k, self.options.fixed_k, self.off)
         if drafters and self.options.fixed_k is None:
             self.profile.restore(controller, self.pair.draft)
             self._closers.append(lambda: self.profile.save(controller, self.pair.draft))
@@ -181,19 +174,19 @@ class LoadedPair(OpenPair):
     @property
     def drafts_by(self) -> str:
         """Name of the drafter that uses the pair's draft, if that is open; else ""."""
-        return self._drafts_by if self.draft is not None else ""
+        return self.wanted.drafts_by if self.draft is not None else ""
 
     @property
     def learned(self) -> Path | None:
         """File of the learned head, if that is the one in use."""
-        return self._wanted.head.learned if self._wanted.head else None
+        return self.wanted.head.learned if self.wanted.head else None
 
     def take_head(self, learned: Path | None) -> None:
         """Replace the current head by the one in that file; None is the pair's own. Only between two replies.
         The new head is available within the first steps of the next reply, whose text does not depend on it.
         """
-        assert self._wanted.head is not None
-        self._wanted.head.learned = learned
+        assert self.wanted.head is not None
+        self.wanted.head.learned = learned
         self.decoder.active.renew()
 
     def _threads(self) -> Threads:
@@ -206,11 +199,12 @@ class LoadedPair(OpenPair):
         one, many = (max(thread_counts()) if n == max(self._counts) else n for n in (one, many))
         return Threads(one, many, drafting, apply, Watch(n_cores(), self._neighbours, self._n_taken))
 
-    def _degradation(self) -> Degradation:
+    def _degradation(self, makers: Mapping[str, Maker]) -> Degradation:
         """Return the monitor that closes drafters between two tokens when memory runs short."""
-        reserve = self.spec.draft_needs(self.backend.n_ctx) if self.spec and self.draft else 0
+        spec = self.wanted.spec
+        reserve = spec.draft_needs(self.backend.n_ctx) if spec and self.draft else 0
         monitor = PressureMonitor(self.reader, self.options.memory, reserve=reserve)
-        return Degradation(monitor, lambda name: self._makers[name](), self.draft, self.options.slots, self._drafts_by)
+        return Degradation(monitor, lambda name: makers[name](), self.draft, self.options.slots, self.wanted.drafts_by)
 
     def embedder(self) -> Embedder:
         """Return the context for embeddings, created on first use."""

@@ -9,27 +9,29 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from runtime.backends import library, rpc
 from runtime.backends.library import devices
 from runtime.backends.llama import LlamaBackend
+from runtime.backends.model import LlamaModel
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.backends.workers import RpcWorker, WorkerError, ask
 from runtime.core.backend import OnProgress
 from runtime.core.errors import NoMemoryError
+from runtime.core.memory import MemoryReader
+from runtime.core.pressure import Reading
 from runtime.drafters.registry import Needs, described, needing
 from runtime.loading import layout
 from runtime.loading.cache_types import fastest
 from runtime.loading.draft import WantedDraft
 from runtime.loading.eyes import n_needed, open_eyes
+from runtime.loading.fit import DEFAULT_CONTEXT, LoadPlan
+from runtime.loading.footprint import ALL_LAYERS
 from runtime.loading.heads import HeadSource
 from runtime.loading.opening import load, open_target
 from runtime.loading.options import Options
 from runtime.loading.planning import HEADS, MODEL, MTP, drafts_by, n_snapshots, pair_spec, plan_with_halves, plan_within
-from runtime.memory.fit import DEFAULT_CONTEXT
-from runtime.memory.footprint import ALL_LAYERS
-from runtime.memory.pressure import Reading
-from runtime.memory.system import MemoryReader
 from runtime.models.cache_layout import HALVES
 from runtime.models.registry import Pair, with_files
 from runtime.speculative.control.reasons import Reason
@@ -56,8 +58,7 @@ class OpenPair:
         self.draft: ReloadableBackend | None = None
         self.shortened = ""  # why the pair runs with less than was requested, if it does
         self._closers: list[Callable[[], None]] = []
-        self._workers: tuple[str, ...] = ()  # those that responded
-        self._missing: WorkerError | None = None  # error of another one
+        self._reached = Reached()
         try:
             report = on_progress or (lambda what, share: True)
             self._reach_workers(report)
@@ -72,8 +73,8 @@ class OpenPair:
         self.options = replace(self.options, rpc=asked)
         if not asked:
             return
-        self._workers, self._missing = reach(asked, self.options.worker_timeout, lambda: on_progress("target", 0.0))
-        self._closers.append(rpc.hold(self._workers))
+        self._reached = reach(asked, self.options.worker_timeout, lambda: on_progress("target", 0.0))
+        self._closers.append(rpc.hold(self._reached.workers))
         if near := needing(self.names, Needs.HEAD, Needs.EARLY_EXIT):
             self.names = tuple(name for name in self.names if name not in near)
             sources = " and ".join(map(described, near))
@@ -88,83 +89,92 @@ class OpenPair:
         asked = self.options, self.names, self.off
         for share in SHARES:
             try:
-                self._plan(share)
-                return self._open(on_progress, head)
+                self._plan(head, share)
+                return self._open(on_progress)
             except NoMemoryError:
                 self._free()
                 if not library.has_gpu() or self.options.is_whole:
                     raise
                 self.options, self.names, self.off = asked
         library.leave_gpus()
-        self._workers = ()
-        self._plan()
+        self._reached = self._reached._replace(workers=())
+        self._plan(head)
         self.shortened = "the model runs on the processor only, because the GPU has less memory than it reports"
-        return self._open(on_progress, head)
+        return self._open(on_progress)
 
-    def _plan(self, share: float = 1.0) -> None:
+    def _plan(self, head: HeadSource | None, share: float = 1.0) -> None:
         """Plan what fits into memory, if devices have `share` of what they report as free. Raises NoMemoryError."""
-        self.reader = MemoryReader(devices if library.has_gpu() or self._workers else tuple)
-        self.spec = pair_spec(self.pair, self.options, bool((HEADS | {MODEL}) & {*self.names}))
-        self._drafts_by = drafts_by(self.pair, self.spec)
-        if self.spec and not {MODEL, self._drafts_by} & {*self.names}:
-            self.spec = replace(self.spec, draft=None)
+        missing, self.reader = self._reached.missing, MemoryReader(devices if self.is_elsewhere else tuple)
+        spec = pair_spec(self.pair, self.options, bool((HEADS | {MODEL}) & {*self.names}))
+        by = drafts_by(self.pair, spec)
+        if spec and not {MODEL, by} & {*self.names}:
+            spec = replace(spec, draft=None)
         try:
-            self.plan = plan_within(self.spec, with_share(self.reader(), share), self.options, self.pair.target.name)
+            plan = plan_within(spec, with_share(self.reader(), share), self.options, self.pair.target.name)
         except NoMemoryError as error:
-            raise NoMemoryError(f"{self._missing} {error}") if self._missing else error from None
-        if self._missing:
-            self.shortened = f"{str(self._missing).partition('. ')[0]}, so the model is run without it"
+            raise NoMemoryError(f"{missing} {error}") if missing else error from None
+        if missing:
+            self.shortened = f"{str(missing).partition('. ')[0]}, so the model is run without it"
+        self.wanted = WantedDraft(self.pair, spec, plan, by, self.names, head)
 
-    def _open(self, on_progress: OnProgress, head: HeadSource | None) -> None:
+    def _open(self, on_progress: OnProgress) -> None:
         """Open the target and its context, which limits the length of drafts."""
-        n_gpu_layers = self.plan.n_gpu_layers if self.plan else ALL_LAYERS
-        facts = self.spec.target if self.spec else None
-        has_draft = self.plan is None or self.plan.with_draft
-        wanted = WantedDraft(self.pair, self.spec, self.plan, self._drafts_by, self.names, head)
-        halves = plan_with_halves(self.spec, self.reader().without(self.options.reserved), self.options)
-        refused = wanted.try_out(on_progress)
-        self.target = load(
+        spec, plan = self.wanted.spec, self.wanted.plan
+        has_draft = plan is None or plan.with_draft
+        halves = plan_with_halves(spec, self.reader().without(self.options.reserved), self.options)
+        refused = self.wanted.try_out(on_progress)
+        target = load(
             self.pair.target,
             "target",
             on_progress,
             self.options.exact,
-            n_gpu_layers,
-            facts=facts,
-            with_mtp=self._drafts_by == MTP and not self.pair.draft and has_draft and not refused,
-            workers=self._workers,
+            plan.n_gpu_layers if plan else ALL_LAYERS,
+            facts=spec.target if spec else None,
+            with_mtp=self.wanted.drafts_by == MTP and not self.pair.draft and has_draft and not refused,
+            workers=self._reached.workers,
         )
-        self._closers.append(self.target.close)
-        self.target.load_adapters(self.pair.lora)
-        open_eyes(self.target, self.pair, self.options, on_progress)
-        if halves and fastest(self.target, halves[1].n_ctx) == HALVES:
-            self.spec, self.plan, self.target.cache_types = *halves, HALVES
-            wanted = replace(wanted, spec=self.spec, plan=self.plan)
+        self._closers.append(target.close)
+        target.load_adapters(self.pair.lora)
+        open_eyes(target, self.pair, self.options, on_progress)
+        if halves and fastest(target, halves[1].n_ctx) == HALVES:
+            spec, plan, target.cache_types = *halves, HALVES
         asked = self.options.n_ctx or self.pair.context
-        n_ctx = min(self.plan.n_ctx if self.plan else asked or DEFAULT_CONTEXT, self.target.n_ctx_train)
-        if n_ctx == self.target.n_ctx_train < (self.options.n_ctx or 0):
+        n_ctx = min(plan.n_ctx if plan else asked or DEFAULT_CONTEXT, target.n_ctx_train)
+        if n_ctx == target.n_ctx_train < (self.options.n_ctx or 0):
             why = "the model was trained on no more"
             self.shortened = f"the context holds {n_ctx} tokens, not {self.options.n_ctx}: {why}"
-        most = n_snapshots(self.options) if self.target.is_recurrent else self.options.max_k
+        most = n_snapshots(self.options) if target.is_recurrent else self.options.max_k
         self.options = replace(self.options, n_ctx=n_ctx, max_k=min(most, n_ctx // 2 - 1))
-        self._open_target()
-        self._wanted = replace(wanted, names=self.names, refused=refused)  # it may lack some
+        self._open_target(target, plan)
+        # Some drafters may be dropped by now
+        self.wanted = replace(self.wanted, spec=spec, plan=plan, names=self.names, refused=refused)
+
+    @property
+    def target(self) -> LlamaModel:
+        """The target's model."""
+        return self.backend.model
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the target is on devices with memory of their own, here or on workers."""
+        return library.has_gpu() or bool(self._reached.workers)
 
     def _open_draft(self, on_progress: OnProgress) -> None:
         """Open the draft, if there is one."""
-        self.draft, lacking = self._wanted.open(self.backend, self.options, on_progress)
+        self.draft, lacking = self.wanted.open(self.backend, self.options, on_progress)
         self.left_out = lacking or self.left_out
         if self.draft is not None:
             self._closers.append(self.draft.close)
 
-    def _open_target(self) -> None:
+    def _open_target(self, target: LlamaModel, plan: LoadPlan | None) -> None:
         """Open the target's context, and drop all drafters if it cannot rewind, before a draft model takes memory."""
-        is_short = self.plan is not None and self.plan.is_frugal
-        is_frugal = is_short or (self.target.is_recurrent and not self.names)
+        is_short = plan is not None and plan.is_frugal
+        is_frugal = is_short or (target.is_recurrent and not self.names)
         exits_early = bool(needing(self.names, Needs.EARLY_EXIT))
-        self._take_backend(*open_target(self.target, self.pair, self.options, exits_early, is_frugal))
+        self._take_backend(*open_target(target, self.pair, self.options, exits_early, is_frugal))
         if self.names and not self.backend.n_rewindable:
             why = Reason("architecture", "this architecture cannot drop rejected tokens")
-            self.names, self.off = (), Reason("memory", self.plan.text) if is_short and self.plan else why
+            self.names, self.off = (), Reason("memory", plan.text) if is_short and plan else why
 
     def _take_backend(self, backend: LlamaBackend, left_out: Reason | None) -> None:
         """Set the target's context, and the reason why a drafter that needs another one is left out."""
@@ -180,15 +190,20 @@ class OpenPair:
             self._closers.pop()()
 
 
+class Reached(NamedTuple):
+    """The workers that responded, and the error of another one."""
+
+    workers: tuple[str, ...] = ()
+    missing: WorkerError | None = None
+
+
 def with_share(reading: Reading, share: float) -> Reading:
     """Return the reading with only that share of the memory that devices report as free."""
     pools = (replace(pool, free=int(share * pool.free)) if pool.is_device else pool for pool in reading.pools)
     return replace(reading, pools=tuple(pools))
 
 
-def reach(
-    addresses: Sequence[str], timeout: float, should_continue: Callable[[], bool]
-) -> tuple[tuple[str, ...], WorkerError | None]:
+def reach(addresses: Sequence[str], timeout: float, should_continue: Callable[[], bool]) -> Reached:
     """Return the workers that respond within `timeout` seconds, and the error of one that does not.
 
     Raises WorkerError for a missing worker if `timeout` is 0, SettingsError without RPC, and KeyboardInterrupt if
@@ -208,7 +223,7 @@ def reach(
         raise missing
     for worker in filter(None, found.values()):
         rpc.register(worker)
-    return tuple(address for address in addresses if address in found), missing
+    return Reached(tuple(address for address in addresses if address in found), missing)
 
 
 def ask_all(addresses: Sequence[str], found: dict[str, RpcWorker | None]) -> WorkerError | None:

@@ -19,10 +19,10 @@ from runtime.core.errors import ModelError, SettingsError
 from runtime.drafters.lookahead import MIN_ROWS, WindowShape, best_shape
 from runtime.drafters.registry import described
 from runtime.loading.exit_layer import settle
+from runtime.loading.footprint import ALL_LAYERS
 from runtime.loading.options import Options
 from runtime.loading.planning import TARGET_BATCH
 from runtime.loading.profile import PADDED, TargetProfile
-from runtime.memory.footprint import ALL_LAYERS
 from runtime.models.facts import ModelFacts
 from runtime.models.registry import Pair
 from runtime.speculative.control.costs import PassCosts

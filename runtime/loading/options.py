@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.core.limits import UNLIMITED, Limits
-from runtime.memory.footprint import DRAFT_WINDOW
-from runtime.memory.pressure import USUAL, Thresholds
+from runtime.core.pressure import USUAL, Thresholds
+from runtime.loading.footprint import DRAFT_WINDOW
 from runtime.speculative.control.tuning import TUNING
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import psutil
 
 from runtime.core.backend import Backend
-from runtime.core.clock import Clock, wall
-from runtime.core.cores import n_cores, n_fast
+from runtime.core.cores import Clock, n_cores, n_fast, wall
 from runtime.core.draft import NO_DRAFT, Draft
 from runtime.speculative.control.costs import PassCosts
 

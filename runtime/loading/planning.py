@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from runtime.backends import library
 from runtime.core.errors import NoMemoryError
+from runtime.core.pressure import MIB, Level, MemoryPool, Reading, Thresholds, is_sane
 from runtime.drafters.head import MtpDrafter
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.registry import Needs, known_names, needing
-from runtime.loading.options import Options
-from runtime.memory.fit import (
+from runtime.loading.fit import (
     DEFAULT_CONTEXT,
     FLOOR,
     Headroom,
@@ -28,8 +28,8 @@ from runtime.memory.fit import (
     plan,
     spec_of,
 )
-from runtime.memory.footprint import ALL_LAYERS, ContextSpec, compute_bytes
-from runtime.memory.pressure import MIB, Level, MemoryPool, Reading, Thresholds, is_sane
+from runtime.loading.footprint import ALL_LAYERS, ContextSpec, compute_bytes
+from runtime.loading.options import Options
 from runtime.models.adapters import n_bytes
 from runtime.models.cache_layout import HALVES, cache_bytes
 from runtime.models.facts import ModelFacts

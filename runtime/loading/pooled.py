@@ -13,14 +13,14 @@ from runtime.backends.model import LlamaModel
 from runtime.backends.pooling import MAX_ROWS, Inputs, Pooler, Vectors
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ModelError, NoMemoryError
+from runtime.core.memory import MemoryReader
+from runtime.loading.fit import FREE_SHARE, headroom_of
+from runtime.loading.footprint import ALL_LAYERS, FLOAT, ContextSpec, compute_bytes
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.opening import stoppable
 from runtime.loading.options import Options
 from runtime.loading.pass_timing import usual_threads
 from runtime.loading.planning import pair_spec, plan_within
-from runtime.memory.fit import FREE_SHARE, headroom_of
-from runtime.memory.footprint import ALL_LAYERS, FLOAT, ContextSpec, compute_bytes
-from runtime.memory.system import MemoryReader
 from runtime.models.cache_layout import HALVES, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.registry import Pair, with_files

@@ -19,19 +19,18 @@ import numpy as np
 
 from runtime.backends import library
 from runtime.backends.contexts import open_backend
-from runtime.backends.heads.assistant import AssistantBackend
 from runtime.backends.heads.head import HeadBackend
-from runtime.backends.heads.llama_heads import MtpBackend
+from runtime.backends.heads.llama_heads import AssistantBackend, MtpBackend
 from runtime.backends.model import IdsOnly, LlamaModel
 from runtime.backends.vision import VisionEncoder
 from runtime.core.backend import OnProgress
 from runtime.core.children import Child, end_with_parent
 from runtime.core.draft import Draft, Tokens
 from runtime.core.errors import HeadError, ModelError
+from runtime.core.memory import MemoryReader
 from runtime.loading.heads import head_context, head_facts
 from runtime.loading.options import Options
 from runtime.loading.profile_cache import ProfileCache, fingerprint
-from runtime.memory.system import MemoryReader
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import TRIED_WITH, is_tried

@@ -17,8 +17,7 @@ from runtime.backends.library import devices
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.shared import SharedBackend
 from runtime.core.backend import Backend
-from runtime.core.clock import Clock
-from runtime.core.cores import n_cores
+from runtime.core.cores import Clock, n_cores
 from runtime.core.draft import Adapters, Tokens
 from runtime.core.errors import ModelError
 from runtime.drafters.reply_store import Replies, folder
@@ -41,7 +40,7 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.kept import kept, restore
+from runtime.speculative.control.explain import kept, restore
 
 PADDED = 8, 4, 2  # rows to which passes may be padded: kernels of GPUs take as long for them as for one
 FAR_CONTEXTS = 256, 1024, 4096  # tokens of long contexts in which exactness is tested; FilledContext doubles them

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from platformdirs import user_cache_path
 from pydantic import TypeAdapter
 
-from runtime.core.removal import own_files
+from runtime.core.outside import read_plain
+from runtime.core.private_files import own_files
 from runtime.models.content import state_of
-from runtime.models.plain_file import read_plain
 
 LEFT = 3600.0  # seconds after which an unfinished file counts as abandoned
 T = TypeVar("T")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.core.errors import ModelError
-from runtime.models.plain_file import require_plain
+from runtime.core.outside import require_plain
 from runtime.models.shards import shard_names
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from runtime.core.errors import ModelError, RegistryError, listed
+from runtime.core.outside import require_plain
 from runtime.models.header import read_header
-from runtime.models.plain_file import require_plain
 from runtime.models.shards import is_encoder, is_first_shard, shard_names
 
 HUB = "hf:"  # prefix of the name of a file from the hub

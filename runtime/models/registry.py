@@ -15,13 +15,13 @@ from platformdirs import user_config_path
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, with_config
 
 from runtime.core.errors import RegistryError, nearest
+from runtime.core.outside import read_plain
 from runtime.core.rare_sampling import RARE_NAMES, USUAL, RareSampling
 from runtime.drafters.registry import usual
 from runtime.models.adapters import told
 from runtime.models.addresses import as_upstream, is_web
 from runtime.models.hub.names import HubError
 from runtime.models.model_files import HUB, MAX_NAME, fetched, find_file, recent_file
-from runtime.models.own_sampling import sampling_in
 from runtime.models.pair_values import (
     Adapters,
     Drafters,
@@ -29,8 +29,8 @@ from runtime.models.pair_values import (
     checked_sampling,
     checked_upstream,
     checked_workers,
+    sampling_in,
 )
-from runtime.models.plain_file import read_plain
 from runtime.models.strict_toml import only_value, parse_toml, validated
 
 AS_TRAINED = 0  # tokens of context: the trained length, as far as memory allows

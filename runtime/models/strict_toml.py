@@ -14,8 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from runtime.core.errors import SlipstreamError, nearest
-from runtime.core.outside import NotTextError, text_of
-from runtime.models.plain_file import read_plain
+from runtime.core.outside import NotTextError, read_plain, text_of
 
 T = TypeVar("T")
 UNKNOWN = "unexpected_keyword_argument"  # pydantic's error type for a key that is no field of the dataclass

@@ -18,8 +18,7 @@ from runtime.speculative.control.threads import Threads
 from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.drafting import Drafting
-from runtime.speculative.proposal import StepPlan
-from runtime.speculative.step import DraftingState, Step, StepInput, Widths
+from runtime.speculative.step import DraftingState, Step, StepInput, StepPlan, Widths
 from runtime.speculative.target import TargetPasses
 
 WHY_IDLE = "it did not help recently, so it is skipped for a few passes"

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from runtime.core.backend import Reloadable
 from runtime.core.drafter import Drafter
 from runtime.core.errors import SlipstreamError
+from runtime.core.memory import trim_heap
+from runtime.core.pressure import Level, PressureMonitor
 from runtime.drafters.registry import described
-from runtime.memory.pressure import Level, PressureMonitor
-from runtime.memory.system import trim_heap
 from runtime.speculative.control.reasons import Reason
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,7 @@ from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.passes import Terms
 from runtime.speculative.control.threads import Threads
-from runtime.speculative.proposal import DeferredDraft, Proposal, StepPlan, drafted
-from runtime.speculative.step import DraftingState, StepInput, Widths
+from runtime.speculative.step import DeferredDraft, DraftingState, Proposal, StepInput, StepPlan, Widths, drafted
 from runtime.speculative.target import TargetPasses
 
 

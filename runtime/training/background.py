@@ -41,6 +41,13 @@ class GeneratedReply(NamedTuple):
     passes: Sequence[Pass]
 
 
+class Pause(NamedTuple):
+    """The time until which nothing is trained, and why, as a clause."""
+
+    until: float = -math.inf
+    why: str = ""
+
+
 class BackgroundLearner:
     """The further training of one head in the background of one engine."""
 
@@ -53,13 +60,14 @@ class BackgroundLearner:
         training: TrainerProcess,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._target, self._head, self.place, self._training, self._clock = target, head, place, training, clock
+        self.place, self._training, self._clock = place, training, clock
+        self._about = {"target": str(target), "head": str(head)}
         self._needed = needed_bytes(target, head)
         self._windows = Windows(place.windows, n_vocab)
         self._noted: deque[Callable[[], GeneratedReply]] = deque(maxlen=MAX_RECORDED)
         self._n_new: int | None = None  # windows that no finished training has seen; None: not counted yet
         self._quiet_since = clock()
-        self._waits_until, self._why_waits = -math.inf, ""
+        self._pause = Pause()
         self.state = ""  # its activity, or why there is none, as a clause
         self._number = self._made_place()
         if self._number:
@@ -68,7 +76,7 @@ class BackgroundLearner:
     def _made_place(self) -> str:
         """Create the folder and return its number; "" where it cannot be created."""
         try:
-            return self.place.make({"target": str(self._target), "head": str(self._head)})
+            return self.place.make(self._about)
         except OSError as error:
             self.state = f"{self.place.path} cannot be written ({error.strerror})"
             return ""
@@ -126,8 +134,8 @@ class BackgroundLearner:
             return f"it has been idle for less than {QUIET:.0f} s"
         if self._training.is_running:
             return ""
-        if now < self._waits_until:
-            return self._why_waits
+        if now < self._pause.until:
+            return self._pause.why
         n_new = self._count_new()
         is_enough = n_new >= MIN_WINDOWS
         return "" if is_enough else f"{n_new} of {MIN_WINDOWS} replies with rejected drafts since the last time"
@@ -150,15 +158,15 @@ class BackgroundLearner:
         elif self._count_new() >= MIN_WINDOWS:  # it could not use them
             self._wait(output)
         else:
-            self._waits_until = -math.inf
+            self._pause = Pause()
 
     def _fail(self, why: str) -> None:
         self._wait(f"the last training failed: {why.rstrip('.')}")
 
     def _wait(self, why: str) -> None:
         """Train nothing for a while."""
-        self._waits_until = self._clock() + PAUSE
-        self.state = self._why_waits = why
+        self._pause = Pause(self._clock() + PAUSE, why)
+        self.state = why
 
     def close(self) -> None:
         """Record the head's errors, and end a training, which starts again with the next process."""

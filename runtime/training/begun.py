@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from runtime.training.extra import TrainingError
+from runtime.training.conditions import TrainingError
 from runtime.training.job import HEAD, MODEL, OWN_KINDS, Job
 from runtime.training.place import ABOUT, Place, clear
 from runtime.training.samples import not_written

@@ -1,17 +1,19 @@
-"""Conditions for training a head: a missing requirement, or a more urgent use of the machine, as a clause.
+"""Conditions for training: the modules of the extra `train`; and for training a head further, a missing requirement or
+a more urgent use of the machine, as a clause.
 
 Reads the system; starts nothing.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 
-from runtime.core.errors import ModelError
-from runtime.memory.system import MemoryReader
+from runtime.core.errors import ModelError, SlipstreamError
+from runtime.core.memory import MemoryReader
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
@@ -20,6 +22,7 @@ LEARNS = "eagle"  # the drafter whose head can be trained further
 PER_WEIGHT = 20  # bytes of a training per weight of the head: itself, its gradient, two averages, temporary values
 BASE = 1_200_000_000  # bytes of PyTorch, and of texts with the target's outputs for them
 SPARE = 1_500_000_000  # bytes that must stay free in addition
+MODULES = "torch", "gguf"
 
 
 def why_never(pair: Pair, drafter: str) -> str:
@@ -63,3 +66,23 @@ def needed_bytes(target: Path, head: Path) -> int:
         return PER_WEIGHT * facts.n_parameters + target.stat().st_size + BASE
     except (ModelError, OSError):
         return BASE
+
+
+class TrainingError(SlipstreamError):
+    """A draft cannot be trained, or not now; finished work is kept."""
+
+
+def require_extra() -> None:
+    """Raise TrainingError if a module that training needs is missing, or cannot be loaded."""
+    if missing := [name for name in MODULES if find_spec(name) is None]:
+        raise TrainingError(
+            f"Training needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed. "
+            "Install what is missing with `pip install 'slipstream[train]'`."
+        )
+    try:
+        import_module(MODULES[0])
+    except (ImportError, OSError) as error:
+        raise TrainingError(
+            f"{MODULES[0]} is installed and cannot be loaded ({str(error).strip().splitlines()[0]}). Install it again "
+            "with `pip install --force-reinstall torch`."
+        ) from error

@@ -17,8 +17,7 @@ from runtime.models.block_heads import layers_of
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.heads import EAGLE, TABLE, n_words, width_read
-from runtime.training.head_model import Head
-from runtime.training.layers import LayerShape
+from runtime.training.layers import Head, LayerShape
 from runtime.training.own_head_file import add_rows, finish
 from runtime.training.target_words import OutputRows
 

@@ -8,13 +8,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from runtime.core.errors import ModelError
+from runtime.core.memory import MemoryReader
 from runtime.loading.profile_cache import fingerprint
-from runtime.memory.system import MemoryReader
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.heads import SHOWN
 from runtime.models.trimmed import n_few
-from runtime.training.extra import TrainingError
+from runtime.training.conditions import TrainingError
 from runtime.training.place import trainings
 from runtime.training.samples import MAX_TEXT_TOKENS, bytes_per_token
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from runtime.training.head_file import HeadFile
-from runtime.training.head_model import Head, unrolled
+from runtime.training.layers import Head, unrolled
 from runtime.training.samples import N_LIKELY, Sample
 from runtime.training.target_words import TargetWords, floats
 

@@ -20,10 +20,9 @@ from typing import Any
 from platformdirs import user_cache_path, user_data_path
 
 from runtime.core.errors import SlipstreamError
-from runtime.core.removal import KEY, own_folders
-from runtime.drafters.reply_store import make_private_folder
+from runtime.core.outside import read_plain
+from runtime.core.private_files import KEY, make_private_folder, own_folders
 from runtime.loading.profile_cache import fingerprint
-from runtime.models.plain_file import read_plain
 
 ABOUT, WINDOWS, LEARNED, WORK, LOCK = "about.json", "windows", "versions.json", "work", "lock"
 GOING = "forgotten-"  # prefix of the name of a folder that is being removed

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from runtime.core import outside
-from runtime.training.extra import TrainingError
+from runtime.training.conditions import TrainingError
 
 NEUTRAL = Path(__file__).with_name("neutral.txt")  # a prompt per line
 APART = 8  # 1/n of the prompts is held out

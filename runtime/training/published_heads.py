@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from runtime.core.errors import ModelError
-from runtime.core.outside import text_of
+from runtime.core.outside import read_plain, require_plain, text_of
 from runtime.drafters.network import NetworkShape, Rows, block_names, own_output
 from runtime.drafters.registry import networks
 from runtime.models.own_heads import MAX_BLOCKS, MAX_HEADS
-from runtime.models.plain_file import read_plain, require_plain
 from runtime.training.own_head_file import OwnHeadFile
 from runtime.training.published_eagle import FIRST, eagle_names, eagle_shape
 from runtime.training.samples import UNREADABLE

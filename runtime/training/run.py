@@ -17,20 +17,18 @@ from runtime.core.errors import StoppedError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.trimmed import choose
-from runtime.training.collecting import APART, SAMPLES, Cancel, Report, samples_in
+from runtime.training.collecting import APART, SAMPLES, Cancel, Report, samples_in, teacher_of
+from runtime.training.conditions import TrainingError
 from runtime.training.draft_model import DraftLearner, DraftModel, principal, write_draft
-from runtime.training.extra import TrainingError
 from runtime.training.head_file import HeadFile, read_head, write_head
-from runtime.training.head_model import Head
 from runtime.training.job import HEAD, HEAD_DIM, MODEL, N_LAYERS, Job, draft_width, layers_read, n_words
-from runtime.training.layers import LayerShape
+from runtime.training.layers import Head, LayerShape
 from runtime.training.learned_head import Measured
 from runtime.training.learners import HeadLearner, Learner
 from runtime.training.own_head_file import OwnHeadFile, write_own_head
 from runtime.training.samples import Sample, Samples, not_written
 from runtime.training.state_heads import StateHeadLearner, begin_heads
 from runtime.training.target_words import TargetWords
-from runtime.training.teacher import teacher_of
 from runtime.training.trainer import BATCH_TOKENS, Schedule, Trainer
 
 CHECKPOINT, DRAFT = "checkpoint.npz", "draft.gguf"

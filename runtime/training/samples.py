@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.core.draft import Tokens
-from runtime.models.plain_file import read_plain
-from runtime.training.extra import TrainingError
+from runtime.core.outside import read_plain
+from runtime.training.conditions import TrainingError
 from runtime.training.place import write_whole
 
 MAX_TEXT_TOKENS = 512  # tokens of a text that are read, at most

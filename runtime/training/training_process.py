@@ -11,13 +11,12 @@ import sys
 import tempfile
 from subprocess import DEVNULL, STDOUT
 
-from runtime.core.children import Child
+from runtime.core.children import Child, last_line
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 NO_GPU = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"), "")
 # On Linux the system ends a paused process together with this one; elsewhere it would outlive this one
 CAN_HOLD = sys.platform == "linux"
-TAIL = 2000  # last bytes of its output that are read
 
 
 class TrainerProcess:
@@ -65,11 +64,9 @@ class TrainerProcess:
         """Return the exit code and the last line of a process that ended by itself, only once; else None."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
-        self._output.seek(0, 2)
-        self._output.seek(max(0, self._output.tell() - TAIL))
-        lines = [line.strip() for line in self._output.read().decode("utf8", "replace").splitlines() if line.strip()]
+        message = last_line(self._output)
         self._release()
-        return code, lines[-1] if lines else ""
+        return code, message
 
     def stop(self) -> None:
         """End the process immediately; the next one starts from the beginning."""

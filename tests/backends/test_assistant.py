@@ -17,17 +17,17 @@ from bench.instruments.concurrent_replies import Case, alone, concurrently, n_di
 from bench.instruments.heads import PROMPT, replies_with_and_without
 from runtime.backends.contexts import open_backend
 from runtime.backends.file_rows import find_rows
-from runtime.backends.heads.assistant import AssistantBackend
+from runtime.backends.heads.llama_heads import AssistantBackend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Draft, Tokens
 from runtime.core.errors import HeadError
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.pairing import Target
 from runtime.models import heads
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import Pair
-from runtime.tools.pairing import Target
 from tests.support.assistants import assistant_for, write_assistant
 from tests.support.waiting import wait_for
 

@@ -15,7 +15,7 @@ from demo.train_head import HERE, read_target  # noqa: E402
 from runtime.backends.heads.llama_heads import EagleBackend  # noqa: E402
 from runtime.backends.llama import LlamaBackend  # noqa: E402
 from runtime.backends.model import LlamaModel  # noqa: E402
-from runtime.training.head_model import Head, unrolled  # noqa: E402
+from runtime.training.layers import Head, unrolled  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

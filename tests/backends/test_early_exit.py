@@ -106,7 +106,7 @@ def test_an_interrupted_pass_leaves_nothing_behind(backends: dict[str, Backends]
                 walk.step()
             except KeyboardInterrupt:
                 n_interrupted += 1
-                assert (early._n_held, early._n_low) == (0, 0)
+                assert (early.seat.n_held, early._n_low) == (0, 0)
     for _ in range(4):
         walk.step()
 

@@ -25,8 +25,8 @@ from bench.instruments.heads import (
 from runtime.drafters.registry import networks
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.memory.fit import FLOOR, Headroom, fit, spec_of
-from runtime.memory.footprint import ContextSpec
+from runtime.loading.fit import FLOOR, Headroom, fit, spec_of
+from runtime.loading.footprint import ContextSpec
 from runtime.models import heads, own_heads
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header

@@ -29,9 +29,9 @@ from runtime.core.drafter import CONTINUE, Budget, Pick
 from runtime.drafters.head import FRESH, EagleDrafter
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.pairing import Target
 from runtime.models import heads
 from runtime.models.registry import Pair
-from runtime.tools.pairing import Target
 from tests.support import tiny_target
 
 N_CTX, N_ROWS, ROOM = 256, 9, 8

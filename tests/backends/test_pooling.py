@@ -18,8 +18,8 @@ from runtime.backends.pooling import Pooler
 from runtime.core.errors import ContextError, ModelError, SettingsError
 from runtime.engine import ChatPrompt, Message, Options, Sampling
 from runtime.engine.pooled import PooledEngine, pools
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import Pair
-from runtime.process.client import EngineProcess
 from tests.support.encoders import LONGEST, outputs, score, vector, write_encoder, write_last, written
 
 ONE = Options(threads=1)

@@ -12,10 +12,9 @@ import pytest
 
 from bench.instruments.architectures.families import FAMILIES
 from bench.instruments.architectures.writer import write_drafting, write_family
-from runtime.backends.contexts import open_backend
+from runtime.backends.contexts import RecurrentBackend, open_backend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.recurrent import RecurrentBackend
 from runtime.core.draft import Draft, Tokens
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine

@@ -16,9 +16,8 @@ from bench.instruments.laws import OTHER_WORDS, WORDS
 from bench.instruments.shapes import TINY, write_random
 from bench.instruments.toy import ToyVocab
 from runtime.backends.model import LlamaModel
-from runtime.backends.shared_words import SharedWords
 from runtime.backends.translated import TranslatedBackend, TranslatedSharedBackend, translated, writable_share
-from runtime.backends.translation import NOWHERE, Translator
+from runtime.backends.translation import NOWHERE, SharedWords, Translator
 from runtime.backends.vocab import Vocab
 from runtime.core.draft import Draft, PassInput, Tokens
 from runtime.core.errors import VocabError

@@ -24,7 +24,7 @@ def backends(tiny: Path) -> Iterator[tuple[LlamaBackend, LlamaBackend]]:
     """One that decodes trees, with little room for losers; one that decodes token by token."""
     model = LlamaModel(tiny)
     pair = LlamaBackend(model, N_CTX, n_rows=MOST + 1, can_branch=True), LlamaBackend(model, N_CTX, n_rows=2)
-    pair[0]._n_cells = 80  # so that room runs out
+    pair[0].n_cells = 80  # so that room runs out
     for backend in pair:
         backend.set_threads(1, 1)
     yield pair

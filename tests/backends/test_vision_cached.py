@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bench.instruments.architectures.writer import write_family
+from runtime.backends.contexts import RecurrentBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
-from runtime.backends.recurrent import RecurrentBackend
 from runtime.backends.shared import SharedBackend
 from runtime.backends.vision import VisionEncoder
 from runtime.core.draft import Draft, Logits, PassInput, Tokens
@@ -103,14 +103,14 @@ def test_a_pass_that_is_stopped_within_an_image_leaves_none_of_it(eyes: Eyes) ->
     passes = backend._decode
 
     def stopping(batch: lib.llama_batch) -> None:
-        if batch.embd and backend._n_held > begin + 100:
+        if batch.embd and backend.seat.n_held > begin + 100:
             raise StoppedError
         passes(batch)
 
     backend._decode = stopping  # type: ignore[method-assign]
     with pytest.raises(StoppedError):
         backend.forward(ids)
-    assert backend._n_held == begin
+    assert backend.seat.n_held == begin
     backend._decode = passes  # type: ignore[method-assign]
     assert same(backend.forward(ids)[0], fresh_logits(eyes, ids))
     backend.close()

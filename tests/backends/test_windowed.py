@@ -12,12 +12,12 @@ from bench.instruments.architectures.writer import write_family
 from runtime.backends.contexts import WindowedBackend, open_backend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Draft
+from runtime.core.pressure import MIB
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading import planning
-from runtime.memory.fit import Headroom, LoadPlan, PairSpec, fit
-from runtime.memory.footprint import ContextSpec
-from runtime.memory.pressure import MIB
+from runtime.loading.fit import Headroom, LoadPlan, PairSpec, fit
+from runtime.loading.footprint import ContextSpec
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.registry import Pair

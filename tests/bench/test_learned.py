@@ -11,9 +11,9 @@ import pytest
 from bench.instruments.planted import plant, prompts
 from bench.instruments.shapes import DRAFT_10M
 from bench.never_slower import begin_training, plant_learned, rest
+from runtime.core.pressure import Thresholds
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.memory.pressure import Thresholds
 from runtime.training import conditions
 
 SHAPE = replace(DRAFT_10M, vocab=8192)

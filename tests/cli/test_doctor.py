@@ -22,8 +22,8 @@ from app.cli.doctor_advice import (
     problems,
 )
 from runtime.core.recompiling import reinstall, with_images
+from runtime.engine import machine
 from runtime.models.registry import Pair
-from runtime.tools import machine
 
 HEALTHY: dict[str, Any] = {
     "gpu_hardware": [],

@@ -14,7 +14,7 @@ from app.cli.choices import choose
 from app.cli.options import ModelOptions
 from app.settings import default_path, read_settings
 from runtime.core.errors import SettingsError
-from runtime.memory.pressure import Thresholds
+from runtime.core.pressure import Thresholds
 
 
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:

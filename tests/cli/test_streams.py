@@ -125,7 +125,7 @@ def test_models_run_where_a_program_has_no_streams(tmp_path: Path) -> None:
     script = (
         "import os\nfor number in range(3): os.close(number)\n"
         "from runtime.engine import Options\nfrom runtime.models.registry import load_registry\n"
-        "from runtime.process.client import EngineProcess\n"
+        "from runtime.engine.process.client import EngineProcess\n"
         "engine = EngineProcess(load_registry()['demo'], Options(threads=1))\n"
         "ids = engine.tokenize('x')\nengine.close()\nraise SystemExit(40 + len(ids))"
     )

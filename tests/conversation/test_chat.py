@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from demo.conversations import CHAT_TEMPLATE
-from runtime.conversation import rendering
+from runtime.conversation import chat_template
 from runtime.conversation.chat_template import ChatTemplate, Message
 from runtime.core.errors import TemplateError
 
@@ -91,7 +91,7 @@ def twice(made: str) -> str:
     ],
 )
 def test_a_hostile_template_ends_with_a_sentence(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "SECONDS", 0.5)
+    monkeypatch.setattr(chat_template, "SECONDS", 0.5)
     with pytest.raises(TemplateError, match=r"^The model's chat template (failed|cannot be read) \(.+\)\. Use `--raw`"):
         ChatTemplate(source).render([Message("user", "x")])
 

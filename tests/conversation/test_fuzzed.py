@@ -12,14 +12,14 @@ import pytest
 from bench.instruments.fuzz import fuzz
 from bench.instruments.fuzzed import READERS
 from bench.instruments.servers import never_wait
-from runtime.conversation import rendering
+from runtime.conversation import chat_template
 from runtime.models.hub import asking, fetch
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing waits."""
-    monkeypatch.setattr(rendering, "SECONDS", 0.5)
+    monkeypatch.setattr(chat_template, "SECONDS", 0.5)
     monkeypatch.setattr(fetch, "PAUSE", 0.0)
     never_wait(monkeypatch)
     logging.disable()

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runtime.conversation import rendering
+from runtime.conversation import chat_template
 from runtime.conversation.chat_template import ChatTemplate, Message
 from runtime.core.errors import TemplateError, TemplateLimitError
 from runtime.core.watched import WatchedProcesses
@@ -38,7 +38,7 @@ def peak() -> int:
 def test_a_hostile_template_ends_soon_and_small_and_with_a_sentence(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendering, "SECONDS", SECONDS)
+    monkeypatch.setattr(chat_template, "SECONDS", SECONDS)
     before = peak()
     with pytest.raises(TemplateError, match=SENTENCE):
         ChatTemplate(source).render([Message("user", "x")])
@@ -83,7 +83,7 @@ def test_what_takes_too_much_is_ended_and_the_next_one_rendered(
 ) -> None:
     good = ChatTemplate("{{ messages[0].content }}")
     with monkeypatch.context() as patch:
-        patch.setattr(rendering, limit, least)
+        patch.setattr(chat_template, limit, least)
         with pytest.raises(TemplateLimitError, match=reason):
             ChatTemplate(source).render([Message("user", "x")])
     assert good.render([Message("user", "x")]) == "x"
@@ -99,7 +99,7 @@ def test_one_step_that_needs_too_much_memory_does_not_begin() -> None:
 
 
 def test_renderings_at_the_same_time_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "SECONDS", 60.0)
+    monkeypatch.setattr(chat_template, "SECONDS", 60.0)
     slow, quick = ChatTemplate("{% for i in range(99999) %}{{ range(999) | sum }}{% endfor %}"), ChatTemplate("x")
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(slow.render, [])
@@ -116,6 +116,6 @@ def test_renderings_at_the_same_time_do_not_wait_for_each_other(monkeypatch: pyt
 
 
 def test_where_no_process_can_be_started_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "PROCESSES", WatchedProcesses("runtime.conversation.no_such_module"))
+    monkeypatch.setattr(chat_template, "PROCESSES", WatchedProcesses("runtime.conversation.no_such_module"))
     with pytest.raises(TemplateLimitError, match="no process can be started"):
         ChatTemplate("x")

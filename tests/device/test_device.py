@@ -23,14 +23,14 @@ from runtime.backends.model import LlamaModel
 from runtime.backends.shared import SharedBackend
 from runtime.core.draft import Draft, PassInput
 from runtime.core.errors import SettingsError
+from runtime.core.pressure import Thresholds
 from runtime.engine import Chunk, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.process.client import EngineProcess
 from runtime.loading import exactness, open_pair, profile
-from runtime.memory.footprint import ALL_LAYERS
-from runtime.memory.pressure import Thresholds
+from runtime.loading.footprint import ALL_LAYERS
 from runtime.models.cache_layout import HALVES
 from runtime.models.registry import Pair
-from runtime.process.client import EngineProcess
 from tests.device.conftest import Open
 
 GREEDY, SEEDED = Sampling(temperature=0), Sampling(temperature=0.8, seed=5)
@@ -52,7 +52,7 @@ def said(engine: LoadedEngine, sampling: Sampling = GREEDY, n: int = 12, **more:
 def test_everything_is_offloaded_and_the_values_of_the_cache_are_halves(opened: Open) -> None:
     engine = opened()
     assert engine.facts.has_gpu
-    assert (engine._loaded.plan is None) or (engine._loaded.plan.n_gpu_layers == ALL_LAYERS)
+    assert (engine._loaded.wanted.plan is None) or (engine._loaded.wanted.plan.n_gpu_layers == ALL_LAYERS)
     assert engine._loaded.backend.model.cache_types == HALVES
     assert len(said(engine)[0]) == 12
 
@@ -82,8 +82,8 @@ def test_where_the_device_has_little_memory_layers_stay_with_the_processor(
     little = [(kind, name, 0 if kind != "CPU" else free, total) for kind, name, free, total in devices()]
     monkeypatch.setattr(open_pair, "devices", lambda: little)
     engine = opened(memory=NOTHING_SPARED)
-    assert engine._loaded.plan is not None
-    assert engine._loaded.plan.n_gpu_layers == 0
+    assert engine._loaded.wanted.plan is not None
+    assert engine._loaded.wanted.plan.n_gpu_layers == 0
     assert "0 of 3 layers are on the GPU" in engine.facts.left_out
     assert len(said(engine)[0]) == 12
 

@@ -14,8 +14,8 @@ from runtime.core.errors import ContextError
 from runtime.engine import ChatPrompt, Chunk, Engine, Ids, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.order import PIECE
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import load_registry
-from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.scripted import ScriptedEngine
 from tests.support.serving import shared_process

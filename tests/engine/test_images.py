@@ -15,9 +15,9 @@ from runtime.core.errors import PictureError, SettingsError
 from runtime.engine import Chunk, Message, Options, Pictured, Prompt, Sampling, mark_of, stored_states, with_images
 from runtime.engine.engine import Ask, Engine
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.process.client import EngineProcess
 from runtime.loading import eyes
 from runtime.models.registry import Pair
-from runtime.process.client import EngineProcess
 from tests.support import pictures
 from tests.support.eyes import needs_mtmd, width_of, write_projector, write_target
 

@@ -11,7 +11,7 @@ import pytest
 from runtime.engine import Grammar, Message, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk, Output, Status
-from runtime.process.replies import NEAR, LiveReplies, LiveReply
+from runtime.engine.process.replies import NEAR, LiveReplies, LiveReply
 
 ASK = Ask([Message("user", "What is a list?")], Sampling(temperature=0))
 

@@ -17,6 +17,7 @@ from runtime.backends.filled import FilledContext
 from runtime.backends.model import LlamaModel
 from runtime.backends.pass_switches import Attention
 from runtime.core.errors import ModelError
+from runtime.core.pressure import MIB, MemoryPool, Reading
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading import cache_types, open_pair, profile
@@ -24,7 +25,6 @@ from runtime.loading.cache_types import CacheTrial, fastest
 from runtime.loading.exactness import sample, worst
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.planning import pair_spec, plan_of, plan_with_halves
-from runtime.memory.pressure import MIB, MemoryPool, Reading
 from runtime.models.cache_layout import HALVES
 from runtime.models.registry import load_registry
 
@@ -181,10 +181,10 @@ def test_long_contexts_are_tested_as_far_as_memory_allows(
     monkeypatch: pytest.MonkeyPatch, engines: tuple[LoadedEngine, LoadedEngine]
 ) -> None:
     backend, pair = engines[0]._loaded.backend, engines[0]._loaded
-    assert pair.spec is not None
+    assert pair.wanted.spec is not None
     monkeypatch.setattr(profile, "FAR_BYTES", 1 << 40)
-    whole = profile.longest_test(backend, pair.spec.target)
+    whole = profile.longest_test(backend, pair.wanted.spec.target)
     assert whole == min(profile.FAR_CONTEXTS[-1], backend.n_ctx // 2)
     monkeypatch.setattr(profile, "FAR_BYTES", 1 << 20)
-    assert 0 < profile.longest_test(backend, pair.spec.target) < whole
+    assert 0 < profile.longest_test(backend, pair.wanted.spec.target) < whole
     assert profile.far_difference(backend, 1, whole) == profile.far_difference(backend, 8, 100) == 0

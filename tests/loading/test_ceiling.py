@@ -14,13 +14,13 @@ from runtime.core.backend import Backend
 from runtime.core.errors import DraftError
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.pairing import Target
 from runtime.loading import calibration
 from runtime.loading.calibration import AGAIN, AGREED, Calibration, found_never, known_never, why_never
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import Pair, load_registry
 from runtime.speculative.control.costs import PassCosts
-from runtime.tools.pairing import Target
 
 
 def costs(*milliseconds: float) -> PassCosts:

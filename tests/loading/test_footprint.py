@@ -12,12 +12,12 @@ from bench.instruments.processes import elsewhere
 from bench.instruments.shapes import DRAFT_10M, write_random
 from runtime.backends import library
 from runtime.core.errors import ModelError
+from runtime.core.pressure import MIB, MemoryPool, Reading, Thresholds
 from runtime.engine import Engine, Options
+from runtime.loading.fit import FLOOR, Headroom, PairSpec, draft_context, fit, headroom_of, spec_of
+from runtime.loading.footprint import ContextSpec, estimate
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.planning import pair_spec
-from runtime.memory.fit import FLOOR, Headroom, PairSpec, draft_context, fit, headroom_of, spec_of
-from runtime.memory.footprint import ContextSpec, estimate
-from runtime.memory.pressure import MIB, MemoryPool, Reading, Thresholds
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheTypes, cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.gguf_types import Strings

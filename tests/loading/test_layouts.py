@@ -21,14 +21,13 @@ from runtime.engine import Ids, Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.output import ignore
+from runtime.engine.process.client import EngineProcess
 from runtime.loading import layout
 from runtime.loading.exactness import Exactness
-from runtime.loading.layout import LayoutTrial
+from runtime.loading.layout import WIDTH, LayoutTrial, compare
 from runtime.models.header import TensorInfo, read_header
 from runtime.models.registry import Pair
-from runtime.process.client import EngineProcess
 from runtime.speculative.step import Widths
-from runtime.tools.layouts import WIDTH, compare
 from tests.training.test_seeking import child
 
 FREE = LayoutTrial(1, 13, 13, 0.98, 0.96)

@@ -8,11 +8,11 @@ import pytest
 
 from runtime.backends import library
 from runtime.core.errors import NoMemoryError
+from runtime.core.pressure import MIB, Thresholds
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading import open_pair
-from runtime.memory.footprint import ALL_LAYERS
-from runtime.memory.pressure import MIB, Thresholds
+from runtime.loading.footprint import ALL_LAYERS
 from runtime.models.registry import load_registry
 
 DEMO = load_registry()["demo"]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from runtime.core.errors import ModelError
+from runtime.core.pressure import MIB, USUAL, MemoryPool, Reading, Thresholds
 from runtime.engine import Options
+from runtime.loading.fit import FLOOR, Headroom, LoadPlan, PairSpec
+from runtime.loading.footprint import ALL_LAYERS, ContextSpec, compute_bytes
 from runtime.loading.loaded_pair import LoadedPair
 from runtime.loading.planning import fit_devices, layer_bytes
-from runtime.memory.fit import FLOOR, Headroom, LoadPlan, PairSpec
-from runtime.memory.footprint import ALL_LAYERS, ContextSpec, compute_bytes
-from runtime.memory.pressure import MIB, USUAL, MemoryPool, Reading, Thresholds
 from runtime.models.cache_layout import HALVES, CacheSpec, cache_bytes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import Header, TensorInfo

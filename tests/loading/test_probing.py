@@ -15,10 +15,10 @@ from bench.instruments.architectures.writer import write_drafting, write_family
 from bench.instruments.heads import PROMPT, HeadShape, block_head_for, head_for, write_head
 from bench.instruments.shapes import TINY, write_random
 from runtime.core.children import Child
+from runtime.core.pressure import MemoryPool, Reading
 from runtime.engine import Ids, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.loading import probing
-from runtime.memory.pressure import MemoryPool, Reading
 from runtime.models import mtp
 from runtime.models.registry import Pair
 

@@ -13,7 +13,7 @@ from bench.instruments.architectures.writer import write_family
 from runtime.backends import library
 from runtime.backends.contexts import open_backend
 from runtime.backends.model import LlamaModel
-from runtime.memory.footprint import ContextSpec, estimate
+from runtime.loading.footprint import ContextSpec, estimate
 from runtime.models.cache_layout import cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header

@@ -13,13 +13,13 @@ import pytest
 from bench.instruments.shapes import TINY, write_random
 from runtime.core.errors import ModelError
 from runtime.engine import Options, Sampling
+from runtime.engine.process import spawning
+from runtime.engine.process.client import EngineProcess
 from runtime.loading.profile_cache import fingerprint
 from runtime.models import content
 from runtime.models.content import content_of, state_of
 from runtime.models.header import TensorInfo, read_header
 from runtime.models.registry import Pair, bundled
-from runtime.process import spawning
-from runtime.process.client import EngineProcess
 
 PROMPT = " ".join(f"Line {i}: the ferry left {i} minutes late and nobody minded." for i in range(12))
 SEEDED = Sampling(temperature=0, seed=1)

@@ -12,13 +12,13 @@ from app.models import library, prospects
 from app.models.library import Model, all_models
 from app.models.prospects import FITS, FITS_ALONE, TOO_LARGE, Machine, Prospect, demands, layer_seconds, prospect
 from app.tui.actions.offering import by_size
+from runtime.engine import machine
 from runtime.loading import profile_cache
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.hub.cache import CachedFile, Unfinished
 from runtime.models.registry import Pair, load_registry
-from runtime.tools import machine
 
 DEMO = load_registry()["demo"]
 

@@ -11,7 +11,7 @@ from runtime.core.errors import RegistryError
 from runtime.core.rare_sampling import RareSampling
 from runtime.engine import sampling_of
 from runtime.models.header import Header
-from runtime.models.own_sampling import sampling_in, settings_of
+from runtime.models.pair_values import sampling_in, settings_of
 from runtime.models.registry import Pair, find_pair, load_registry, parse_registry
 
 KEY = "general.sampling."

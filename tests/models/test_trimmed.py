@@ -33,8 +33,8 @@ from runtime.models.header import Header, read_header
 from runtime.models.heads import wanted_by
 from runtime.models.registry import Pair
 from runtime.models.trimmed import Trim, choose, is_worth_it, n_kept, pieces, trim_of, write
-from runtime.tools import trimmed_drafts
-from runtime.tools.trimmed_drafts import are_alike, is_copy, prove
+from runtime.training import trimmed_drafts
+from runtime.training.trimmed_drafts import are_alike, is_copy, prove
 
 VOCABULARY = 4096
 N_KEPT = VOCABULARY // 4

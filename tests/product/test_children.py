@@ -36,11 +36,11 @@ def family(tmp_path: Path) -> Iterator[Family]:
 
 
 COMMANDS = {
-    "pair": (("models", "pair", "{model}"), "runtime.tools.layouts", 2),
+    "pair": (("models", "pair", "{model}"), "runtime.loading.layout", 2),
     "bench": (("bench", "{model}", "--quick", "--drafters", "none", "--runs", "10000"), "app.cli", 2),
     "doctor": (("doctor", "{model}"), "app.cli", 2),
-    "run": (RUN, "runtime.process.host", 1),
-    "serve": (("serve", "{model}", "--port", "0"), "runtime.process.host", 1),
+    "run": (RUN, "runtime.engine.process.host", 1),
+    "serve": (("serve", "{model}", "--port", "0"), "runtime.engine.process.host", 1),
 }
 
 
@@ -93,7 +93,7 @@ time.sleep(600)
 def searching(k_quants: Path, family: Family) -> subprocess.Popen[bytes]:
     """A long-lived program beside whose idle engine a search runs, with both of its trials of a layout."""
     process = family.begin([sys.executable, "-c", SEARCHING, str(k_quants)])
-    wait_for(lambda: family.runs("runtime.tools.layouts"))
+    wait_for(lambda: family.runs("runtime.loading.layout"))
     return process
 
 
@@ -122,7 +122,7 @@ def test_a_search_ends_when_another_program_replies(
     ]
     assert family.begin(command).wait(120) == 0
     assert not family.runs("app.models.search_process")
-    wait_for(lambda: not family.runs("runtime.tools.layouts"))
+    wait_for(lambda: not family.runs("runtime.loading.layout"))
     assert searching.poll() is None
 
 
@@ -144,6 +144,6 @@ def test_ignored_signals_stay_ignored(k_quants: Path, family: Family) -> None:
         process = family.begin(command)
     finally:
         signal.signal(signal.SIGHUP, before)
-    wait_for(lambda: family.runs("runtime.process.host"))
+    wait_for(lambda: family.runs("runtime.engine.process.host"))
     process.send_signal(signal.SIGHUP)
     assert process.wait(120) == 0

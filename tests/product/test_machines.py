@@ -27,21 +27,21 @@ from runtime.backends import rpc, workers
 from runtime.backends.library import load_error
 from runtime.backends.workers import WorkerError, ask
 from runtime.core.errors import ModelError, NoMemoryError, RegistryError, SettingsError
+from runtime.core.memory import MemoryReader
+from runtime.core.pressure import USUAL, MemoryPool
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.process.client import EngineProcess
+from runtime.engine.process.kept import Losses
+from runtime.engine.process.model_process import ProcessLostError
+from runtime.loading.fit import Headroom, PairSpec
+from runtime.loading.footprint import ALL_LAYERS, ContextSpec
 from runtime.loading.open_pair import reach
 from runtime.loading.planning import fit_workers
-from runtime.memory.fit import Headroom, PairSpec
-from runtime.memory.footprint import ALL_LAYERS, ContextSpec
-from runtime.memory.pressure import USUAL, MemoryPool
-from runtime.memory.system import MemoryReader
+from runtime.loading.worker import WorkerFacts, look_at_one
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
 from runtime.models.registry import load_registry, parse_registry
-from runtime.process.client import EngineProcess
-from runtime.process.kept import Losses
-from runtime.process.model_process import ProcessLostError
-from runtime.tools.worker import WorkerFacts, look_at_one
 from tests.support.far import BUILD, GIB, needs_rpc, real_worker, speaking, worker_of
 from tests.support.waiting import PATIENCE
 
@@ -309,7 +309,7 @@ def test_with_layers_on_two_workers_the_text_is_the_same_and_goes_on_without_one
     assert "".join(chunk.text for chunk in chunks) == wanted
     assert last.stats is not None
     assert last.stats.draft_n > 0
-    monkeypatch.setattr("runtime.process.kept.WORKER_TIMEOUT", 1.0)
+    monkeypatch.setattr("runtime.engine.process.kept.WORKER_TIMEOUT", 1.0)
     text = ""
     for chunk in engine.reply(QUESTION, GREEDY):
         if text and processes[1].poll() is None:

@@ -45,7 +45,7 @@ from pathlib import Path
 from runtime.core import cores
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.profile_cache import ProfileCache
-from runtime.memory.system import MemoryReader, own_bytes
+from runtime.core.memory import MemoryReader, own_bytes
 from app.models.search_process import alone
 import os
 kept = ProfileCache("x", Path("{folder}"))
@@ -121,7 +121,7 @@ def answers(client: httpx2.Client) -> bool:
 def test_the_models_process_ends_with_its_parent(system: str, played: dict[str, str], family: Family) -> None:
     family.environment |= played
     command = family.begin([*SLIPSTREAM, "serve", "demo", "--port", "0", "--threads", "1"])
-    wait_for(lambda: family.runs("runtime.process.host"))
+    wait_for(lambda: family.runs("runtime.engine.process.host"))
     command.kill()
     command.communicate()
     wait_for(lambda: not family.alive())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.process.client import EngineProcess
+from runtime.engine.process.client import EngineProcess
 from tests.real.asking import QUESTION
 from tests.real.conftest import FindPair, SayPlainly
 from tests.support import tui

@@ -11,8 +11,8 @@ import openai
 import pytest
 
 from bench.instruments.weights import FetchError
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import Pair
-from runtime.process.client import EngineProcess
 from tests.real.minilm import EPSILON, LONGEST, N_HEADS, tensors_of, unpacked, write_minilm
 from tests.support.encoders import Array, WordPieces, vector
 from tests.support.serving import Running, running

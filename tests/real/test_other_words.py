@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from bench.instruments.weights import MODELS
-from runtime.backends.shared_words import SAMPLE, SharedWords
-from runtime.backends.translation import NOWHERE, Translator
+from runtime.backends.translation import NOWHERE, SAMPLE, SharedWords, Translator
 from runtime.backends.vocab import Vocab
 from runtime.core.draft import Tokens
 from runtime.engine import Options

@@ -12,7 +12,7 @@ import pytest
 
 from bench.instruments.texts import SCHEMA, follows_schema
 from runtime.engine import Options
-from runtime.process.client import EngineProcess
+from runtime.engine.process.client import EngineProcess
 from tests.real.asking import CASES, QUESTION
 from tests.real.conftest import FindPair, SayPlainly
 from tests.server.test_server import WEATHER

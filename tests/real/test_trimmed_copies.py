@@ -15,7 +15,7 @@ from runtime.engine.loaded import LoadedEngine
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.trimmed import choose, is_worth_it, n_kept, write
-from runtime.tools.trimmed_drafts import are_alike
+from runtime.training.trimmed_drafts import are_alike
 from tests.real.asking import CASES, SHORT, ask
 from tests.real.conftest import FindPair, SayPlainly
 

@@ -12,7 +12,7 @@ import pytest
 from bench.instruments.weights import MODELS
 from runtime.engine import Chunk, Options, Sampling
 from runtime.engine.engine import Ask
-from runtime.process.client import EngineProcess
+from runtime.engine.process.client import EngineProcess
 from tests.real.asking import LIBRARY, QUESTION, TIDES
 from tests.real.conftest import FindPair
 from tests.support.waiting import PATIENCE

@@ -17,9 +17,9 @@ from app.server.policy import ServerPolicy
 from app.server.served_model import MemoryWish, ServedModel
 from app.server.served_models import ServedModels
 from runtime.engine import Options
+from runtime.engine.process.client import EngineProcess
 from runtime.models.adapters import Adapter
 from runtime.models.registry import Pair
-from runtime.process.client import EngineProcess
 from tests.support.adapters import write_adapter, write_base
 from tests.support.serving import LIMITS, Running, running, running_models
 from tests.support.waiting import wait_for

@@ -13,8 +13,8 @@ import pytest
 
 from runtime.engine import Infill, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import find_pair
-from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.coder import write_coder
 from tests.support.serving import (

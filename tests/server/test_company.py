@@ -11,9 +11,9 @@ import httpx2
 import pytest
 
 from runtime.engine import Options
+from runtime.engine.process.client import EngineProcess
 from runtime.engine.trace import TraceFile, read
 from runtime.models.registry import load_registry
-from runtime.process.client import EngineProcess
 from tests.server.test_monitoring import counts
 from tests.support.serving import Running, running
 from tests.support.waiting import PATIENCE, wait_for

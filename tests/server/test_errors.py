@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from runtime.engine import Options
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import find_pair
-from runtime.process.client import EngineProcess
 from tests.support.serving import Running, open_plain, running
 
 LONG = "word " * 3000

@@ -18,8 +18,8 @@ from app.server.openai.chat import ChatRequest
 from app.server.openai.responses import ResponsesRequest
 from bench.instruments.toy import facts
 from runtime.engine import Options, Rendered
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import load_registry
-from runtime.process.client import EngineProcess
 from tests.support.serving import READ_FILE, Running, running
 from tests.support.waiting import PATIENCE
 

@@ -17,8 +17,8 @@ import pytest
 from app.server.command import return_memory
 from bench.instruments.processes import elsewhere
 from runtime.engine import Options
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import load_registry
-from runtime.process.client import EngineProcess
 from tests.support.serving import Running, running
 
 DEMO = load_registry()["demo"]

@@ -11,8 +11,8 @@ import pytest
 from app.chats.titles import request_for
 from runtime.engine import ChatPrompt, Options
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import find_pair
-from runtime.process.client import EngineProcess
 from tests.support.marked import write_marked
 from tests.support.serving import READ_FILE, running
 

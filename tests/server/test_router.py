@@ -15,8 +15,8 @@ from app.server.policy import ServerPolicy
 from app.server.served_model import MemoryWish, ServedModel
 from app.server.served_models import ServedModels
 from runtime.engine import Options
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import Pair
-from runtime.process.client import EngineProcess
 from tests.support.machine import Machine, models_on, run, use, using
 from tests.support.serving import LIMITS, Running, running_models
 from tests.support.waiting import wait_for

@@ -17,8 +17,8 @@ from app.server.served_model import ServedModel
 from app.server.served_models import ServedModels
 from runtime.engine import Options
 from runtime.engine.pooled import PooledEngine
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import Pair
-from runtime.process.client import EngineProcess
 from tests.support.coder import write_coder
 from tests.support.encoders import write_encoder
 from tests.support.serving import LIMITS, Running, events, running_models

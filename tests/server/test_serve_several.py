@@ -20,8 +20,8 @@ from app.server.served_model import MemoryWish, ServedModel
 from app.server.served_models import ServedModels
 from runtime.core.errors import ModelError
 from runtime.engine import Options
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import Pair, load_registry
-from runtime.process.client import EngineProcess
 from tests.support.serving import LIMITS, Running, running_models
 from tests.support.waiting import PATIENCE, wait_for
 

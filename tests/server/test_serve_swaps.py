@@ -22,8 +22,8 @@ from app.server.served_model import MemoryWish, ServedModel
 from app.server.served_models import ServedModels
 from runtime.core.errors import NoMemoryError
 from runtime.engine import Options
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import Pair
-from runtime.process.client import EngineProcess
 from tests.support.serving import LIMITS, Running, running_models
 from tests.support.waiting import PATIENCE
 

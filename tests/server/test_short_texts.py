@@ -13,8 +13,8 @@ import pytest
 
 from runtime.engine import Options
 from runtime.engine.pooling import ReadText
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import Pair
-from runtime.process.client import EngineProcess
 from tests.support.encoders import vector, write_encoder
 from tests.support.serving import Running, running
 from tests.support.waiting import PATIENCE

@@ -17,8 +17,8 @@ from runtime.conversation.calls.known import BEGIN, END
 from runtime.conversation.calls.past import written_calls
 from runtime.engine import Grammar, Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import find_pair
-from runtime.process.client import EngineProcess
 from tests.conftest import OpenEngine
 from tests.support.call_templates import FORMS, template
 from tests.support.coder import write_coder

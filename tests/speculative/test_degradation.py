@@ -13,14 +13,14 @@ from bench.instruments.toy import ToyBackend, one_step
 from runtime.backends.reloadable import ReloadableBackend
 from runtime.core.drafter import Drafter, traits_of
 from runtime.core.errors import ModelError
+from runtime.core.pressure import MIB, Level, Thresholds
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.engine import Sampling
-from runtime.memory.pressure import MIB, Level, Thresholds
 from runtime.sampling.sampler import Sampler
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.kept import kept
+from runtime.speculative.control.explain import kept
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.degradation import Degradation
 from runtime.speculative.step import DraftingState

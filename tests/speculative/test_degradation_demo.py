@@ -14,12 +14,12 @@ import psutil
 import pytest
 
 from bench.instruments.processes import elsewhere
+from runtime.core.pressure import Level, Thresholds
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.process.client import EngineProcess
 from runtime.engine.stats import Stats
-from runtime.memory.pressure import Level, Thresholds
 from runtime.models.registry import load_registry
-from runtime.process.client import EngineProcess
 from tests.support.memory import CRITICAL, FREE, OK, TIGHT, Machine
 from tests.support.mute import write_mute
 from tests.support.waiting import wait_for

@@ -11,7 +11,7 @@ from runtime.core.drafter import Answer, Traits
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.decision import Choice, Decision
 from runtime.speculative.control.drafter_state import DraftOutcome
-from runtime.speculative.control.kept import kept, restore
+from runtime.speculative.control.explain import kept, restore
 from tests.support.control import PASSES, asks, begin, costs_of, learn, terms_of, trace
 
 

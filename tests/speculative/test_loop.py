@@ -18,7 +18,7 @@ from runtime.sampling.settings import Sampling
 from runtime.speculative.active_drafters import PIECE
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.costs import PassCosts
-from runtime.speculative.control.kept import kept
+from runtime.speculative.control.explain import kept
 from runtime.speculative.control.tuning import TUNING
 from runtime.speculative.decoder import Decoder
 from runtime.speculative.step import DraftingState

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.instruments.toy import Clock
-from runtime.core.clock import steadiest
+from runtime.core.cores import steadiest
 from runtime.speculative.control.threads import Threads, Watch
 from runtime.speculative.control.tuning import TUNING
 

@@ -17,9 +17,9 @@ import runtime.training
 from app.chats.database import default_path
 from app.chats.store import Store
 from app.models import distill
+from runtime.engine.paired import Trial
+from runtime.engine.pairing import Target
 from runtime.models.registry import load_registry
-from runtime.tools.paired import Trial
-from runtime.tools.pairing import Target
 from runtime.training import begun
 from runtime.training.begun import Begun
 from runtime.training.place import trainings

@@ -28,7 +28,7 @@ from runtime.backends.workers import (
     TENSOR,
     UNLIMITED,
 )
-from runtime.tools.worker import look_at_one
+from runtime.loading.worker import look_at_one
 from tests.support.waiting import wait_for
 
 BUILD = os.environ.get("SLIPSTREAM_RPC_BUILD", "")

@@ -11,7 +11,7 @@ import psutil
 
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import GGML_TYPES, LlamaModel
-from runtime.memory.footprint import ContextSpec, Footprint, estimate
+from runtime.loading.footprint import ContextSpec, Footprint, estimate
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheTypes
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header

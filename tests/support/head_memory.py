@@ -22,9 +22,9 @@ from runtime.backends.heads.llama_heads import MtpBackend
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.core.draft import Tokens
+from runtime.loading.footprint import ContextSpec, head_bytes
 from runtime.loading.heads import head_context
 from runtime.loading.options import Options
-from runtime.memory.footprint import ContextSpec, head_bytes
 from runtime.models.cache_layout import cache_types
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.memory.pressure import MIB, Level, MemoryPool, PressureMonitor, Reading, Thresholds
+from runtime.core.pressure import MIB, Level, MemoryPool, PressureMonitor, Reading, Thresholds
 
 TOTAL = 16_000 * MIB
 OK, TIGHT, CRITICAL = Level.OK, Level.TIGHT, Level.CRITICAL

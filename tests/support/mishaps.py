@@ -19,9 +19,9 @@ from runtime.backends.vision import VisionEncoder
 from runtime.engine import stored_states
 from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk, Output
+from runtime.engine.process import host
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
-from runtime.process import host
 
 PLACE = 5  # tokens
 PIECE = 2.0  # seconds that a long one takes

@@ -18,10 +18,10 @@ from runtime.conversation.prompt import Ids
 from runtime.core.errors import BusyError
 from runtime.engine import core
 from runtime.engine.engine import Ask
+from runtime.engine.process import client, host, model_process
+from runtime.engine.process.client import EngineProcess
+from runtime.engine.process.spawning import Spawned
 from runtime.loading.options import Options
-from runtime.process import client, host, model_process
-from runtime.process.client import EngineProcess
-from runtime.process.spawning import Spawned
 from tests.support.alone import Request
 from tests.support.fairness import Fairness
 from tests.support.read_reply import Reply, is_full
@@ -216,7 +216,7 @@ class Scheduling:
                     assert context.held(seat.sequence) == seat.tokens[: seat.n_held].tolist()
                 assert len(context.cells) == backend._map.top
             else:
-                assert context.held(0) == backend._held[: backend._n_held].tolist()
+                assert context.held(0) == backend.seat.tokens[: backend.seat.n_held].tolist()
 
     def left_over(self) -> list[object]:
         """What is still kept of replies, of which none is made any more."""

@@ -29,9 +29,9 @@ from runtime.engine import Chunk, Engine, Options
 from runtime.engine.engine import Ask
 from runtime.engine.loaded import LoadedEngine
 from runtime.engine.output import Sink
+from runtime.engine.process.client import EngineProcess
 from runtime.engine.stats import Stats
 from runtime.models.registry import load_registry
-from runtime.process.client import EngineProcess
 from runtime.speculative.control.explain import Pass
 from tests.support.stepped import Stepping
 from tests.support.waiting import PATIENCE, wait_for

@@ -25,7 +25,7 @@ from runtime.drafters.lookahead import LookaheadDrafter, WindowShape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.ngram import NgramDrafter
 from runtime.engine.loaded import LoadedEngine
-from runtime.loading.drafters import shared_passes
+from runtime.loading.decoding import shared_passes
 from runtime.loading.exactness import Exactness, Roundings
 from runtime.loading.options import Options
 from runtime.models.registry import Pair

@@ -11,12 +11,11 @@ import pytest
 
 from app.models import distill as command
 from runtime.core.errors import SlipstreamError
+from runtime.engine.paired import remembered
 from runtime.loading import profile_cache
-from runtime.tools import made_drafts
-from runtime.tools.paired import remembered
-from runtime.training import begun, job
+from runtime.training import begun, job, made_drafts
 from runtime.training.collecting import REPLIES
-from runtime.training.extra import TrainingError
+from runtime.training.conditions import TrainingError
 from tests.support.distilling import DEMO, Distilling, asked, begun_with, distilling, folders, kept
 
 pytestmark = pytest.mark.slow

@@ -14,10 +14,10 @@ import pytest
 
 from app.models import distill
 from app.models.distill import noted
+from runtime.engine.paired import FEW, Trial, trial_of
 from runtime.speculative.control.explain import Pass
-from runtime.tools.paired import FEW, Trial, trial_of
 from runtime.training.collecting import Stage
-from runtime.training.extra import TrainingError
+from runtime.training.conditions import TrainingError
 from runtime.training.samples import N_LIKELY, Sample, Samples
 from tests.support.cli import SLIPSTREAM, failing
 from tests.support.distilling import asked

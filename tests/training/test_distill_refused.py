@@ -17,9 +17,9 @@ from bench.instruments.architectures.writer import write_family
 from runtime.core.errors import ModelError
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
-from runtime.training import extra, job
+from runtime.training import conditions, job
 from runtime.training.collecting import REPLIES, SAMPLES
-from runtime.training.extra import TrainingError
+from runtime.training.conditions import TrainingError
 from tests.support.cli import failing
 from tests.support.distilling import DEMO, Distilling, asked, distilling, folders, kept
 from tests.support.memory import reading
@@ -51,9 +51,9 @@ def test_a_torch_that_cannot_be_loaded_is_a_sentence(tmp_path: Path, monkeypatch
 
 
 def test_both_modules_are_named_where_both_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    monkeypatch.setattr(conditions, "find_spec", lambda name: None)
     with pytest.raises(TrainingError, match="torch and gguf, which are not installed"):
-        extra.require_extra()
+        conditions.require_extra()
 
 
 @pytest.mark.parametrize("kind", ["", "head"])

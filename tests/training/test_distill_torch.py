@@ -21,13 +21,13 @@ torch = pytest.importorskip("torch", reason="the extra `train` is not installed"
 
 from app.models.distill import replied  # noqa: E402
 from runtime.core.errors import StoppedError  # noqa: E402
+from runtime.engine.pairing import Target  # noqa: E402
 from runtime.models.facts import ModelFacts  # noqa: E402
 from runtime.models.header import read_model_header  # noqa: E402
 from runtime.models.registry import load_registry  # noqa: E402
-from runtime.tools.pairing import Target  # noqa: E402
 from runtime.training import begun, run, trainer  # noqa: E402
 from runtime.training.collecting import Stage, collect, read_all  # noqa: E402
-from runtime.training.extra import TrainingError  # noqa: E402
+from runtime.training.conditions import TrainingError  # noqa: E402
 from runtime.training.job import Job, n_values  # noqa: E402
 from runtime.training.samples import bytes_per_token  # noqa: E402
 from tests.support.cli import slipstream  # noqa: E402

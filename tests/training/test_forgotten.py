@@ -16,9 +16,9 @@ from app.chats.database import default_path
 from app.chats.store import Store
 from app.models import distill
 from bench.instruments.heads import head_for, write_head
+from runtime.core.pressure import Thresholds
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
-from runtime.memory.pressure import Thresholds
 from runtime.models.registry import Pair
 from runtime.training import conditions
 from runtime.training.place import place_of

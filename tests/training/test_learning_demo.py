@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from bench.instruments.heads import head_for, write_head
+from runtime.core.pressure import Thresholds
 from runtime.engine import Message, Options, Sampling, forget_replies
 from runtime.engine.loaded import LoadedEngine
-from runtime.memory.pressure import Thresholds
 from runtime.models.registry import Pair, load_registry
 from runtime.training import conditions, learned_head
 from runtime.training.background import BackgroundLearner

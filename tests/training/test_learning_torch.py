@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from demo.conversations import QUESTIONS
+from runtime.core.pressure import Thresholds
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
-from runtime.memory.pressure import Thresholds
 from runtime.models.registry import Pair, load_registry
 from runtime.training import background, conditions, learned_head
 from runtime.training.place import forget, place_of, root
@@ -48,7 +48,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     """The bundled target with a head that has learned nothing yet."""
     from demo.export import write_head
     from demo.model import TARGET
-    from runtime.training.head_model import Head
+    from runtime.training.layers import Head
 
     torch.manual_seed(0)
     write_head(tmp_path / "head.gguf", Head(TARGET), "a head")

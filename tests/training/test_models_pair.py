@@ -17,15 +17,15 @@ from bench.instruments.heads import block_head_for, head_for, write_head
 from runtime.backends import shrink
 from runtime.backends.shrink import RECIPES
 from runtime.core.errors import DraftError, ModelError
-from runtime.engine import Options, Sampling
+from runtime.engine import Options, Sampling, pairing
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.paired import FEW, Trial, last_verdict, remembered
+from runtime.engine.pairing import Target, candidates
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.hub.cache import cached
 from runtime.models.registry import load_registry
-from runtime.tools import made_drafts, pairing
-from runtime.tools.paired import FEW, Trial, last_verdict, remembered
-from runtime.tools.pairing import Target, candidates
+from runtime.training import made_drafts
 
 DEMO = load_registry()["demo"]
 

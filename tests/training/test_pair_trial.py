@@ -9,12 +9,12 @@ import pytest
 
 from app.models import pair as command
 from runtime.core.errors import ModelError
+from runtime.engine import pairing
+from runtime.engine.paired import FEW, Trial, is_settled, last_verdict, remembered
+from runtime.engine.pairing import Target, costs_of
 from runtime.loading import layout
 from runtime.loading.layout import LayoutTrial
 from runtime.loading.neighbours import Neighbours
-from runtime.tools import pairing
-from runtime.tools.paired import FEW, Trial, is_settled, last_verdict, remembered
-from runtime.tools.pairing import Target, costs_of
 from tests.training.test_models_pair import folder, paying, target
 from tests.tui.test_parts import controller, heard
 

@@ -18,13 +18,13 @@ from bench.instruments.toy import facts
 from runtime.core.errors import DraftError, ModelError, SettingsError
 from runtime.engine import Options, Sampling
 from runtime.engine.loaded import LoadedEngine
+from runtime.engine.paired import FEW, Trial, memo_of, named, note_failure
+from runtime.engine.pairing import Target
 from runtime.engine.pooled import PooledEngine
 from runtime.engine.stats import Stats
 from runtime.models.registry import Pair
 from runtime.speculative.control.explain import Explanation, Pass
 from runtime.speculative.control.reasons import Reason
-from runtime.tools.paired import FEW, Trial, memo_of, named, note_failure
-from runtime.tools.pairing import Target
 from tests.support.scripted import ScriptedEngine
 from tests.training.test_models_pair import folder
 from tests.tui.test_parts import controller, heard

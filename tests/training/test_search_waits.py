@@ -12,8 +12,8 @@ from app.models.search_process import NOT_NOW
 from app.models.seeking import Search, opener
 from runtime.core.children import Child
 from runtime.engine import Options
-from runtime.tools.machine import Device
-from runtime.tools.paired import last_verdict
+from runtime.engine.machine import Device
+from runtime.engine.paired import last_verdict
 from tests.support.waiting import wait_for
 from tests.training.test_seeking import DEMO, child, sleeping, target
 

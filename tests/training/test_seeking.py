@@ -18,10 +18,10 @@ from app.models.seeking import Search, SeekingEngine, opener
 from bench.instruments.concurrent_replies import Concurrent
 from runtime.core.children import Child
 from runtime.engine import Options, Sampling
+from runtime.engine.paired import Trial, is_settled, remembered
+from runtime.engine.pairing import Target
 from runtime.loading.profile_cache import ProfileCache
 from runtime.models.registry import load_registry
-from runtime.tools.paired import Trial, is_settled, remembered
-from runtime.tools.pairing import Target
 from tests.support import waiting
 from tests.support.waiting import PATIENCE, wait_for
 

@@ -19,10 +19,10 @@ from runtime.training.samples import Sample
 
 torch = pytest.importorskip("torch", reason="the extra `train` is not installed")
 
+from runtime.training.collecting import teacher_of  # noqa: E402
 from runtime.training.learners import N_STEPS  # noqa: E402
 from runtime.training.state_heads import StateHeadLearner, begin_heads  # noqa: E402
 from runtime.training.target_words import TargetWords, floats  # noqa: E402
-from runtime.training.teacher import teacher_of  # noqa: E402
 from tests.support import tiny_target  # noqa: E402
 
 target_file = tiny_target.target_file

@@ -14,16 +14,18 @@ from runtime.backends.heads.llama_heads import EagleBackend  # noqa: E402
 from runtime.backends.llama import LlamaBackend  # noqa: E402
 from runtime.backends.model import LlamaModel  # noqa: E402
 from runtime.training import run  # noqa: E402
-from runtime.training.collecting import Stage  # noqa: E402
-from runtime.training.extra import TrainingError  # noqa: E402
+from runtime.training.collecting import Stage, teacher_of  # noqa: E402
+from runtime.training.conditions import TrainingError  # noqa: E402
 from runtime.training.head_file import HeadFile, read_head, write_head  # noqa: E402
-from runtime.training.head_model import Head, unrolled  # noqa: E402
-from runtime.training.layers import LayerShape  # noqa: E402
+from runtime.training.layers import (  # noqa: E402
+    Head,
+    LayerShape,
+    unrolled,
+)
 from runtime.training.learners import HeadLearner  # noqa: E402
 from runtime.training.run import measured, train_further  # noqa: E402
 from runtime.training.samples import Sample, Samples  # noqa: E402
 from runtime.training.target_words import TargetWords  # noqa: E402
-from runtime.training.teacher import teacher_of  # noqa: E402
 from runtime.training.trainer import Schedule, Trainer  # noqa: E402
 
 pytestmark = pytest.mark.slow

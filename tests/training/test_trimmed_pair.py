@@ -19,6 +19,8 @@ from app.models import pair as command
 from bench.instruments.shapes import TINY, write_random
 from runtime.backends import shrink
 from runtime.core.errors import ModelError, SlipstreamError
+from runtime.engine.paired import Trial, is_settled, remembered
+from runtime.engine.pairing import Target
 from runtime.loading.profile import replies_of
 from runtime.models import trimmed
 from runtime.models.drafting import HeaderVocab
@@ -26,10 +28,8 @@ from runtime.models.facts import ModelFacts
 from runtime.models.header import read_header
 from runtime.models.registry import Pair
 from runtime.models.trimmed import n_kept
-from runtime.tools import made_drafts, trimmed_drafts
-from runtime.tools.made_drafts import made_here, trim_in
-from runtime.tools.paired import Trial, is_settled, remembered
-from runtime.tools.pairing import Target
+from runtime.training import made_drafts, trimmed_drafts
+from runtime.training.made_drafts import made_here, trim_in
 
 pytestmark = pytest.mark.slow
 

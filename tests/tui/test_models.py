@@ -13,8 +13,8 @@ from bench.instruments.toy import facts
 from runtime.core.errors import ModelError, NoMemoryError
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.output import Status
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import Pair, load_registry
-from runtime.process.client import EngineProcess
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, opened, piloted
 

@@ -24,8 +24,8 @@ from app.tui.replies import chat_prompt_of
 from runtime.core.drafter import Traits
 from runtime.core.errors import SettingsError
 from runtime.engine import Message, Sampling
+from runtime.engine.process.client import EngineProcess
 from runtime.engine.stats import RemoteCounts, Stats
-from runtime.process.client import EngineProcess
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.drafter_state import DraftOutcome
 from runtime.speculative.control.explain import Explanation, Pass, expected_tokens, explain

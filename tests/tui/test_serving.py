@@ -19,8 +19,8 @@ from app.tui.session import EDITORS
 from runtime.core.errors import ModelError, SettingsError
 from runtime.engine.engine import Ask
 from runtime.engine.output import Sink
+from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import load_registry
-from runtime.process.client import EngineProcess
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import ChatPilot, opened, piloted
 from tests.support.waiting import PATIENCE

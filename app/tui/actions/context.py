@@ -18,8 +18,8 @@ from app.tui.dialogs.basic import TextDialog
 from app.tui.dialogs.confirm import ConfirmDialog
 from runtime.core.errors import SettingsError
 from runtime.engine import Engine, Options
-from runtime.memory.fit import PairSpec, longest, spec_of
-from runtime.memory.footprint import ContextSpec
+from runtime.loading.fit import PairSpec, longest, spec_of
+from runtime.loading.footprint import ContextSpec
 from runtime.models.registry import AS_TRAINED, Pair
 
 ABOUT = "How much of a chat the model can look back on, questions and replies together; more takes more memory."

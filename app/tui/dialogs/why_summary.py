@@ -17,10 +17,10 @@ from app.terminal import clean
 from app.tui.numbers import ALIKE, DISTURBED, LEAST, acceptance, guess_seconds, is_elsewhere, sources, times
 from runtime.drafters.registry import Needs, find
 from runtime.engine import Engine
+from runtime.engine.paired import last_verdict, remembered
 from runtime.engine.stats import Stats
 from runtime.models.adapters import told
 from runtime.speculative.control.explain import DrafterFacts, Explanation
-from runtime.tools.paired import last_verdict, remembered
 
 BAR = 32  # characters of the longest bar
 SEVERAL = 4  # tokens of the pass whose cost is shown

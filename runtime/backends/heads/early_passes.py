@@ -4,7 +4,7 @@ An early pass computes the first layers of a row and then the head. Its keys and
 row is kept, so that the verifying pass needs only the layers above. Knows tokens, rows and the cache; nodes.py skips
 the nodes.
 
-Positions [0, _n_held) are in the cache with all layers, as in LlamaBackend; the next _n_low positions with the first
+Positions [0, n_held) are in the cache with all layers, as in LlamaBackend; the next _n_low positions with the first
 layers only. Every other pass drops those first, so no layer ever attends to missing cells.
 """
 
@@ -46,12 +46,12 @@ class EarlyPasses(LlamaBackend):
         self._n_low = 0
         super().__init__(model, n_ctx, n_rows, n_batch)
         try:
-            self.nodes.learn(self.handle, lambda: LlamaBackend.forward(self, self._positions[:1], Draft((0,))))
+            self.nodes.learn(self.handle, lambda: LlamaBackend.forward(self, np.zeros(1, np.int32), Draft((0,))))
             self.exit_at(1)
         except EarlyExitError:
             self.close()
             raise
-        # The first layers' output, from position `_n_held` on
+        # The first layers' output, from position `n_held` on
         self._rows = np.empty((self.n_rows, self.nodes.width), dtype=np.float32)
         self._cells = np.empty((self.nodes.n_cells, self.n_rows), dtype=np.int64)
         self.reuses = False  # until it is checked
@@ -80,7 +80,7 @@ class EarlyPasses(LlamaBackend):
         """Return logits as LlamaBackend does; of a draft that was decoded early only the layers above are computed."""
         if not self._was_early(context, draft, exact):
             return super().forward(context, draft, exact)
-        self._reuse.extend(self._n_held, len(context), len(context) + len(draft), exact)
+        self.seat.reuse.extend(self.seat.n_held, len(context), len(context) + len(draft), exact)
         try:
             return self._verify(draft)
         except ModelError:  # the cache is empty by now
@@ -88,10 +88,10 @@ class EarlyPasses(LlamaBackend):
             return super().forward(context, draft, exact)
 
     def _verify(self, draft: Draft) -> Logits:
-        """Return the logits that follow the token at position `_n_held` and each draft token, from their kept rows."""
-        start, rows = self._n_held, 1 + len(draft)
+        """Return the logits that follow the token at position `n_held` and each draft token, from their kept rows."""
+        start, rows = self.seat.n_held, 1 + len(draft)
         if self._n_low < rows:
-            self._held[start + rows - 1] = draft.tokens[-1]
+            self.seat.tokens[start + rows - 1] = draft.tokens[-1]
             self._decode_low(1, self.nodes.lower)
         self._drop_low(0)
         kept, cells = self._rows[:rows], self._cells[:, :rows]
@@ -104,7 +104,7 @@ class EarlyPasses(LlamaBackend):
 
         False for an empty draft, because the controller measures the cost of plain passes.
         """
-        start, k = self._n_held, len(draft)
+        start, k = self.seat.n_held, len(draft)
         if (
             not 0 < k <= self._n_low
             or not self.reuses
@@ -118,7 +118,7 @@ class EarlyPasses(LlamaBackend):
         return (
             start + k < self.n_ctx
             and self._n_shared(context, exact) == start
-            and self._held[start : start + n].tolist() == expected
+            and self.seat.tokens[start : start + n].tolist() == expected
         )
 
     def forward_early(self, context: Tokens, draft: Draft = NO_DRAFT, steer: Steer | None = None) -> Logits:
@@ -134,14 +134,14 @@ class EarlyPasses(LlamaBackend):
             )
         if n == 0 or rows > self.n_rows or draft.parents is not None:
             raise ValueError(f"{n} tokens and a draft of {rows - 1} cannot be decoded early")
-        n_low = n - 1 - self._n_held
+        n_low = n - 1 - self.seat.n_held
         if self.n_cached_early(context) == n - 1 and 0 <= n_low <= self.n_rows - rows:
             self._drop_low(n_low)
         else:
             start = self._rewind(context, exact=False)
-            self._held[start : n - 1] = context[start : n - 1]
+            self.seat.tokens[start : n - 1] = context[start : n - 1]
             self._decode_chain(start, n - 1, 0)
-        self._held[n - 1 : n - 1 + rows] = [context[-1], *draft.tokens]
+        self.seat.tokens[n - 1 : n - 1 + rows] = [context[-1], *draft.tokens]
         self._decode_low(rows, steer or self.nodes.early)
         logits = self._logits(rows)
         if self.nodes.head:
@@ -151,15 +151,15 @@ class EarlyPasses(LlamaBackend):
     def n_cached_early(self, context: Tokens) -> int:
         """Return the number of leading tokens of `context` that need no decoding before an early pass."""
         start = self._n_shared(context, exact=False)
-        n_low = self._n_low if start == self._n_held else 0
-        return start + common_prefix(self._held[start : start + n_low], context[start:-1])
+        n_low = self._n_low if start == self.seat.n_held else 0
+        return start + common_prefix(self.seat.tokens[start : start + n_low], context[start:-1])
 
     def _decode_low(self, rows: int, steer: Steer) -> None:
-        """Decode the next positions of `_held` with the first layers, and keep their output."""
-        low, start = self._n_low, self._n_held + self._n_low
+        """Decode the next positions of the seat's tokens with the first layers, and keep their output."""
+        low, start = self._n_low, self.seat.n_held + self._n_low
         kept, cells = self._rows[low : low + rows], self._cells[:, low : low + rows]
         with self._cleared_on_error():
-            steer(lambda: self._pass(start, rows, self._n_held), kept, cells)
+            steer(lambda: self._pass(start, rows, self.seat.n_held), kept, cells)
             self._n_low += rows
 
     def _pass(self, start: int, rows: int, n_held: int) -> None:
@@ -181,7 +181,7 @@ class EarlyPasses(LlamaBackend):
     def _drop_low(self, kept: int) -> None:
         """Drop all but the first `kept` positions that only have the first layers."""
         if kept < self._n_low:
-            if not lib.llama_memory_seq_rm(self.memory, MAIN, self._position(self._n_held + kept), -1):
+            if not lib.llama_memory_seq_rm(self.memory, MAIN, self._position(self.seat.n_held + kept), -1):
                 self._clear()
             self._n_low = min(kept, self._n_low)
 

@@ -7,15 +7,12 @@ the library; trail.py keeps each conversation's record, and subclasses choose th
 
 from __future__ import annotations
 
-import ctypes
-
 import llama_cpp.llama_cpp as lib
 import numpy as np
-from numpy.typing import NDArray
 
 from runtime.backends import library, shown_states
+from runtime.backends.batches import RowBatch
 from runtime.backends.heads.trail import HeadStep, OnTarget, Trail
-from runtime.backends.library import FLOAT_P, INT8_P, INT32_P
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
 from runtime.backends.shown_states import Rows
@@ -48,7 +45,8 @@ class HeadBackend(OnTarget):
         self.memory = lib.llama_get_memory(self.handle)
         self._trails = [Trail(i, self.n_ctx, n_states, self.lag) for i in range(n_trails)]  # least recently used first
         self._latest: Trail | None = None  # whose last step was the last pass
-        self._prepare_batch(n_trails)
+        # A pass has logits of all of its rows or of none: the library orders outputs by row
+        self._batch = RowBatch(self.n_ctx + 1, HEAD_ROWS, HEAD_ROWS)
 
     def _params(self, n_trails: int) -> lib.llama_context_params:
         params = self.weights.context_params()
@@ -58,22 +56,6 @@ class HeadBackend(OnTarget):
         params.n_outputs_max, params.n_outputs_max_per_seq = max(self.few_rows, n_trails), self.few_rows
         params.ctx_other = self.target.handle  # provides the tables that the head lacks
         return params
-
-    def _prepare_batch(self, n_trails: int) -> None:
-        """Allocate the arrays of batches. A pass flags all of its rows or none: the library orders outputs by row."""
-        self._positions = np.arange(self.n_ctx + 1, dtype=np.int32)
-        self._ones: NDArray[np.int32] = np.ones(HEAD_ROWS, dtype=np.int32)
-        self._flags, self._unflagged = np.ones(HEAD_ROWS, dtype=np.int8), np.zeros(HEAD_ROWS, dtype=np.int8)
-        self._numbers = (ctypes.c_int32 * n_trails)(*range(n_trails))
-        numbers = ctypes.addressof(self._numbers)
-        self._rows = np.array([[numbers + 4 * i] * HEAD_ROWS for i in range(n_trails)], dtype=np.uintp)
-        self._batch = lib.llama_batch()
-        self._batch.n_seq_id = ctypes.cast(self._ones.ctypes.data, INT32_P)
-        self._flag(self._flags)
-
-    def _flag(self, flags: NDArray[np.int8]) -> None:
-        """Set the flags of the rows that get logits."""
-        self._batch.logits = ctypes.cast(flags.ctypes.data, INT8_P)
 
     def set_threads(self, one: int, many: int) -> None:
         """Set the threads for passes of one row and of several rows."""
@@ -137,16 +119,16 @@ class HeadBackend(OnTarget):
         trail.n_tokens = max(trail.n_tokens, len(context))
         while (n_left := len(context) - 1 - trail.n_cells) > 0:
             n = n_left if n_left <= self.few_rows else min(HEAD_ROWS, n_left - 1)
-            self._flag(self._flags if n == n_left else self._unflagged)
             start = trail.n_cells
-            trail.steps = self._add_cells(trail, context[start + 1 : start + 1 + n], trail.waiting.rows[:n])
+            tokens, rows = context[start + 1 : start + 1 + n], trail.waiting.rows[:n]
+            trail.steps = self._add_cells(trail, tokens, rows, gives_logits=n == n_left)
             trail.n_cells = start + n
             trail.waiting.drop(n)
 
-    def _add_cells(self, trail: Trail, tokens: Tokens, waiting: Rows) -> list[HeadStep]:
+    def _add_cells(self, trail: Trail, tokens: Tokens, waiting: Rows, gives_logits: bool) -> list[HeadStep]:
         """Turn the target's states, which may be wider than a row's input, into cells; return the last row."""
         states = self._taken(trail, waiting)
-        self._decode(trail, trail.n_cells, tokens, states)
+        self._decode(trail, trail.n_cells, tokens, states, gives_logits)
         return [HeadStep(int(tokens[-1]), states[-1:].copy())]
 
     def _decode_own(self, trail: Trail, tokens: Tokens) -> None:
@@ -157,7 +139,7 @@ class HeadBackend(OnTarget):
             again, trail.steps = trail.steps[n], trail.steps[:n]
             self._step(trail, *again)
         for token in tokens[n:].tolist():
-            self._step(trail, token, shown_states.hidden_rows(self.handle, self._n_rows, self.width)[-1:].copy())
+            self._step(trail, token, shown_states.hidden_rows(self.handle, self._batch.n_rows, self.width)[-1:].copy())
 
     def _step(self, trail: Trail, token: int, state: Rows) -> None:
         position = trail.n_cells - 1 + len(trail.steps)
@@ -168,30 +150,18 @@ class HeadBackend(OnTarget):
         """Return the target's states as the input of rows [n, width]."""
         return states
 
-    def _decode(self, trail: Trail, position: int, tokens: Tokens, states: Rows) -> None:
+    def _decode(self, trail: Trail, position: int, tokens: Tokens, states: Rows, gives_logits: bool = True) -> None:
         """Decode pairs of a token and a state from `position` on; earlier cells from there on are dropped."""
         self._make_room(trail, position, len(tokens))
-        self._fill(trail, position, tokens, states)
-        self._run(trail)
+        batch = self._batch.of_states(trail.sequence, position + self.offset, tokens, states, gives_logits)
+        self._run(trail, batch)
 
-    def _run(self, trail: Trail) -> None:
+    def _run(self, trail: Trail, batch: lib.llama_batch) -> None:
         """Decode the batch, which belongs to the trail."""
         self._latest = None
-        if code := lib.llama_decode(self.handle, self._batch):
+        if code := lib.llama_decode(self.handle, batch):
             raise self._error("decode", code)
-        self._latest, self._n_rows = trail, self._batch.n_tokens
-
-    def _fill(self, trail: Trail, position: int, tokens: Tokens | None, states: Rows | None) -> None:
-        """Point the batch at rows of tokens, of states, or of both."""
-        batch = self._batch
-        tokens = None if tokens is None else np.ascontiguousarray(tokens)
-        states = None if states is None else np.ascontiguousarray(states)
-        self._kept = tokens, states  # kept alive while the batch points at them
-        batch.n_tokens = max(0 if rows is None else len(rows) for rows in self._kept)
-        batch.token = None if tokens is None else ctypes.cast(tokens.ctypes.data, INT32_P)
-        batch.embd = None if states is None else ctypes.cast(states.ctypes.data, FLOAT_P)
-        batch.pos = ctypes.cast(self._positions.ctypes.data + 4 * (position + self.offset), INT32_P)
-        batch.seq_id = ctypes.cast(self._rows[trail.sequence].ctypes.data, ctypes.POINTER(INT32_P))
+        self._latest = trail
 
     def _make_room(self, trail: Trail, position: int, n: int) -> None:
         """Drop the trail's cells from `position` on; if cells are short, also those of least recently used trails."""
@@ -206,7 +176,7 @@ class HeadBackend(OnTarget):
 
     def _logits(self) -> Logits:
         """Return the logits of all rows of the last pass."""
-        return np.ctypeslib.as_array(lib.llama_get_logits(self.handle), (self._n_rows, self.n_vocab))
+        return np.ctypeslib.as_array(lib.llama_get_logits(self.handle), (self._batch.n_rows, self.n_vocab))
 
     def _error(self, what: str, code: int) -> ModelError:
         return ModelError(f"{self.weights.path.name} could not {what} (code {code}): {library.why()}")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from runtime.backends.file_rows import FileRows, find_rows
-from runtime.backends.heads.latest_states import LatestStates
+from runtime.backends.heads.trail import LatestStates
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.shown_states import Rows
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens

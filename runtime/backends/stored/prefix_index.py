@@ -23,8 +23,8 @@ from psutil import pid_exists
 from runtime.backends.stored.checkpoints import Checkpoint
 from runtime.backends.stored.saved_states import SavedState
 from runtime.core.draft import NO_TOKEN, Adapters, Tokens
-from runtime.drafters.reply_store import close_to_others, make_private_folder
-from runtime.models.plain_file import require_plain
+from runtime.core.outside import require_plain
+from runtime.core.private_files import close_to_others, make_private_folder
 
 BLOCK = 64  # tokens
 LOCK_TIMEOUT = 0.5  # seconds to wait for another process that writes

@@ -28,9 +28,8 @@ from runtime.backends.stored.checkpoints import Checkpoint
 from runtime.backends.stored.prefix_index import EMPTY, Entry, PrefixIndex
 from runtime.backends.stored.saved_states import SavedState
 from runtime.core.draft import Adapters, Tokens, common_prefix
-from runtime.core.removal import own_files, remove_files
-from runtime.drafters.reply_store import make_private_folder
-from runtime.models.plain_file import require_plain
+from runtime.core.outside import require_plain
+from runtime.core.private_files import make_private_folder, own_files, remove_files
 
 CHUNK = 2**22  # bytes written at a time
 LEFT_SECONDS = 3600.0  # age after which an unfinished file counts as abandoned

@@ -1,14 +1,21 @@
-"""Estimates and decisions of the controller as plain data for users. Reads only; decides nothing."""
+"""Estimates and decisions of the controller as plain data: for users, and what it learned for the next start. Decides
+nothing; knows no files.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from runtime.speculative.control.controller import Controller
 from runtime.speculative.control.drafter_state import DrafterState
 from runtime.speculative.control.tuning import TUNING
+
+CREDIT = "seconds for probes"  # key of the probe credit; other keys are drafters' names and PASSES
+PASSES = "passes"
 
 
 class Why(NamedTuple):
@@ -127,3 +134,25 @@ def expected_tokens(acceptance: float, k: int) -> float:
     token.
     """
     return float(sum(acceptance**i for i in range(k + 1)))
+
+
+def kept(controller: Controller) -> dict[str, Any]:
+    """Return the state to store."""
+    learned = {name: state.acceptances.state() for name, state in controller.states.known.items()}
+    passes = controller.passes.costs.state()
+    return {**learned, CREDIT: controller.exploration.credit} | ({PASSES: passes} if passes else {})
+
+
+def restore(controller: Controller, known: dict[str, Any]) -> None:
+    """Restore the result of `kept`; parts that cannot be read are ignored."""
+    for name, state in controller.states.items():
+        try:
+            state.acceptances.restore(known[name])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            continue
+    with suppress(TypeError, ValueError, OverflowError):
+        controller.passes.costs.restore(known.get(PASSES, ()))
+    credit = known.get(CREDIT)
+    if isinstance(credit, float) and math.isfinite(credit):
+        controller.exploration.restore(credit)
+    controller.valuation.reset()

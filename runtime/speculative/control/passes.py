@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from runtime.core.clock import Clock, wall
+from runtime.core.cores import Clock, wall
 from runtime.core.drafter import NO_DRAFTER
 from runtime.speculative.control.costs import PassCosts, PlainPasses
 from runtime.speculative.control.drafter_state import DrafterState

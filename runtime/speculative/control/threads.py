@@ -11,7 +11,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Protocol
 
-from runtime.core.clock import Clock, steadiest
+from runtime.core.cores import Clock, steadiest
 from runtime.speculative.control.tuning import TUNING
 
 
