@@ -11,7 +11,8 @@ from runtime.conversation.pictured import Pictured, mark_of, mark_of_hash, marks
 from runtime.conversation.prompt import PLAIN_STOPS, Beginning, ChatPrompt, Ids, Prompt
 from runtime.conversation.quoting import Rendered
 from runtime.drafters.reply_store import forget as forget_replies
-from runtime.engine.engine import Engine, EngineFacts
+from runtime.engine.engine import Engine
+from runtime.engine.facts import EngineFacts
 from runtime.engine.output import Chunk
 from runtime.loading.options import Options
 from runtime.sampling.grammar import Grammar

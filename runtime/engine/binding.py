@@ -15,7 +15,8 @@ from runtime.conversation.window import POLICIES
 from runtime.core.draft import Adapters
 from runtime.core.errors import SettingsError, check
 from runtime.core.watched import never
-from runtime.engine.engine import Ask, EngineFacts
+from runtime.engine.engine import Ask
+from runtime.engine.facts import EngineFacts
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
 from runtime.sampling.dry import NO_BREAKERS

@@ -153,8 +153,8 @@ class EngineCore:
         return [*self._commit(batch, results, seconds)]
 
     def _add_prepared(self) -> Iterator[Output]:
-        """Let sequences wait that have been prepared; yield the last outputs of those that failed or were cancelled,
-        and one for each that only waits for its images, which may take long.
+        """Let sequences wait that have been prepared. Yield the last outputs of those that failed or were cancelled,
+        and first ones of those that wait for their images, which may take long.
         """
         for each in [each for each in self.preparing if each.is_over]:
             self.preparing.remove(each)
@@ -164,10 +164,7 @@ class EngineCore:
             else:
                 self.cancels.remove(each.number)
                 yield Output(each.number, came)
-        for each in self.preparing:
-            if each.pictured and not each.is_shown:
-                each.is_shown = True
-                yield Output(each.number, each.pictured.progress(0))
+        yield from [Output(each.number, chunk) for each in self.preparing if (chunk := each.first_chunk())]
 
     def _admit(self) -> Iterator[Output]:
         """Let sequences run once what is stored of their prompts has been read; yield an output for each."""

@@ -17,13 +17,14 @@ from runtime.conversation.infill import NEEDED
 from runtime.conversation.prompt import PromptEncoder
 from runtime.conversation.window import PromptWindow
 from runtime.core.backend import OnProgress
-from runtime.core.errors import ContextError
 from runtime.engine.ahead import ReadAhead, answering
 from runtime.engine.binding import adapters_of, bound
 from runtime.engine.core import EngineCore
-from runtime.engine.engine import Ask, EngineFacts
+from runtime.engine.engine import Ask
+from runtime.engine.facts import EngineFacts
 from runtime.engine.kept_prompts import KeptPrompts
 from runtime.engine.output import Chunk, Output, Sink, Status
+from runtime.engine.preparation import prompt_ids
 from runtime.engine.sequence import Sequence
 from runtime.engine.streams import Came, PushedEngine
 from runtime.engine.text import LoadedTexts
@@ -98,7 +99,7 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         facts = replace(self.facts, exactness=self._loaded.roundings.of(adapters))
         binding = bound(ask, self.vocab, facts, self._loaded.options, is_cancelled, adapters)
         window = PromptWindow(ask.prompt, self._encoder, facts.n_ctx, ask.when_full == "drop-oldest", is_cancelled)
-        sequence = Sequence(number, ask, self._begun(window, ask.max_tokens), window, binding)
+        sequence = Sequence(number, ask, prompt_ids(window, ask.max_tokens), window, binding)
         if sequence.drafting.reading.has_images and (vision := self._loaded.target.vision):
             sequence.images = vision.embed(sequence.tokens.tolist(), is_cancelled)
         elif self._learner and not ask.is_ahead and not binding.adapters:
@@ -127,19 +128,6 @@ class LoadedEngine(LoadedTexts, PushedEngine):
         """See Engine."""
         self._sinks.pop(number, None)
         self.core.end(number)
-
-    def _begun(self, window: PromptWindow, max_tokens: int | None) -> list[int]:
-        """Return the prompt's token ids. Raises ContextError if it is empty or too long."""
-        ids, n_ctx = window.begin(max_tokens), self.facts.n_ctx
-        if not ids:
-            raise ContextError("The prompt is empty. Write something.")
-        if len(ids) >= n_ctx:
-            raise ContextError(
-                f"The prompt has {len(ids)} tokens, but the context holds {n_ctx}. Shorten it, or raise `--context`.",
-                len(ids),
-                n_ctx,
-            )
-        return ids
 
     def passes(self, first: int = 0) -> tuple[Pass, ...]:
         """See Engine."""

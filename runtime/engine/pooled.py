@@ -19,7 +19,8 @@ from runtime.conversation.prompt import Prompt, PromptEncoder
 from runtime.conversation.quoting import Rendered
 from runtime.core.backend import OnProgress
 from runtime.core.errors import ModelError, SettingsError
-from runtime.engine.engine import Ask, EngineFacts
+from runtime.engine.engine import Ask
+from runtime.engine.facts import EngineFacts
 from runtime.engine.output import Output, Sink, Status
 from runtime.engine.pooling import Pooling
 from runtime.engine.streams import PushedEngine

@@ -9,7 +9,8 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any
 
-from runtime.core.errors import SlipstreamError
+from runtime.conversation.window import PromptWindow
+from runtime.core.errors import ContextError, SlipstreamError
 from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk
 from runtime.engine.sequence import Sequence
@@ -28,7 +29,7 @@ class Preparation:
         self.number, self.ask, self._is_cancelled, self._was_cancelled = number, ask, is_cancelled, False
         now = partial(tried, partial(make, self.is_unwanted))
         self.made = pool.submit(now) if pool else Future[Sequence | Exception]()
-        self.is_shown = False  # whether the client knows that only images are waited for
+        self._is_shown = False  # whether its first chunk was returned
         if not pool:
             self.made.set_result(now())
 
@@ -49,6 +50,13 @@ class Preparation:
         seen = self.pictured
         return seen.images if seen and seen.images else self.made
 
+    def first_chunk(self) -> Chunk | None:
+        """Return a chunk that tells the length of the prompt, once only images are waited for; None at later calls."""
+        if self._is_shown or (seen := self.pictured) is None:
+            return None
+        self._is_shown = True
+        return seen.progress(0)
+
     @property
     def is_over(self) -> bool:
         """Whether the sequence has been made and its images encoded, or it is no longer wanted."""
@@ -63,6 +71,20 @@ class Preparation:
         came = self.made.result()
         error = self.pending.exception()
         return error if isinstance(error, Exception) else came
+
+
+def prompt_ids(window: PromptWindow, max_tokens: int | None) -> list[int]:
+    """Return a prompt's token ids. Raises ContextError if it is empty or too long."""
+    ids, n_ctx = window.begin(max_tokens), window.n_ctx
+    if not ids:
+        raise ContextError("The prompt is empty. Write something.")
+    if len(ids) >= n_ctx:
+        raise ContextError(
+            f"The prompt has {len(ids)} tokens, but the context holds {n_ctx}. Shorten it, or raise `--context`.",
+            len(ids),
+            n_ctx,
+        )
+    return ids
 
 
 def tried(make: Callable[[], Sequence]) -> Sequence | Exception:

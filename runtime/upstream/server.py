@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from runtime.core.errors import SlipstreamError, listed
-from runtime.engine.engine import EngineFacts
+from runtime.engine.facts import EngineFacts
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
 from runtime.upstream.connection import Connection, UpstreamError, first_line

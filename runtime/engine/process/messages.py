@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple
 
-from runtime.engine.engine import EngineFacts
+from runtime.engine.facts import EngineFacts
 from runtime.engine.output import Chunk, Output, Status
 from runtime.loading.options import Options
 from runtime.models.registry import Pair
