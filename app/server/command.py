@@ -10,6 +10,7 @@ import ctypes
 import socket
 import sys
 import time
+from asyncio import Transport
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from functools import partial
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.server.application import application
-from app.server.connections import connection_class
 from app.server.middleware import RequestLog, on_stderr
 from app.server.names import listed
 from app.server.policy import DEFAULT_POLICY, ServerPolicy
@@ -60,8 +61,8 @@ class ModelServer(uvicorn.Server):
         self.settings = settings
         self.app = application(self.models, settings.api_key, settings.allow_origins)
         self.app.state.slot_folder = settings.slot_folder
-        config = uvicorn.Config(
-            RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http=connection_class(),
+        config = uvicorn.Config(  # h11 even if httptools is installed, which does not limit headers
+            RequestLog(self.app, settings.verbose), lifespan="off", ws="none", http=AddressedConnection,
             access_log=False, log_level="warning", server_header=False, timeout_graceful_shutdown=SHUTDOWN_TIMEOUT
         )  # fmt: skip
         super().__init__(config)
@@ -177,3 +178,13 @@ def announce_models(told: Sequence[str], models: ServedModels) -> None:
     names = listed([each.name for each in models.models])
     for line in (*told, f"{len(models.models)} models, each loaded when a request names it: {names}"):
         print_message(line)
+
+
+class AddressedConnection(H11Protocol):
+    """Uvicorn's connection, with the address from the transport where the socket no longer has it."""
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Record the client's address."""
+        super().connection_made(transport)
+        if self.client is None and isinstance(peer := transport.get_extra_info("peername"), tuple):
+            self.client = (str(peer[0]), int(peer[1]))

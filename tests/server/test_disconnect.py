@@ -15,8 +15,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from app.server.connections import AddressedConnection
-from app.server.fast_connection import FastConnection
+from app.server.command import AddressedConnection
 from runtime.backends.stored.saved_states import no_room
 from runtime.core.limits import Limits
 from runtime.engine import Options
@@ -137,15 +136,14 @@ def test_the_log_tells_of_who_gave_up_before_the_first_token(
     assert all(line.startswith("127.0.0.1:") for line in caplog.messages)
 
 
-@pytest.mark.parametrize("kind", [FastConnection, AddressedConnection])
-def test_a_connection_that_was_reset_before_it_was_looked_at_is_told_by_its_address(kind: Any) -> None:
+def test_a_connection_that_was_reset_before_it_was_looked_at_is_told_by_its_address() -> None:
     class Reset(asyncio.Transport):
         def get_extra_info(self, name: str, default: Any = None) -> Any:
             gone = socket.socket()  # has no peer
             return {"socket": gone, "peername": ("127.0.0.1", 7)}.get(name, default)
 
-    config = uvicorn.Config(lambda: None, http=kind)
+    config = uvicorn.Config(lambda: None, http=AddressedConnection)
     config.load()
-    connection = kind(config, ServerState(), {}, asyncio.new_event_loop())
+    connection = AddressedConnection(config, ServerState(), {}, asyncio.new_event_loop())
     connection.connection_made(Reset())
     assert connection.client == ("127.0.0.1", 7)
