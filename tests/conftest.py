@@ -15,9 +15,9 @@ import pytest
 from app.tui.session import EDITORS, SLOTS
 from bench.instruments.shapes import TINY, write_random
 from bench.instruments.toy import Clock
+from runtime.core import spawning
 from runtime.engine import Options
 from runtime.engine.loaded import LoadedEngine
-from runtime.engine.process import spawning
 from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import load_registry
 from tests.support.quick import LIST, listed, mark_slow

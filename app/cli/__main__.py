@@ -5,12 +5,15 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from app.cli.streams import fill_gaps, is_terminal, take_any_text
 from app.terminal import ENDING, show_cursor
+from runtime.core.errors import NO_MEMORY, is_lack_of_memory
 
 LOADING = ("chat", "run", "serve")  # commands that load models right away
+WITHOUT_MEMORY = f"slipstream: {NO_MEMORY}\n".encode()  # written without taking any
 OWN = ("-h", "--help", "--version", "--install-completion", "--show-completion")  # options without a command
 
 
@@ -28,8 +31,7 @@ def main() -> None:
     is_elsewhere = any(each.startswith(("http://", "https://", "--attach")) for each in args)  # remote model
     if args[:1] and args[0] in LOADING and {"-h", "--help"}.isdisjoint(args) and not is_elsewhere:
         prepare_models()
-    from app.cli.main import main as command
-
+    command = imported()
     try:
         command(args)
     except SystemExit as end:
@@ -37,6 +39,18 @@ def main() -> None:
         raise
     finally:
         gc.freeze()  # skips garbage collection of all imported modules at exit
+
+
+def imported() -> Callable[[Sequence[str]], None]:
+    """Return the command, whose imports take most of its start."""
+    try:
+        from app.cli.main import main as command
+    except (ImportError, MemoryError, RuntimeError, SystemError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        os.write(2, WITHOUT_MEMORY)
+        os._exit(1)
+    return command
 
 
 def is_option_of_a_command(arg: str) -> bool:
@@ -58,7 +72,7 @@ def end_by(number: int) -> None:
 
 def prepare_models() -> None:
     """Start the process for the models, so that it imports its modules while this one does."""
-    from runtime.engine.process.spawning import prepare
+    from runtime.core.spawning import prepare
 
     prepare()
 

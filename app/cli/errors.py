@@ -82,13 +82,6 @@ def of_a_model(message: str) -> str:
     return ""
 
 
-def is_lack_of_memory(error: BaseException) -> bool:
-    """Whether an error is one of those that Python's parser, imports, threads and the loader raise without memory."""
-    if isinstance(error, ImportError | RuntimeError):
-        return any(sign in str(error) for sign in ("failed to map segment", "can't start new thread"))
-    return True
-
-
 def reason(error: ValidationError) -> str:
     """Return the first reason as a sentence; pydantic's own if it has no other here."""
     first: Any = error.errors()[0]

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from app.cli.chat import chat
-from app.cli.errors import guard, is_lack_of_memory, must_guard, run_app
+from app.cli.errors import guard, must_guard, run_app
 from app.cli.options import (
     ModelOptions,
     ModelToo,
@@ -33,7 +33,7 @@ from app.cli.worker import worker
 from app.models.cli import app as models_app
 from app.terminal import ENDING, handling, leave, print_text
 from runtime.core.children import end_with_parent
-from runtime.core.errors import NO_MEMORY, SlipstreamError
+from runtime.core.errors import NO_MEMORY, SlipstreamError, is_lack_of_memory
 
 app = typer.Typer(
     no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}

@@ -21,12 +21,12 @@ from runtime.core.backend import OnProgress
 from runtime.core.children import Child
 from runtime.core.cores import n_cores
 from runtime.core.errors import SlipstreamError
+from runtime.core.spawning import discard
 from runtime.engine import Engine, Options
 from runtime.engine.engine import Ask
 from runtime.engine.output import Sink
 from runtime.engine.paired import is_settled, note_failure, remembered
 from runtime.engine.process.client import EngineProcess
-from runtime.engine.process.spawning import discard
 from runtime.engine.trace import TraceFile
 from runtime.loading import layout
 from runtime.loading.neighbours import Neighbours

@@ -100,3 +100,10 @@ def check(field: str, value: float | None, good: bool, wanted: str) -> None:
     """Raise SettingsError unless `good` (a comparison with NaN is not)."""
     if not good:
         raise SettingsError(f"{field} is {f'{value}':.32}: it must be {wanted}.")
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Whether an error is one of those that Python's parser, imports, threads and the loader raise without memory."""
+    if isinstance(error, ImportError | RuntimeError):
+        return any(sign in str(error) for sign in ("failed to map segment", "can't start new thread"))
+    return True

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from runtime.backends.stored import prefix_store
+from runtime.core import spawning
 from runtime.engine import Message, Options, Sampling
-from runtime.engine.process import model_process, spawning
+from runtime.engine.process import model_process
 from runtime.engine.process.client import EngineProcess
 from runtime.models.registry import load_registry
 from tests.support.mishaps import PART, PART_SECONDS, SLOW_DISK

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from bench.instruments.concurrent_replies import Collected, Concurrent
+from runtime.core import spawning
 from runtime.engine import Options, Prompt
 from runtime.engine.engine import Ask
-from runtime.engine.process import client, spawning
+from runtime.engine.process import client
 from runtime.engine.process.client import EngineProcess
 from tests.engine.test_images import N_CTX, OTHER, PHOTO, SEEDED, pair_in, question
 from tests.support.eyes import needs_mtmd

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from runtime.core import spawning
 from runtime.core.errors import ModelError, SlipstreamError
 from runtime.engine import Options, Sampling
 from runtime.engine.engine import Ask
 from runtime.engine.output import Chunk
-from runtime.engine.process import client, spawning
+from runtime.engine.process import client
 from runtime.engine.process.answers import AT_ONCE, TextAnswers, TextCalls
 from runtime.engine.process.client import EngineProcess
 from runtime.engine.process.host import Host

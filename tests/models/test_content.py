@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from bench.instruments.shapes import TINY, write_random
+from runtime.core import spawning
 from runtime.core.errors import ModelError
 from runtime.engine import Options, Sampling
-from runtime.engine.process import spawning
 from runtime.engine.process.client import EngineProcess
 from runtime.loading.profile_cache import fingerprint
 from runtime.models import content

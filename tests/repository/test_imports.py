@@ -55,6 +55,13 @@ def test_help_loads_no_model_library() -> None:
     )
 
 
+def test_the_models_process_is_spawned_before_slow_imports() -> None:
+    """Its own imports take as long as the command's, which begin half a second later where this loads the engine."""
+    code = "import sys, runtime.core.spawning; print(*{name.rpartition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name for name in done.stdout.split() if name.startswith("runtime")} == {"runtime", "runtime.core"}
+
+
 def test_benchmarks_import_nothing_of_the_tests() -> None:
     tests = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in (ROOT / "tests").rglob("*.py")}
     packages = {name.rpartition(".")[0] for name in tests}

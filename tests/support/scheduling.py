@@ -16,11 +16,11 @@ import pytest
 from runtime.backends.shared import SharedBackend
 from runtime.conversation.prompt import Ids
 from runtime.core.errors import BusyError
+from runtime.core.spawning import Spawned
 from runtime.engine import core
 from runtime.engine.engine import Ask
 from runtime.engine.process import client, host, model_process
 from runtime.engine.process.client import EngineProcess
-from runtime.engine.process.spawning import Spawned
 from runtime.loading.options import Options
 from tests.support.alone import Request
 from tests.support.fairness import Fairness

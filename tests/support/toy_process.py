@@ -15,9 +15,9 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from typing import Any
 
+from runtime.core.spawning import Spawned
 from runtime.engine.process.host import Host
 from runtime.engine.process.messages import Opened, UsesGpu, receive, send, unpack
-from runtime.engine.process.spawning import Spawned
 from tests.support.toy_engine import Setup, ToyEngine
 
 PATIENCE = 60.0  # seconds that one side may keep the turn

@@ -19,6 +19,7 @@ from runtime.core.backend import OnProgress
 from runtime.core.children import last_line
 from runtime.core.errors import ModelError
 from runtime.core.memory import mapped_bytes, own_bytes
+from runtime.core.spawning import spawn
 from runtime.engine.engine import Ask
 from runtime.engine.output import Output, Status
 from runtime.engine.process.answers import Answers, TextCalls, value_of
@@ -37,7 +38,6 @@ from runtime.engine.process.messages import (
     receive_all,
     send,
 )
-from runtime.engine.process.spawning import spawn
 from runtime.loading.footprint import unpacked_bytes
 from runtime.loading.options import Options
 from runtime.models.facts import ModelFacts
