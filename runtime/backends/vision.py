@@ -28,6 +28,7 @@ from runtime.backends.mtmd_library import mtmd
 from runtime.core.draft import Tokens
 from runtime.core.errors import ModelError, PictureError, StoppedError
 from runtime.core.image_runs import ImageRows, ImageRun, Places, has_images, ids_of, position, stretch
+from runtime.core.memory import trim_heap
 from runtime.models.content import content_of
 from runtime.models.picture import check_picture
 from runtime.models.projector import check_width, read_projector
@@ -76,6 +77,7 @@ class VisionEncoder:
         params.use_gpu, params.print_timings, params.warmup = uses_gpu, False, warms_up
         params.n_threads = n_threads
         library.complaints()
+        trim_heap()  # so that the encoder's buffers, of which llama.cpp's Pixtral does not write all, are new and so 0
         handle = self._mtmd.mtmd_init_from_file(os.fsencode(path), model.handle, params)
         if not handle:
             why = library.why() or "no reason given"
