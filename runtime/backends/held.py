@@ -12,7 +12,7 @@ import llama_cpp.llama_cpp as lib
 from runtime.backends.adapters import AdapterSwitch
 from runtime.backends.model import LlamaModel
 from runtime.backends.pass_switches import BLOCK, NARROW, Attention
-from runtime.backends.seats import Seat
+from runtime.backends.seat import Seat
 from runtime.backends.stored.checkpoints import Checkpoint, message_ends, restore_state
 from runtime.backends.stored.saved_states import NEGLIGIBLE, HeldConversation, SavedState, SavedStates
 from runtime.backends.tree import MAIN, TreeCache
@@ -146,7 +146,7 @@ class HeldConversations:
         """Replace the conversation in the context by a saved one."""
         self._clear(wipes=False)
         if self.saved.restore(state):
-            self.seat.fill(state, bool(self.model.window))
+            state.fill(self.seat, bool(self.model.window))
         else:
             self._clear()
 

@@ -7,11 +7,10 @@ import ctypes
 import llama_cpp.llama_cpp as lib
 
 from runtime.backends import library
-from runtime.backends.batches import RowBatch
 from runtime.backends.images import ImageDecoding
 from runtime.backends.model import LlamaModel
 from runtime.backends.pass_switches import Attention, StopFlag
-from runtime.backends.seats import Seat
+from runtime.backends.seat import RowBatch, Seat
 from runtime.backends.shown_states import ShownStates, rows_at
 from runtime.backends.stored.saved_states import SavedStates
 from runtime.backends.tree import FIRST_BRANCH, MAIN, TreeCache

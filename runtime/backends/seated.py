@@ -10,7 +10,8 @@ from functools import partial
 import llama_cpp.llama_cpp as lib
 
 from runtime.backends.held import HeldConversations
-from runtime.backends.seats import CellMap, Seat, Seats
+from runtime.backends.seat import Seat
+from runtime.backends.seats import CellMap, Seats
 from runtime.backends.stored.saved_states import HeldConversation, SavedState
 
 
@@ -129,7 +130,7 @@ class SeatedConversations(HeldConversations):
     def _put(self, seat: Seat, state: SavedState | None) -> None:
         """Copy a saved conversation into the next free cells, where llama.cpp can."""
         if state is not None and self.saved.restore(state, seat.sequence):
-            seat.fill(state, bool(self.model.window))
+            state.fill(seat, bool(self.model.window))
             self._map.take(seat, 0, seat.n_held)
 
     def _compact(self) -> None:

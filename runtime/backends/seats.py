@@ -1,4 +1,4 @@
-"""The seats of a context, in each of which is one conversation: their tokens, and their cells where several share it.
+"""The seats of a context that several conversations share: their cells, and batches of rows of several.
 
 Cells are allocated in ascending order, so every conversation finds its own in the order of its tokens, even with cells
 of others in between: sums over them round as they do for a single conversation. A cell is reused only where nothing
@@ -8,51 +8,22 @@ changes the cache.
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
+
+import llama_cpp.llama_cpp as lib
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.stored.saved_states import NEGLIGIBLE, Reuse, SavedState
-from runtime.core.draft import Adapters, Tokens, common_prefix
-from runtime.core.image_runs import around
+from runtime.backends.library import INT8_P, INT32_P
+from runtime.backends.seat import Seat
+from runtime.backends.stored.saved_states import NEGLIGIBLE
+from runtime.core.draft import Adapters, PassInput, Tokens, common_prefix
+from runtime.core.image_runs import around, position
 
 # Cell searches between two checks for idle cells. A conversation that decoded nothing in that time is no longer being
 # generated
 IDLE_SEARCHES = 32
-
-
-class Seat:
-    """A conversation's slot in a context: its sequence id, its cached tokens, and the cell of each token."""
-
-    def __init__(self, sequence: int, n_ctx: int) -> None:
-        self.sequence = sequence
-        self.tokens: Tokens = np.zeros(n_ctx, dtype=np.int32)
-        self.address: int = self.tokens.ctypes.data
-        self.cells: NDArray[np.int32] = np.zeros(n_ctx, dtype=np.int32)
-        self.n_held = 0
-        self.used_at = 0  # value of `Seats.n_looked` when tokens were last decoded here
-        self.reuse = Reuse()
-
-    @property
-    def asked(self) -> Tokens:
-        """Its cached tokens without draft tokens."""
-        return self.tokens[: min(self.n_held, self.reuse.n_asked)]
-
-    def cut(self, n: int) -> None:
-        """Note that the conversation was truncated to `n` tokens."""
-        self.n_held = n
-        self.reuse.cut(n)
-
-    def fill(self, state: SavedState, is_whole: bool) -> None:
-        """Note that a saved conversation was copied here; with `is_whole` it cannot be truncated."""
-        self.n_held = n = len(state.tokens)
-        self.reuse.set(state.n_asked, state.n_exact, n if is_whole else 0)
-        self.reuse.adapters = state.adapters
-        self.tokens[:n] = state.tokens
-
-    def clear(self) -> None:
-        """Note that it is empty."""
-        self.n_held = 0
-        self.reuse.set(0, 0)
 
 
 class Seats:
@@ -169,3 +140,38 @@ class CellMap:
         """Release all cells."""
         self.top = 0
         self._owners[:] = 0
+
+
+class JointBatch:
+    """Up to `n` rows of `n_seats` conversations."""
+
+    def __init__(self, n: int, n_seats: int, is_spatial: bool = False) -> None:
+        self._is_spatial = is_spatial  # whether images may take fewer positions than tokens
+        self._numbers = (ctypes.c_int32 * n_seats)(*range(n_seats))
+        self._tokens: NDArray[np.int32] = np.empty(n, dtype=np.int32)
+        self._positions: NDArray[np.int32] = np.empty(n, dtype=np.int32)
+        self._flags: NDArray[np.int8] = np.empty(n, dtype=np.int8)
+        self._seats: NDArray[np.uintp] = np.empty(n, dtype=np.uintp)  # address of each row's sequence id
+        self._counts: NDArray[np.int32] = np.ones(n, dtype=np.int32)
+        self._batch = lib.llama_batch()
+        self._batch.embd = None
+        self._batch.token = ctypes.cast(self._tokens.ctypes.data, INT32_P)
+        self._batch.pos = ctypes.cast(self._positions.ctypes.data, INT32_P)
+        self._batch.n_seq_id = ctypes.cast(self._counts.ctypes.data, INT32_P)
+        self._batch.seq_id = ctypes.cast(self._seats.ctypes.data, ctypes.POINTER(INT32_P))
+        self._batch.logits = ctypes.cast(self._flags.ctypes.data, INT8_P)
+
+    def fill(self, seats: Sequence[Seat], asked: Sequence[PassInput]) -> lib.llama_batch:
+        """Return a batch of each seat's missing tokens and draft, with logits for the last token and the draft."""
+        at, numbers = 0, ctypes.addressof(self._numbers)
+        for seat, (context, draft, *_) in zip(seats, asked, strict=True):
+            start, n, end = seat.n_held, len(context), len(context) + len(draft.tokens)
+            seat.tokens[start:n], seat.tokens[n:end] = context[start:], draft.tokens
+            rows = slice(at, at := at + end - start)
+            first = position(seat.tokens, start) if self._is_spatial else start
+            self._tokens[rows], self._positions[rows] = seat.tokens[start:end], np.arange(first, first + end - start)
+            self._seats[rows] = numbers + 4 * seat.sequence
+            self._flags[rows] = 0
+            self._flags[at - 1 - len(draft.tokens) : at] = 1
+        self._batch.n_tokens = at
+        return self._batch

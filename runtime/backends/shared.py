@@ -11,11 +11,11 @@ from functools import partial
 
 import llama_cpp.llama_cpp as lib
 
-from runtime.backends.batches import JointBatch
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
+from runtime.backends.seat import Seat
 from runtime.backends.seated import SeatedConversations
-from runtime.backends.seats import IDLE_SEARCHES, CellMap, Seat, Seats
+from runtime.backends.seats import IDLE_SEARCHES, CellMap, JointBatch, Seats
 from runtime.backends.stored.saved_states import NEGLIGIBLE
 from runtime.core.draft import Adapters, Logits, PassInput, Tokens
 from runtime.core.errors import StoppedError

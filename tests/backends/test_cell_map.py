@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.backends.seats import CellMap, Seat
+from runtime.backends.seat import Seat
+from runtime.backends.seats import CellMap
 
 N_CELLS, N_CTX, N_SEATS = 60, 40, 3
 Move = tuple[int, str, int]  # seat, what it does, how much

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.backends.batches import JointBatch
-from runtime.backends.seats import CellMap, Seat
-from runtime.backends.stored.saved_states import Reuse
+from runtime.backends.seat import Reuse, Seat
+from runtime.backends.seats import CellMap, JointBatch
 from runtime.core.draft import Draft, PassInput, Tokens
 from runtime.core.image_runs import (
     PIECE,

@@ -11,10 +11,10 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from runtime.backends import library, shown_states
-from runtime.backends.batches import RowBatch
 from runtime.backends.heads.trail import HeadStep, OnTarget, Trail
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
+from runtime.backends.seat import RowBatch
 from runtime.backends.shown_states import Rows
 from runtime.backends.stored.saved_states import NEGLIGIBLE
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens, common_prefix

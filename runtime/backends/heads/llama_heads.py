@@ -20,12 +20,12 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from runtime.backends import library, shown_states
-from runtime.backends.batches import RowBatch
 from runtime.backends.heads.head import HeadBackend
 from runtime.backends.heads.trail import HeadStep, LatestStates, Trail
 from runtime.backends.library import INT32_P
 from runtime.backends.llama import LlamaBackend
 from runtime.backends.model import LlamaModel
+from runtime.backends.seat import RowBatch
 from runtime.backends.shown_states import Rows
 from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.errors import ModelError

@@ -16,50 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends.library import UINT8_P
+from runtime.backends.seat import Reuse, Seat
 from runtime.backends.stored.checkpoints import MAX_BYTES, PARTIAL, Checkpoint, copied_state, longest
 from runtime.backends.tree import MAIN
 from runtime.core.draft import Adapters, Tokens, common_prefix, usable
-from runtime.core.image_runs import around, resumable
+from runtime.core.image_runs import resumable
 
 # Tokens: a difference this small, such as a rejected draft leaves, is decoded again instead of switching conversations
 NEGLIGIBLE = 16
 MAX_SAVED = 256  # saved conversations, with each of which every new prompt is compared
-
-
-@dataclass(slots=True)
-class Reuse:
-    """Numbers of leading tokens of a cached conversation.
-
-    `n_asked` were part of a request, later ones are drafts that may have been rejected. `n_exact` were computed as for
-    a reply with a seed: read in whole tiles, and decoded in passes that round as plain decode does. `n_whole` were
-    restored together, so the conversation cannot be truncated to fewer. `adapters` are those that all were read with.
-    """
-
-    n_asked: int = 0
-    n_exact: int = 0
-    n_whole: int = 0
-    adapters: Adapters = ()
-
-    def set(self, n_asked: int, n_exact: int, n_whole: int = 0) -> None:
-        """Set all three."""
-        self.n_asked, self.n_exact, self.n_whole = n_asked, n_exact, n_whole
-
-    def cut(self, n: int) -> None:
-        """Note that the conversation was truncated to `n` tokens."""
-        self.n_exact, self.n_whole = min(self.n_exact, n), min(self.n_whole, n)
-
-    def extend(self, start: int, n_asked: int, n: int, is_exact: bool) -> None:
-        """Note that the tokens from `start` to `n` were decoded, `n_asked` of them for a request."""
-        self.n_exact = n if is_exact and start <= self.n_exact else min(self.n_exact, start)
-        self.n_asked = n_asked
-
-    def shared(self, held: Tokens, context: Tokens, grain: int) -> int:
-        """Return the number of leading tokens of `context[:-1]` that can be reused of the cached ones."""
-        n = usable(common_prefix(held, context[:-1]), self.n_asked, self.n_exact, grain)
-        if n and context[:n].min() < 0:  # images are among them
-            n = resumable(context, n, grain > 1 and n < self.n_asked - 1)
-            n, _ = around(held, n)
-        return n if n >= self.n_whole else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +62,13 @@ class SavedState:
         n = usable(shared, self.n_asked, self.n_exact, self.grain if exact else 1)
         n = resumable(context, n, exact and self.grain > 1 and n < self.n_asked - 1)
         return n if self.checkpoints is None or n == len(self.tokens) else longest(self.checkpoints, n)
+
+    def fill(self, seat: Seat, is_whole: bool) -> None:
+        """Note in a seat that it has a copy of this; with `is_whole` it cannot be truncated."""
+        seat.n_held = n = len(self.tokens)
+        seat.reuse.set(self.n_asked, self.n_exact, n if is_whole else 0)
+        seat.reuse.adapters = self.adapters
+        seat.tokens[:n] = self.tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
