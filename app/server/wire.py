@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+import pydantic_core
 from starlette.responses import Response, StreamingResponse
 
 Event = dict[str, object]
@@ -16,13 +17,19 @@ COMMENT = b": still here\n\n"  # which clients ignore
 # Escapes of UTF-16 in JSON: pairs of surrogates and other escapes are group 1, halves of pairs are the rest
 SURROGATES = re.compile(rb"(\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\[^u])|\\u[dD][89a-fA-F]\w\w")
 
-# Created once, since it is needed for each token
+# For texts with halves of surrogate pairs, which pydantic refuses
 encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def to_json(value: object) -> bytes:
-    """Return compact JSON in UTF-8. llama.vim looks for `"content":"` without a space."""
-    return encode(value).encode("utf8", "replace")
+    """Return compact JSON in UTF-8. llama.vim looks for `"content":"` without a space.
+
+    pydantic writes the numbers of a vector in a tenth of the time that Python takes.
+    """
+    try:
+        return pydantic_core.to_json(value)
+    except pydantic_core.PydanticSerializationError:
+        return encode(value).encode("utf8", "replace")
 
 
 def with_whole_characters(body: bytes | bytearray) -> bytes:

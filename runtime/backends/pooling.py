@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from runtime.backends import library
 from runtime.backends.library import INT32_P
 from runtime.backends.model import LlamaModel
+from runtime.backends.shown_states import rows_at
 from runtime.core.errors import ContextError, ModelError
 from runtime.models.cache_layout import HALVES
 
@@ -91,7 +92,7 @@ class Pooler:
         if self._memory:
             lib.llama_memory_clear(self._memory, False)
         self._decode(inputs)
-        return self._normalized(np.stack([self._row(i) for i in range(len(inputs))]))
+        return self._normalized(np.array([self._row(i) for i in range(len(inputs))]))
 
     def _decode(self, inputs: Inputs) -> None:
         """Decode the texts in as few pieces as the context takes."""
@@ -105,17 +106,21 @@ class Pooler:
                 raise ModelError(f"llama.cpp could not read {len(tokens)} tokens (code {code}). Try a smaller input.")
 
     def _row(self, text: int) -> Vectors:
-        """Return the pooled output [width] of a text of the last pass. Raises ModelError if there is none."""
+        """Return the pooled output [width] of a text of the last pass, valid until the next one. Raises ModelError if
+        there is none.
+        """
         row = lib.llama_get_embeddings_seq(self._handle, text)
         if not row:
             raise ModelError(f"llama.cpp made no vector with {self.model.path.name}. Choose another file.")
-        return np.ctypeslib.as_array(row, (self.width,)).copy()
+        found: Vectors = rows_at(ctypes.addressof(row.contents), 1, self.width)[0]
+        return found
 
     def _normalized(self, rows: Vectors) -> Vectors:
         if self.ranks:
             return rows
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        return np.asarray(rows / np.maximum(lengths, 1e-12), np.float32)
+        lengths = np.maximum(np.sqrt(np.vecdot(rows, rows)), 1e-12)
+        vectors: Vectors = np.divide(rows, lengths[:, None], dtype=np.float32)
+        return vectors
 
     def shrink(self) -> None:
         """Free a context that is larger than most texts need, if a long one has made it so."""
