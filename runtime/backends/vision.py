@@ -59,7 +59,7 @@ class VisionEncoder:
     """
 
     def __init__(
-        self, path: Path, model: LlamaModel, n_threads: int = 1, uses_gpu: bool = True, warms_up: bool = True
+        self, path: Path, model: LlamaModel, n_threads: int, uses_gpu: bool = True, warms_up: bool = True
     ) -> None:
         found = read_projector(path)
         self.kind, self.n_needed = found.kind, found.n_needed

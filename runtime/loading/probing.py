@@ -30,6 +30,7 @@ from runtime.core.errors import HeadError, ModelError
 from runtime.core.memory import MemoryReader
 from runtime.loading.heads import head_context, head_facts
 from runtime.loading.options import Options
+from runtime.loading.pass_timing import usual_threads
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.facts import ModelFacts
 from runtime.models.header import read_model_header
@@ -173,10 +174,10 @@ def look_at_something(target: Path, encoder: Path) -> None:
     with ExitStack() as stack:
         model = LlamaModel(target, gpu_layers=0, exact=True)
         stack.callback(model.close)
-        eyes = VisionEncoder(encoder, model, uses_gpu=False, warms_up=False)
+        eyes = VisionEncoder(encoder, model, usual_threads(), uses_gpu=False, warms_up=False)
         stack.callback(eyes.close)
         held = eyes.place(plain_picture())
-        eyes.embed(held.ids, lambda: False)
+        eyes.embed(held.ids, lambda: False).result()
 
 
 def plain_picture(side: int = 64) -> bytes:

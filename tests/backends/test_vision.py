@@ -208,7 +208,7 @@ def test_a_forgotten_image_and_a_damaged_one_are_a_sentence(eyes: Eyes) -> None:
 
 def test_an_encoder_of_another_model_is_refused(eyes: Eyes, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=rf"its embeddings are {2 * TINY.width + 32} wide"):
-        VisionEncoder(write_projector(tmp_path / "mmproj.gguf", eyes.encoder.kind, 2 * TINY.width + 32), eyes.model)
+        VisionEncoder(write_projector(tmp_path / "mmproj.gguf", eyes.encoder.kind, 2 * TINY.width + 32), eyes.model, 1)
 
 
 def test_an_image_without_numbers_is_encoded_again(eyes: Eyes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,12 +37,18 @@ def test_no_more_models_are_loaded_than_the_owner_wants() -> None:
     run(work())
 
 
+async def with_room_for_one() -> tuple[Machine, ServedModels]:
+    """Two models, of which the first is loaded and no other may be beside it."""
+    machine = Machine(9)
+    models = models_on(machine, "a", "b")
+    models.policy = ServerPolicy(max_models=1)
+    await use(models, "a")
+    return machine, models
+
+
 def test_one_that_answers_is_waited_for_where_no_more_may_be_loaded() -> None:
     async def work() -> None:
-        machine = Machine(9)
-        models = models_on(machine, "a", "b")
-        models.policy = ServerPolicy(max_models=1)
-        await use(models, "a")
+        machine, models = await with_room_for_one()
         with using(models.models[0]):
             waiting = asyncio.ensure_future(use(models, "b"))
             await asyncio.sleep(0.05)
@@ -55,10 +61,7 @@ def test_one_that_answers_is_waited_for_where_no_more_may_be_loaded() -> None:
 
 def test_who_leaves_while_waiting_costs_no_model_its_place() -> None:
     async def work() -> None:
-        machine = Machine(9)
-        models = models_on(machine, "a", "b")
-        models.policy = ServerPolicy(max_models=1)
-        await use(models, "a")
+        machine, models = await with_room_for_one()
         with using(models.models[0]):
             waiting = asyncio.ensure_future(use(models, "b"))
             await asyncio.sleep(0.05)

@@ -29,6 +29,8 @@ from app.server.task_response import TaskResponse
 from app.server.wire import Event
 from runtime.engine import Engine, with_images
 
+NEITHER = "Input should be a text, token ids, or text parts as `content`"
+
 
 class PromptObject(BaseModel):
     """A text as an object of llama.cpp's interface: as it is, or as the parts of a message; either with images."""
@@ -54,7 +56,7 @@ def as_entry(value: object, info: ValidationInfo) -> object:
         return as_prompt(value, info)
     parts = value.get("content")
     if not isinstance(parts, list):
-        raise PydanticCustomError("text_type", "Input should be a text, token ids, or text parts as `content`")
+        raise PydanticCustomError("text_type", NEITHER)
     return of_parts([as_part(part, info) for part in parts])
 
 
@@ -65,7 +67,7 @@ def as_part(value: object, info: ValidationInfo) -> TextPart:
         return part
     if isinstance(part, dict) and part.get("type") in TEXTS and isinstance(part.get("text"), str):
         return TextPart.model_validate(part)
-    raise PydanticCustomError("text_type", "Input should be a text, token ids, or text parts as `content`")
+    raise PydanticCustomError("text_type", NEITHER)
 
 
 def of_parts(parts: Sequence[TextPart]) -> str | MarkedPrompt:
