@@ -72,8 +72,12 @@ class Candidates:
     def sort(self) -> None:
         """Sort what is left from the likeliest down."""
         if not self.is_sorted:
-            self.keep((-self.logits).argsort())
-            self.is_sorted = self._is_permuted = True
+            self.keep_sorted((-self.logits).argsort())
+
+    def keep_sorted(self, chosen: NDArray[np.int64]) -> None:
+        """Leave out all but those at the indices `chosen` [n], which go from the likeliest down."""
+        self.keep(chosen)
+        self.is_sorted = self._is_permuted = True
 
     @property
     def surprise_of_best(self) -> float:
@@ -108,20 +112,21 @@ def top_n_sigma(left: Candidates, n: float) -> None:
 
 def top_k(left: Candidates, k: int) -> None:
     """Keep the `k` largest logits."""
+    n = min(k, len(left.logits))
     if left.is_sorted:
         left.keep(slice(k))
-    elif k < len(left.logits):
-        left.keep((left.row or Row(left.logits)).top_ids(k))
-    if not left.is_sorted and len(left.logits) <= MANY:
-        left.sort()
+    elif n <= MANY:
+        left.keep_sorted((left.row or Row(left.logits)).best_ids(n))
+    else:
+        left.keep((left.row or Row(left.logits)).top_ids(n))
 
 
 def typical(left: Candidates, p: float) -> None:
     """Keep the tokens whose surprise is nearest to the expected one, until their probabilities exceed `p`."""
-    probs = left.probs
-    surprise = -np.log(probs)
-    order = np.abs(surprise - np.add.reduce(probs * surprise)).argsort()
-    chosen = order[: int(probs[order].cumsum().searchsorted(p, side="right")) + 1]
+    weights = left.weights
+    total, logs = np.add.reduce(weights), np.log(weights)
+    order = np.abs(logs - np.add.reduce(weights * logs) / total).argsort()
+    chosen = order[: int(weights[order].cumsum().searchsorted(p * total, side="right")) + 1]
     chosen.sort()
     left.keep(chosen)
 
@@ -129,7 +134,8 @@ def typical(left: Candidates, p: float) -> None:
 def top_p(left: Candidates, p: float) -> None:
     """Keep the likeliest tokens that together have this probability (Holtzman et al., arXiv 1904.09751)."""
     if left.is_sorted:
-        left.keep(slice(int(left.probs.cumsum().searchsorted(p)) + 1))
+        sums = left.weights.cumsum()
+        left.keep(slice(int(sums.searchsorted(p * sums[-1])) + 1))
     else:
         left.keep(nucleus(left.probs, p))
 
@@ -156,15 +162,17 @@ def xtc(left: Candidates, threshold: float) -> None:
             left.keep(~above)
         return
     left.sort()
-    left.keep(slice(max(0, np.count_nonzero(left.probs >= threshold) - 1), None))
+    weights = left.weights
+    left.keep(slice(max(0, np.count_nonzero(weights >= threshold * np.add.reduce(weights)) - 1), None))
 
 
-def dynamic(probs: NDArray[np.float64], least: float, most: float, exponent: float) -> float:
-    """Return the temperature between two for a distribution, by its share of the largest possible entropy."""
-    if len(probs) < 2:
+def dynamic(weights: NDArray[np.float64], least: float, most: float, exponent: float) -> float:
+    """Return the temperature between two for weights [n], by their share of the largest possible entropy."""
+    if len(weights) < 2:
         return most
-    entropy = -float(np.add.reduce(probs * np.log(probs)))
-    return float(least + (most - least) * max(0.0, entropy / math.log(len(probs))) ** exponent)
+    total = float(np.add.reduce(weights))
+    entropy = math.log(total) - float(np.add.reduce(weights * np.log(weights))) / total
+    return float(least + (most - least) * max(0.0, entropy / math.log(len(weights))) ** exponent)
 
 
 def heat(left: Candidates, temperature: float) -> None:

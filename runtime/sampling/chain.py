@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 
 from runtime.core.draft import Distribution, Logits, Path, Tokens, certain
-from runtime.core.image_runs import text_only
 from runtime.core.rare_sampling import RareSampling
 from runtime.sampling import candidates
 from runtime.sampling.candidates import Candidates
@@ -28,7 +27,7 @@ Change = Callable[[Logits, "TokenPlace"], None]  # changes logits [n_vocab] in p
 
 @dataclass(frozen=True, slots=True)
 class TokenPlace:
-    """The place of the token to be chosen: after `path`, which follows `context` [n]."""
+    """The place of the token to be chosen: after `path`, which follows the text tokens of a `context` [n]."""
 
     context: Tokens
     path: Path
@@ -36,10 +35,10 @@ class TokenPlace:
     limit: float = math.inf  # on the token's surprise, in bits
 
     def recent(self, n: int) -> Tokens:
-        """Return the last `n` tokens, of which positions of images are left out; all of them for -1."""
+        """Return the last `n` tokens; all of them for -1."""
         n = len(self.context) + len(self.path) if n < 0 else n
-        kept = text_only(self.context[max(0, len(self.context) + len(self.path) - n) :])
-        return np.concatenate([kept, np.array(self.path, dtype=np.int32)])[-n:] if self.path else kept
+        before = self.context[max(0, len(self.context) + len(self.path) - n) :]
+        return np.concatenate([before, np.array(self.path, dtype=np.int32)])[-n:] if self.path else before
 
 
 Step = Callable[[Candidates, TokenPlace], None]
@@ -93,7 +92,7 @@ def temperature_step(temperature: float, rare: RareSampling) -> Step | None:
     if rare.dynatemp_range > 0 and not rare.mirostat:
         least, most = max(0.0, temperature - rare.dynatemp_range), temperature + rare.dynatemp_range
         return lambda left, _: candidates.heat(
-            left, candidates.dynamic(left.probs, least, most, rare.dynatemp_exponent)
+            left, candidates.dynamic(left.weights, least, most, rare.dynatemp_exponent)
         )
     return None if temperature == 1 else lambda left, _: candidates.heat(left, temperature)
 

@@ -77,8 +77,8 @@ def backwards(tokens: Tokens) -> Iterator[tuple[int, int]]:
 def repeated(tokens: Tokens, length: int) -> Places:
     """Return the places [n] after earlier occurrences of the last `length` tokens."""
     n = len(tokens)
-    places = np.arange(1, n)
-    for back in range(1, length + 1):
+    places = (tokens[:-1] == tokens[-1]).nonzero()[0] + 1 if n and length else np.arange(1, n)
+    for back in range(2, length + 1):
         if len(places) and places[0] < back:
             places = places[1:]
         if not len(places):

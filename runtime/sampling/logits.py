@@ -6,7 +6,6 @@ Pure functions that are exact and read as few values as possible; know no contex
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ SET = 64  # approximate size of a set of values of which only the largest is rea
 FEW = 64  # values up to which plain Python is faster than NumPy
 MANY = 512  # tokens from which on counting them, by id or by likelihood, is faster than one by one
 ROUNDING = 1e-3  # safety margin for bounds on exponents
+ONES = np.ones(8192, dtype=np.float32)
 LEVEL_BITS, N_LEVELS = 47, 2047  # 32 levels of probability for each power of two; the last one has all below
 
 
@@ -56,35 +56,41 @@ class Row:
         return self.likeliest()
 
     def top_ids(self, k: int) -> NDArray[np.int64]:
-        """Return the ids [k] of the k largest logits, ascending.
-
-        The k-th largest of the sets' maxima has k values at or above it, so no smaller value needs to be read.
-        """
-        logits = self.logits
-        near = np.flatnonzero(logits >= np.partition(self.maxima if self.n_sets >= k else logits, -k)[-k])
+        """Return the ids [k] of the k largest logits, ascending."""
+        near = self._near(k)
         if len(near) > k:
-            near = near[np.argpartition(logits[near], -k)[-k:]]
+            near = near[np.argpartition(self.logits[near], -k)[-k:]]
             near.sort()
         return near
 
+    def best_ids(self, k: int) -> NDArray[np.int64]:
+        """Return the ids [k] of the k largest logits, from the largest down."""
+        near = self._near(k)
+        return near[(-self.logits[near]).argsort()[:k]]
+
+    def _near(self, k: int) -> NDArray[np.int64]:
+        """Return the ids of k or more logits, ascending, among which are the k largest.
+
+        The k-th largest of the sets' maxima has k values at or above it, so no smaller value needs to be read.
+        """
+        least = np.partition(self.maxima if self.n_sets >= k else self.logits, -k)[-k]
+        near: NDArray[np.int64] = (self.logits >= least).nonzero()[0]
+        return near
+
     def spread(self) -> float:
-        """Return the standard deviation of the logits that are not minus infinity."""
-        n, n_whole = len(self.logits), len(self.logits) // self.n_sets * self.n_sets
-        rows, rest = self.logits[:n_whole].reshape(-1, self.n_sets), self.logits[n_whole:]
-        total = sum_of_products(rows, np.ones(self.n_sets, dtype=np.float32)) + float(np.add.reduce(rest))
+        """Return the standard deviation of the logits that are not minus infinity.
+
+        In pieces, as the rounding of OpenBLAS depends on the number of threads for more than 10,000 values.
+        """
+        n, total, of_squares = len(self.logits), 0.0, 0.0
+        with np.errstate(over="ignore"):  # a very negative bias
+            for begin in range(0, n, len(ONES)):
+                piece = self.logits[begin : begin + len(ONES)]
+                total += float(piece.dot(ONES[: len(piece)]))
+                of_squares += float(piece.dot(piece))
         if total == -math.inf:
             return float(self.logits[self.logits > -np.inf].std(dtype=np.float64))
-        with np.errstate(over="ignore"):  # a very negative bias
-            of_squares = sum_of_products(rows, rows) + float(np.vecdot(rest, rest))
         return math.sqrt(max(0.0, of_squares / n - (total / n) ** 2))
-
-
-def sum_of_products(rows: Logits, others: Logits) -> float:
-    """Return the sum of the products of all values of `rows` [n, width] with those of `others` [n, width] or [width].
-
-    Row by row, as the rounding of OpenBLAS depends on the number of threads where a row has more than 10,000 values.
-    """
-    return float(np.add.reduce(np.vecdot(rows, others), dtype=np.float64))
 
 
 def softmax(logits: Logits, temperature: float) -> NDArray[np.float64]:
@@ -171,26 +177,20 @@ def cut(logits: Sequence[float], sampling: Sampling) -> tuple[list[int], list[fl
 
 def penalise(logits: Logits, recent: Tokens, sampling: Sampling) -> None:
     """Apply the three penalties to `logits` [n_vocab] in place (repetition: Keskar et al., arXiv 1909.05858)."""
-    ids: NDArray[np.integer] = recent  # a token that came twice is set twice to the same value
-    counts: NDArray[np.int64] | float = 0.0
-    if sampling.frequency_penalty:
-        ids, counts = counted(recent, len(logits))
-    elif len(recent) and recent.max() >= len(logits):
-        ids = recent[recent < len(logits)]
-    values = logits[ids]
-    values = np.where(values > 0, values / sampling.repetition_penalty, values * sampling.repetition_penalty)
-    logits[ids] = values - sampling.frequency_penalty * counts - sampling.presence_penalty
+    if len(recent) and recent.max() >= len(logits):
+        recent = recent[recent < len(logits)]
+    values, factor = logits[recent], sampling.repetition_penalty  # one that came twice is set twice to the same value
+    values = (np.minimum if factor > 1 else np.maximum)(values / factor, values * factor)
+    of_counts = sampling.frequency_penalty * counts(recent) if sampling.frequency_penalty else 0.0
+    logits[recent] = values - of_counts - sampling.presence_penalty
 
 
-def counted(tokens: Tokens, n_vocab: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the different tokens below `n_vocab`, and how often each occurs."""
-    if len(tokens) <= MANY:
-        found = Counter(tokens.tolist())
-        ids, counts = np.array([*found], dtype=np.int64), np.array([*found.values()], dtype=np.int64)
-        return (ids, counts) if max(found, default=0) < n_vocab else (ids[ids < n_vocab], counts[ids < n_vocab])
-    all_counts = np.bincount(tokens[tokens < n_vocab], minlength=1)
-    ids = np.flatnonzero(all_counts)
-    return ids, all_counts[ids]
+def counts(tokens: Tokens) -> NDArray[np.int64]:
+    """Return how often each of the `tokens` [n] occurs among them: [n]."""
+    if len(tokens) > MANY:
+        return np.bincount(tokens)[tokens]
+    ordered = np.sort(tokens)
+    return ordered.searchsorted(tokens, "right") - ordered.searchsorted(tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,12 +34,11 @@ def key(seed: int, position: int) -> int:
 
 def gumbel(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return Gumbel noise [n] for tokens `ids` [n], a function of (seed, position, id) alone."""
-    bits = ids.astype(np.uint64)
-    bits += np.uint64(key(seed, position))
+    bits: NDArray[np.uint64] = ids.view(np.uint64) + np.uint64(key(seed, position))
     room = np.empty_like(bits)
     mix_all(bits, room)
     mix_all(bits, room)
-    noise = np.right_shift(bits, np.uint64(11), out=room).astype(np.float64)
+    noise: NDArray[np.float64] = np.right_shift(bits, np.uint64(11), out=room).astype(np.float64)
     noise += 0.5
     noise *= 2.0**-53
     for _ in range(2):

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from runtime.core.draft import Distribution, Logits, Path, Tokens
+from runtime.core.image_runs import text_only
 from runtime.sampling.chain import Chain, Change, TokenPlace
 from runtime.sampling.dry import Breakers, Dry
 from runtime.sampling.logits import Row, distribution, penalise
@@ -41,7 +42,7 @@ class ReplySamplers:
 
     def begin(self, context: Tokens, position: int) -> None:
         """Set the `context` [n] that every path starts after; its last `position` tokens are the reply's."""
-        self._context, self._position = context, position
+        self._context, self._position = text_only(context), position
         if self._mirostat:
             self._mirostat.begin(context[len(context) - position :])
 
