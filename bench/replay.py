@@ -6,10 +6,10 @@ decode of each reply: all kinds in one process, and each kind three times. `--ab
 controller is worth there. Drafters, controller and verification are the real ones. Passes take scripted times, which
 vary by 6% at random, the same in every run, so results repeat exactly.
 
-`python -m bench.replay --edits [MODEL]` generates twelve edits of real files, with the vocabulary of the bundled pair
-or of MODEL; passes cost as much as with Qwen2.5-Coder 1.5B in Q4_K_M on two cores. Prints for each edit the
-acceptance rate, tokens per pass, and speed relative to plain decode: with the file as a prediction (`prediction`), and
-with the file in the prompt alone (`ngram`).
+`python -m bench.replay --edits [MODEL] [--lines 120]` generates edits of some lines of real files, with the vocabulary
+of the bundled pair or of MODEL; passes cost as much as with Qwen2.5-Coder 1.5B in Q4_K_M on two cores. Files stand in
+blocks, before the instruction. Prints for each edit the acceptance rate, tokens per pass, and speed relative to plain
+decode: with the file as a prediction (`prediction`), and with the file in the prompt alone (`ngram`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.instruments.heuristics import HEURISTICS, OF_LOOKUPS, Seconds, report_changes
-from bench.instruments.texts import KINDS, Edit, edits
+from bench.instruments.texts import KINDS, MOST_LINES, Edit, edits
 from bench.instruments.timing import report
 from bench.instruments.toy import ToyBackend, one_step
 from bench.instruments.weights import LARGE, MODELS, fetched
@@ -36,6 +36,7 @@ from runtime.core.draft import NO_DRAFT, Draft, Logits, Tokens
 from runtime.core.drafter import Drafter, traits_of
 from runtime.drafters.ngram import NgramDrafter
 from runtime.drafters.prediction import PredictionDrafter
+from runtime.drafters.renames import Spelling
 from runtime.engine import Message, Options, Sampling
 from runtime.engine.loaded import LoadedEngine
 from runtime.models.registry import Pair, load_registry
@@ -142,16 +143,15 @@ def copied(
     seed: int = 0,
 ) -> Copied:
     """Return the results of a reply at temperature 0 without a seed, which is `expected`; `seed` is of the times."""
-    ids = {token: i for i, token in enumerate(dict.fromkeys([*prompt, *reply]))}
-    text = np.array([ids[token] for token in (*prompt, *reply)], dtype=np.int32)
-    decoder.target.backend = target = KnownText(len(prompt), text[len(prompt) :], len(ids))
+    text = np.array([*prompt, *reply], dtype=np.int32)
+    decoder.target.backend = target = KnownText(len(prompt), text[len(prompt) :], max(text) + 1)
     decoder.controller.passes.time = timed_as(target, machine, np.random.default_rng(seed))  # type: ignore[method-assign,assignment]
     state, sampler, n = DraftingState(256, widths=Widths.PREFER_EXACT), Sampler(Sampling(temperature=0)), len(prompt)
-    while not decoder.begin(state, text[:n], [ids[token] for token in expected if token in ids]):
+    while not decoder.begin(state, text[:n], expected):
         pass
     steps = []
     while n < len(text):
-        steps.append(one_step(decoder, text[:n], sampler, n - len(prompt), len(text) - n, state))
+        steps.append(one_step(decoder, text[:n], sampler, n - len(prompt), len(reply), state))
         n += len(steps[-1].tokens)
     drafted, accepted = (sum(each) for each in zip(*[(step.n_drafted, step.n_accepted) for step in steps], strict=True))
     return Copied(len(reply), drafted, accepted, len(steps), len(reply) * machine.seconds[1] / target.seconds)
@@ -183,8 +183,14 @@ def replayed(found: dict[str, Any], seed: int) -> Iterator[tuple[str, float]]:
         decoder = machine.decoder(NgramDrafter())
         for place, kind in enumerate(order):
             what = "in turn" if order is kinds else f"no. {place + 1}"
-            made = copied(decoder, machine, *found["texts"][kind], seed=100 * seed + place)
+            made = copied(decoder, machine, *numbered(*found["texts"][kind]), seed=100 * seed + place)
             yield f"{found['model']}: {kind}, {what}", made.times
+
+
+def numbered(prompt: Sequence[int], reply: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return a prompt and its reply with their tokens numbered from 0, so that rows of logits are short."""
+    ids = {token: i for i, token in enumerate(dict.fromkeys([*prompt, *reply]))}
+    return [ids[token] for token in prompt], [ids[token] for token in reply]
 
 
 def seconds_of(files: Sequence[dict[str, Any]]) -> Seconds:
@@ -198,17 +204,19 @@ def seconds_of(files: Sequence[dict[str, Any]]) -> Seconds:
     return {n: s for n, s in of.items() if is_first[n]}, {n: s for n, s in of.items() if not is_first[n]}
 
 
-def report_edits(path: Path) -> None:
+def report_edits(path: Path, n_lines: int) -> None:
     """Print a row for each edit, with the vocabulary of that file."""
     vocab, machine = LlamaModel(path).vocab, Machine({rows: 0.0309 * times for rows, times in CODER.items()})
-    given, prompted = machine.decoder(PredictionDrafter()), machine.decoder(NgramDrafter())
+    encode = partial(vocab.encode, special=False)
+    spelling = Spelling(vocab.pieces, encode)
+    given, prompted = machine.decoder(PredictionDrafter(spelling)), machine.decoder(NgramDrafter(spelling))
 
     def both(edit: Edit) -> tuple[Copied, Copied]:
-        before, after = (vocab.encode(text, special=False) for text in (edit.before, edit.after))
-        prompt = [*vocab.encode(f"{edit.instruction}\n\n```python\n", special=False), *before]
-        return copied(given, machine, prompt, after, before), copied(prompted, machine, prompt, after)
+        before, after = (f"```python\n{text}```" for text in (edit.before, edit.after))
+        prompt, reply = encode(f"{before}\n\n{edit.instruction}\n"), [*encode(after), vocab.end]
+        return copied(given, machine, prompt, reply, encode(before)), copied(prompted, machine, prompt, reply)
 
-    found = {name: both(edit) for name, edit in edits().items()}
+    found = {name: both(edit) for name, edit in edits(n_lines).items()}
     rows = [[name, str(ways[0].n), *ways[0].cells, *ways[1].cells] for name, ways in found.items()]
     medians: dict[str, object] = {
         name: round(statistics.median(ways[i].times for ways in found.values()), 3)
@@ -227,9 +235,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--ablate", action="store_true")
     parser.add_argument("--edits", action="store_true", help="edits of files; FILE is a model whose vocabulary is used")
+    parser.add_argument("--lines", type=int, default=MOST_LINES, help="of each file that is edited")
     args = parser.parse_args()
     if args.edits:
-        report_edits(args.files[0] if args.files else load_registry()["demo"].target)
+        report_edits(args.files[0] if args.files else load_registry()["demo"].target, args.lines)
         return
     if args.record:
         args.record.write_text(json.dumps([record(model, args.tokens) for model in args.models.split(",")]))

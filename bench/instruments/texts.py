@@ -46,13 +46,13 @@ class Edit(NamedTuple):
     after: str
 
 
-def source(module: str, first: int = 0) -> str:
-    """Return the lines of that module's file from index `first` on."""
+def source(module: str, first: int = 0, n_lines: int = MOST_LINES) -> str:
+    """Return `n_lines` of that module's file from index `first` on."""
     spec = find_spec(module)
     assert spec is not None
     assert spec.origin is not None
     lines = Path(spec.origin).read_text(encoding="utf8").splitlines(keepends=True)
-    return "".join(lines[first : first + MOST_LINES])
+    return "".join(lines[first : first + n_lines])
 
 
 def renamed(*names: tuple[str, str]) -> Callable[[str], str]:
@@ -133,15 +133,18 @@ EDITS: Mapping[str, tuple[str, str, Callable[[str], str], int]] = {
     "delete a function": ("shlex", "Delete a function", without_function, 20),
     "translate comments": ("heapq", "Translate the comments", each_line(translated), 130),
     "replace a call": ("statistics", "Raise by `fail`", each_line(logged), 300),
+    "rename a function": ("heapq", "Rename `_siftdown` to `_move_down`", renamed(("_siftdown", "_move_down")), 130),
+    "rename a helper": ("statistics", "Rename `_sum` to `exact_sum`", renamed(("_sum", "exact_sum")), 120),
+    "rename a class": ("queue", "Rename `Queue` to `Channel`", renamed(("Queue", "Channel")), 20),
     "rename the object": ("configparser", "Rename `self` to `this`", renamed(("self", "this")), 620),
 }
 
 
-def edits() -> dict[str, Edit]:
-    """Return the edits by name."""
+def edits(n_lines: int = MOST_LINES) -> dict[str, Edit]:
+    """Return the edits by name, of that many lines each."""
     found = {}
     for name, (module, instruction, change, first) in EDITS.items():
-        before = source(module, first)
+        before = source(module, first, n_lines)
         found[name] = Edit(f"{instruction} and change nothing else. Give the whole code.", before, change(before))
     return found
 

@@ -48,6 +48,11 @@ class ShouldContinue(Protocol):
         """
 
 
+def no_end(_: int) -> bool:
+    """Return False: no token ends the reply."""
+    return False
+
+
 class Budget(NamedTuple):
     """Limits of one proposal, and the function that picks a token from the drafter's logits."""
 
@@ -55,6 +60,7 @@ class Budget(NamedTuple):
     should_continue: ShouldContinue
     pick: Callable[[Logits, Path], Pick]  # (logits row, tokens drafted before it)
     forced: Callable[[], Path] = tuple  # returns the next tokens that the grammar forces
+    is_end: Callable[[int], bool] = no_end  # whether a token ends the reply, so that none after it is of use
 
 
 class Drafter:

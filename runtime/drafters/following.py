@@ -13,19 +13,23 @@ import numpy as np
 
 from runtime.core.draft import Draft, Tokens
 from runtime.core.drafter import Budget
+from runtime.drafters.renames import Spelling, renamed
 from runtime.drafters.replacements import BEFORE, CONFIRMED, Replacements, SourcePlace
 
 MAX_MATCH = 8  # most tokens of a match used for realignment, and of a replacement
 REACH = 8  # a match one token longer may be this many times as far away
 TRUSTED = 4  # aligned tokens after which the position is taken as certain
+AFTER_BLOCK = 0.5  # probability that a copy of a block of code goes on after it
 LEAP = 64  # most new tokens per call that are aligned one by one; more come, for example, from other drafters' turns
 
 
 class Follower:
     """The position of one reply in its source. `n_in_step`: tokens that are assumed to be aligned at the start."""
 
-    def __init__(self, prompt: Tokens, source: Sequence[int] | Tokens, n_in_step: int = 0) -> None:
-        self._prompt = prompt.tobytes()
+    def __init__(
+        self, prompt: Tokens, source: Sequence[int] | Tokens, n_in_step: int = 0, spelling: Spelling | None = None
+    ) -> None:
+        self._prompt, self._spelling = prompt.tobytes(), spelling
         tokens = array("i", np.array(source, dtype=np.int32).tobytes())
         self._source: Tokens = np.frombuffer(tokens, dtype=np.int32)
         self.replacements = Replacements()
@@ -49,11 +53,13 @@ class Follower:
         self.follow(context)
         n_in_step, should_continue = self.n_in_step, budget.should_continue
         ahead = self._place.ahead(budget.max_k) if self.n_in_step else []
+        tokens = [token for token, _ in ahead]
         for n, (_, chance) in enumerate(ahead):
-            if not should_continue(chance * (n_in_step + n) / (n_in_step + n + 1)):
-                del ahead[n:]
+            is_after = self._spelling and self._spelling.ends_block(tokens, n)
+            if not should_continue(chance * (AFTER_BLOCK if is_after else 1) * (n_in_step + n) / (n_in_step + n + 1)):
+                del tokens[n:]
                 break
-        return Draft(tuple([token for token, _ in ahead]))
+        return Draft(tuple(tokens))
 
     def follow(self, context: Tokens) -> None:
         """Advance in the source by the new tokens of `context` [n], or search for the position again."""
@@ -92,6 +98,9 @@ class Follower:
             before = self._source[max(0, self._left - BEFORE) : self._left].tolist()
             self.replacements.learn((*before, *old.tolist()), (*before, *new.tolist()))
             self.replacements.learn(tuple(old.tolist()), tuple(new.tolist()))
+            if self._spelling:
+                end = self._place.at - n_same
+                self.replacements.expect(renamed(self._spelling, self._place.source, self._left, end, new.tolist()))
 
     def _find(self, context: Tokens) -> None:
         """Set the position to the best match of the end of `context`, by length and distance from the expected one."""

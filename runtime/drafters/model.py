@@ -94,7 +94,7 @@ def take(row: Logits, budget: Budget, picks: list[Pick]) -> bool:
     answer = budget.should_continue(pick.confidence, UNKNOWN_TOKEN if pick.distribution else pick.token)
     if answer:
         picks.append(pick)
-    return answer is not LAST and bool(answer)
+    return answer is not LAST and bool(answer) and not budget.is_end(pick.token)
 
 
 def as_draft(picks: Sequence[Pick]) -> Draft:

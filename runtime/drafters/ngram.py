@@ -14,18 +14,22 @@ from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.chains import BULK
 from runtime.drafters.following import TRUSTED, Follower, Followers
 from runtime.drafters.lookup import Lookup, tail_of
-from runtime.drafters.registry import Cost, Registered
+from runtime.drafters.registry import Cost, Needs, Registered
+from runtime.drafters.renames import Spelling
 
 MAX_CONVERSATIONS = 12  # conversations that are indexed
 
 
-@Registered("ngram", Cost.LOOKUP, label="earlier text of this chat", colour="success", is_usual=True, place=2)
+@Registered(
+    "ngram", Cost.LOOKUP, Needs.SPELLING, label="earlier text of this chat", colour="success", is_usual=True, place=2
+)
 class NgramDrafter(Drafter):
     """Proposes the tokens that followed the longest earlier matches of the context's end."""
 
     is_model_free = True
 
-    def __init__(self) -> None:
+    def __init__(self, spelling: Spelling | None = None) -> None:
+        self._spelling = spelling
         self._lookups = [Lookup()]  # one for each conversation, the latest last
         self._is_elsewhere = False  # whether a conversation, perhaps another one, was resumed
         self._followers = Followers()  # replies that may be edited copies of their prompts
@@ -33,7 +37,7 @@ class NgramDrafter(Drafter):
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
         """Index the prompt, including any edits to earlier turns."""
         self._switch_to(context, BULK)
-        self._followers.add(Follower(context, context))
+        self._followers.add(Follower(context, context, spelling=self._spelling))
 
     def resume(self, context: Tokens) -> None:
         """Switch to the conversation of `context` at the next proposal."""

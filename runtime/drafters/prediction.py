@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from runtime.core.draft import NO_DRAFT, Draft, Tokens
 from runtime.core.drafter import Budget, Drafter
 from runtime.drafters.following import Follower, Followers
-from runtime.drafters.registry import Cost, Registered
+from runtime.drafters.registry import Cost, Needs, Registered
+from runtime.drafters.renames import Spelling
 
 GIVEN = 2  # tokens that are assumed to be aligned because the caller expects the text
 
 
 @Registered(
-    "prediction", Cost.GIVEN, label="the given file", colour="primary", is_usual=True, place=4,
+    "prediction", Cost.GIVEN, Needs.SPELLING, label="the given file", colour="primary", is_usual=True, place=4,
     unmeasured="it drafts only from a text given with the request",
 )  # fmt: skip
 class PredictionDrafter(Drafter):
@@ -24,7 +25,8 @@ class PredictionDrafter(Drafter):
 
     is_model_free = True
 
-    def __init__(self) -> None:
+    def __init__(self, spelling: Spelling | None = None) -> None:
+        self._spelling = spelling
         self._followers = Followers()
 
     def takes_part(self, expected: Sequence[int], has_grammar: bool) -> bool:
@@ -33,7 +35,7 @@ class PredictionDrafter(Drafter):
 
     def begin(self, context: Tokens, expected: Sequence[int]) -> None:
         """Begin a reply, which is assumed to start where the expected text does."""
-        self._followers.add(Follower(context, expected, GIVEN))
+        self._followers.add(Follower(context, expected, GIVEN, self._spelling))
 
     def propose(self, context: Tokens, budget: Budget) -> Draft:
         """Return a chain of the next tokens of the expected text; empty while the position is lost."""

@@ -36,6 +36,7 @@ class Needs(Enum):
     """Requirement of a drafter, which is passed to its class."""
 
     NOTHING = auto()
+    SPELLING = auto()  # the bytes of the target's tokens, and the tokens of a text
     REPLIES = auto()  # the store of past replies
     DRAFT = auto()  # a draft model, with the other arguments of ModelDrafter
     HEAD = auto()  # a head on the target, with the other arguments of HeadDrafter

@@ -5,7 +5,7 @@ throughout a file. Also tracks the position in the source. Knows token ids; know
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 CONFIRMED = 2  # aligned tokens after a difference before it is learned as a replacement
@@ -50,6 +50,12 @@ class Replacements:
             before.n_right += 1
         else:
             before.new, before.n_right, before.n_wrong = new, 1, before.n_wrong + 1
+
+    def expect(self, found: Iterable[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
+        """Add those replacements of tokens by others whose tokens have none yet."""
+        for old, new in found:
+            if all(each.old != old for each in self._by_first.get(old[0], ())):
+                self.learn(old, new)
 
     def at(self, source: array[int], place: int) -> Iterator[Replacement]:
         """Yield the replacements whose old tokens the source has at a position, the longest first."""

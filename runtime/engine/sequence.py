@@ -147,8 +147,8 @@ class Sequence:
         left, room = self.left, self.buffer.room
         self.drafting.kind = TextKind("code" if self.text.is_code else "prose", self.adapters)
         most = room if left is None else min(room, left)
-        position, sampler, report = self.buffer.n_reply, self.binding.sampler, self.binding.report
-        return StepInput(self.drafting, self.tokens, sampler, position, most, report, n_unread)
+        bound, n_reply, is_end = self.binding, self.buffer.n_reply, self.binding.ends.__getitem__
+        return StepInput(self.drafting, self.tokens, bound.sampler, n_reply, most, bound.report, n_unread, is_end)
 
     def commit(self, step: Step, seconds: float, n_unread: int = 0) -> Chunk:
         """Add a step's tokens up to the end of the turn or a stop string, and return their chunk.

@@ -22,6 +22,7 @@ from runtime.core.drafter import Drafter, Traits, traits_of
 from runtime.drafters.lookahead import WindowShape
 from runtime.drafters.model import ModelDrafter
 from runtime.drafters.registry import Needs, Registered, registered
+from runtime.drafters.renames import Spelling
 from runtime.loading.calibration import Calibration
 from runtime.loading.exactness import Exactness
 from runtime.loading.pass_timing import pass_runner, timed
@@ -66,10 +67,11 @@ class Drafters:
 
     def _given(self) -> dict[Needs, Given]:
         """Return functions for the available arguments of drafters, some of which are opened only by the call."""
-        backend, draft, shape = self.backend, self.draft, self.shape
+        backend, draft, shape, vocab = self.backend, self.draft, self.shape, self.backend.model.vocab
         given: dict[Needs, Given] = {
             Needs.NOTHING: tuple,
-            Needs.REPLIES: lambda: (replies_of(self.path, backend.model.vocab),),
+            Needs.SPELLING: lambda: (Spelling(vocab.pieces, partial(vocab.encode, special=False)),),
+            Needs.REPLIES: lambda: (replies_of(self.path, vocab),),
         }
         if draft is not None:
             given[Needs.DRAFT] = lambda: (*self._with_state(draft), shared_passes(draft.backend))

@@ -144,7 +144,7 @@ class Drafting:
             return CONTINUE
 
         budget = Budget(step.room, accept, pick_of(asked), forced=asked.sampler.forced)
-        whole = drafter.propose(view_of(asked, drafter), budget).first(step.room)
+        whole = until_end(drafter.propose(view_of(asked, drafter), budget).first(step.room), asked.is_end)
         confidences = confidences[: len(whole)]
         k, gain = self._controller.length(step.terms, drafter.name, confidences)
         tokens = whole.tokens[: len(confidences)]
@@ -155,7 +155,7 @@ class Drafting:
         if self._threads:
             self._threads.set()
         criterion = self._controller.criterion(drafter.name, choice)
-        budget = Budget(step.room, criterion.should_continue, pick_of(step.asked))
+        budget = Budget(step.room, criterion.should_continue, pick_of(step.asked), is_end=step.asked.is_end)
         draft = drafter.propose(view_of(step.asked, drafter), budget).first(step.room)
         first, rest = criterion.seconds()
         if self._threads and criterion.n_rest > 0 and drafter.has_passes:
@@ -212,10 +212,15 @@ def generators(later: Sequence[DeferredDraft], room: int) -> list[DraftGenerator
     found = list[DraftGenerator]()
     for n_left, (step, drafter, criterion) in zip(range(len(later), 0, -1), later, strict=True):
         most = min(step.room, -(-room // n_left))
-        budget = Budget(most, criterion.should_continue, pick_of(step.asked))
+        budget = Budget(most, criterion.should_continue, pick_of(step.asked), is_end=step.asked.is_end)
         found.append(drafter.drafting(view_of(step.asked, drafter), budget))
         room -= most
     return found
+
+
+def until_end(draft: Draft, is_end: Callable[[int], bool]) -> Draft:
+    """Return a chain up to the first token that ends the reply."""
+    return draft.first(next((i + 1 for i, token in enumerate(draft.tokens) if is_end(token)), len(draft)))
 
 
 def pick_of(asked: StepInput) -> Callable[[Logits, Path], Pick]:

@@ -4,7 +4,7 @@ Plain data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from runtime.core.draft import NO_DRAFT, Adapters, Draft, Tokens, common_start
-from runtime.core.drafter import Drafter
+from runtime.core.drafter import Drafter, no_end
 from runtime.core.image_runs import text_only
 from runtime.sampling.logits import Report, TokenLogprobs
 from runtime.sampling.sampler import Sampler
@@ -115,6 +115,7 @@ class StepInput(NamedTuple):
     most: int
     report: Report | None = None  # returns log probabilities, if requested
     n_unread: int = 0
+    is_end: Callable[[int], bool] = no_end  # whether a token ends the reply
 
 
 class Step(NamedTuple):

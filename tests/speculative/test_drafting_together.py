@@ -13,6 +13,7 @@ from runtime.core.draft import Logits, Tokens
 from runtime.core.drafter import Traits
 from runtime.core.errors import ModelError
 from runtime.drafters.model import ModelDrafter
+from runtime.drafters.ngram import NgramDrafter
 from runtime.sampling.sampler import Sampler
 from runtime.sampling.settings import Sampling
 from runtime.speculative.control.controller import Controller
@@ -47,11 +48,10 @@ def decoder_of(*drafters: Alike) -> Decoder:
     return Decoder(TargetPasses(ToyBackend()), drafters, Controller(costs, known, max_k=8, fixed_k=K))
 
 
-def asked(name: str) -> StepInput:
-    """The step of a sequence for which one drafter takes part."""
-    return StepInput(
-        DraftingState(drafters={name}), np.array([1, 2], dtype=np.int32), Sampler(Sampling(temperature=0)), 0, 9
-    )
+def asked(name: str, end: int = -1) -> StepInput:
+    """The step of a sequence for which one drafter takes part, and whose reply ends with the token `end`."""
+    state, context = DraftingState(drafters={name}), np.array([1, 2], dtype=np.int32)
+    return StepInput(state, context, Sampler(Sampling(temperature=0)), 0, 9, is_end=lambda token: token == end)
 
 
 @pytest.mark.parametrize("order", [("one", "two"), ("two", "one"), ("one", "two", "one")])
@@ -74,3 +74,25 @@ def test_one_that_fails_is_dropped_and_the_others_sequences_have_their_drafts() 
     errors, (first, second) = decoder.drafting.propose([asked("one"), asked("two")])
     assert (errors, first.draft.tokens, second.draft.tokens) == ({}, (), (2,) * K)
     assert decoder.active.drafters == [sound]
+
+
+def test_no_pass_drafts_after_the_end_of_a_reply() -> None:
+    drafter = Alike("one", 1)
+    _, together = decoder_of(drafter).drafting.propose([asked("one", end=1), asked("one", end=1)])
+    assert [step.draft.tokens for step in together] == [(1,), (1,)]
+    assert drafter.n_shared == [2]
+    decoder = decoder_of(drafter)
+    (_, (whole,)), (_, (ended,)) = (decoder.drafting.propose([asked("one", end)]) for end in (-1, 1))
+    assert (len(whole.draft), ended.draft.tokens) == (K, whole.draft.tokens[:1])
+
+
+def test_a_lookup_ends_where_the_reply_does() -> None:
+    drafter, text = NgramDrafter(), np.array([1, 2, 3, 4, 5, 1, 2, 3], dtype=np.int32)
+    costs = PassCosts()
+    costs.set(1, 1.0)
+    controller = Controller(costs, {"ngram": Traits(0.0, is_model_free=True)}, max_k=8, fixed_k=K)
+    decoder = Decoder(TargetPasses(ToyBackend()), [drafter], controller)
+    for end, drafted in ((-1, (4, 5, 1)), (5, (4, 5))):
+        _, (step,) = decoder.drafting.propose([asked("ngram", end)._replace(context=text)])
+        assert step.draft.tokens == drafted
+        assert len(step.proposals[0].confidences) == len(step.proposals[0].tokens) >= len(drafted)
