@@ -13,11 +13,9 @@ from app.chats.authors import recent_models
 from app.cli.options import ModelOptions
 from app.models.library import all_models, of_loaded
 from app.models.starting import found, start_model
-from app.server.catalogue import Offer, offered
 from app.server.choosing import as_seconds
 from app.server.command import notes
-from app.server.known_models import KnownModels
-from app.server.names import usual
+from app.server.known_models import KnownModels, Offer, offered, usual
 from app.server.policy import ServerPolicy, served_names
 from app.server.served import OpenEngine
 from app.server.served_model import MemoryWish, ServedModel

@@ -17,18 +17,16 @@ from starlette.routing import Route
 
 from app.server.anthropic import messages
 from app.server.endpoint import description
-from app.server.errors import ApiError, as_api_error, client_gone
+from app.server.errors import PAGE, ApiError, as_api_error, client_gone, error_response
 from app.server.llamacpp import completion, lora_adapters, props, rerank, slots, tokens
 from app.server.middleware import Guard, Spellings
 from app.server.ollama import chat as ollama_chat
 from app.server.ollama import embed as ollama_embed
 from app.server.ollama import generate as ollama_generate
-from app.server.ollama import lm_studio
 from app.server.ollama import models as ollama_models
 from app.server.openai import chat, completions, embeddings, responses
 from app.server.openai import models as openai_models
 from app.server.page import page
-from app.server.refusal import PAGE, error_response
 from app.server.request_body import Room
 from app.server.served_models import ServedModels
 from app.server.wire import JSONBody
@@ -63,7 +61,6 @@ ENDPOINTS = (
     ollama_generate.ENDPOINT,
     *ollama_embed.ENDPOINTS,
     *ollama_models.ENDPOINTS,
-    *lm_studio.ENDPOINTS,
     openai_models.LOAD,
     openai_models.UNLOAD,
     openai_models.ONE,  # any path below /models that no other endpoint has

@@ -17,10 +17,9 @@ from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.server.errors import ApiError, as_api_error, client_gone
+from app.server.described import Need
+from app.server.errors import ApiError, as_api_error, client_gone, error_response
 from app.server.fields import RequestModel, read_body
-from app.server.purpose import Need
-from app.server.refusal import error_response
 from app.server.request_body import has_body
 from app.server.served import ServedEngine
 from app.server.served_model import Held, ServedModel

@@ -21,8 +21,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.server.application import application
+from app.server.known_models import listed
 from app.server.middleware import RequestLog, on_stderr
-from app.server.names import listed
 from app.server.policy import DEFAULT_POLICY, ServerPolicy
 from app.server.request_body import MIB
 from app.server.served import OpenEngine, ServedEngine

@@ -1,17 +1,23 @@
-"""A model as lists describe it: by its engine if it is loaded, else by its file's header."""
+"""A model as lists describe it, and what it is for: by its engine if it is loaded, else by its file's header."""
 
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
 
 from app.reply_text import BEGIN
-from app.server.ollama.reply import moment
-from app.server.purpose import Purpose, can_infill, facts_of, purpose, purpose_of_file
 from app.server.served_model import ServedModel
 from app.server.wire import Event
+from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
-from runtime.models.content import content_of
-from runtime.models.facts import quantization
+from runtime.engine.pooling import Pooling
+from runtime.models.content import Status, content_of, status_of
+from runtime.models.facts import ModelFacts, quantization
+from runtime.models.header import read_model_header
+from runtime.models.pooling import PoolingKind
 
 
 class Described:
@@ -95,3 +101,57 @@ class Described:
     def sees(self) -> bool:
         """Whether it sees images, as far as that is known while it is not loaded."""
         return bool(self.engine and self.engine.facts.vision)
+
+
+Purpose = Literal["completion", "embedding", "reranking"]
+Need = Purpose | Literal["insert"]  # what a request needs of a model; insert: text for a gap
+NEXT_BEST: dict[Need, Need] = {"insert": "completion", "embedding": "completion"}  # which may do where none is for it
+
+
+def purpose(engine: Engine) -> Purpose:
+    """Return what a loaded model is for."""
+    return purpose_of(engine.facts.pooling)
+
+
+def purpose_of(pooling: Pooling | PoolingKind | None) -> Purpose:
+    """Return what a model is for that pools so; None: it writes text."""
+    return "completion" if pooling is None else "reranking" if pooling.ranks else "embedding"
+
+
+def purpose_of_file(facts: ModelFacts | None) -> Purpose:
+    """Return what a model is for by the facts of its file; one without any counts as one that writes text."""
+    return purpose_of(facts.pooling if facts and facts.pooling.is_pooled else None)
+
+
+def meets(model: ServedModel, need: Need) -> bool:
+    """Return whether a model is for that, loaded or not. It may read a file's header."""
+    engine = model.served.engine if model.is_loaded and model.served else None
+    facts = facts_of(model.pair.target) if not engine and model.pair and not model.pair.upstream else None
+    if need == "insert":
+        return can_infill(engine, facts)
+    return (purpose(engine) if engine else purpose_of_file(facts)) == need
+
+
+def can_infill(engine: Engine | None, facts: ModelFacts | None) -> bool:
+    """Return whether a model can write into a gap, by its engine if it is loaded, else by its file."""
+    return engine.facts.can_infill if engine else bool(facts and facts.fills_gaps)
+
+
+def facts_of(path: Path) -> ModelFacts | None:
+    """Return the facts in a file's header; None where that cannot be read."""
+    try:
+        return read_facts(path, status_of(path))
+    except (SlipstreamError, OSError):
+        return None
+
+
+@lru_cache(maxsize=256)
+def read_facts(path: Path, status: Status) -> ModelFacts:
+    """Return the facts in a file's header, which is slow to read. Raises SlipstreamError and OSError."""
+    return ModelFacts(read_model_header(path))
+
+
+def moment(seconds: float | None = None) -> str:
+    """Return a time in seconds since 1970, by default now, in RFC 3339 format."""
+    at = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return at.isoformat().replace("+00:00", "Z")

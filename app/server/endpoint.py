@@ -21,12 +21,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from app.server.choosing import Answer, Farewell, chosen
-from app.server.errors import ApiError, as_api_error, overflow
+from app.server.described import Need
+from app.server.errors import ApiError, as_api_error, error_model, overflow
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest
 from app.server.lora import adapted, scales_of, with_adapters
-from app.server.purpose import Need
-from app.server.refusal import error_model
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
 from app.server.served_models import ServedModels

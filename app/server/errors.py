@@ -1,4 +1,4 @@
-"""Errors as clients receive them: status codes and OpenAI's error body.
+"""Errors as clients receive them: status codes, headers, and the body in the format of the path's interface.
 
 Must never repeat the client's input.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
-from app.server.wire import Event
+from app.server.wire import Event, JSONBody
 from runtime.core.errors import ContextError, SettingsError, SlipstreamError, TemplateError
 
 ALTERNATIVE, SENTENCE = re.compile(r",? or [^.,`]*`-[^.,]*"), re.compile(r"(?<=[.:]) [^.]*`-[^.]*\.")
@@ -18,20 +19,16 @@ REMEDIES = {
     "Use `--raw` to send the prompt as it is.": "Send the prompt as text to /v1/completions.",
     "Raise `--context`.": "Shorten it.",
 }
+OTHER = "invalid_request_error"  # the type of other errors
+# Types of errors by status, as OpenAI and as Anthropic name them
 TYPES = {
-    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error",
-    500: "server_error", 501: "not_supported_error", 503: "unavailable_error",
+    401: ("authentication_error", "authentication_error"), 403: ("permission_error", "permission_error"),
+    404: ("not_found_error", "not_found_error"), 413: (OTHER, "request_too_large"),
+    429: ("rate_limit_error", "overloaded_error"), 500: ("server_error", "api_error"),
+    501: ("not_supported_error", OTHER), 503: ("unavailable_error", "overloaded_error"),
 }  # fmt: skip
 TOO_LONG = "context_length_exceeded"
-# Engine setting to request field, where the names differ.
-FIELDS = {
-    "n_logprobs": "top_logprobs",
-    "json_schema": "response_format",
-    "json_object": "response_format",
-    "gbnf": "grammar",
-}
-# Pydantic adds these to the location of a value that may have several types.
-TYPE_NAMES = {"str", "int", "float", "bool", "list", "tuple"}
+PAGE = "/"  # for people; the browser prompts for the key as a password
 # Pydantic's phrases and their replacements.
 PHRASES = {
     "Input should": "must",
@@ -59,6 +56,26 @@ class ErrorBody(BaseModel):
     error: ErrorDetail
 
 
+class OllamaErrorBody(BaseModel):
+    """The body of every refusal."""
+
+    error: str
+
+
+class AnthropicErrorDetail(BaseModel):
+    """Why a request is refused."""
+
+    type: str
+    message: str
+
+
+class AnthropicErrorBody(BaseModel):
+    """The body of every refusal."""
+
+    type: Literal["error"]
+    error: AnthropicErrorDetail
+
+
 class ApiError(Exception):
     """A refusal: one clear sentence with the remedy, the HTTP status, and the request field at fault."""
 
@@ -77,7 +94,7 @@ class ApiError(Exception):
 
     def body(self) -> Event:
         """Return the error body as OpenAI's clients read it."""
-        kind = "exceed_context_size_error" if self.numbers else TYPES.get(self.status, "invalid_request_error")
+        kind = "exceed_context_size_error" if self.numbers else TYPES.get(self.status, (OTHER,))[0]
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code, **self.numbers}}
 
 
@@ -114,7 +131,9 @@ def setting_named_in(sentence: str) -> str | None:
     article.
     """
     word = sentence.removeprefix("The ").split(maxsplit=1)[0]
-    word = FIELDS.get(word, word)
+    form = "response_format"  # of the reply
+    others = {"n_logprobs": "top_logprobs", "json_schema": form, "json_object": form, "gbnf": "grammar"}
+    word = others.get(word, word)
     return word if word.islower() else None
 
 
@@ -129,8 +148,9 @@ def from_validation(error: ValidationError) -> ApiError:
     if first["type"] == "json_invalid":
         reason = first["msg"].removeprefix("Invalid JSON: ")
         return ApiError(400, f"The body is not valid JSON ({reason}). Send one JSON object in UTF-8.")
+    kinds = {"str", "int", "float", "bool", "list", "tuple"}  # pydantic adds them where a value may have several types
     parts = [str(part) for part in first["loc"]]
-    param = ".".join(part for part in parts if part.replace("_", "").isalnum() and part not in TYPE_NAMES)
+    param = ".".join(part for part in parts if part.replace("_", "").isalnum() and part not in kinds)
     message = f"{param or 'The body'} {predicate(first['type'], first['msg'])}."
     return ApiError(400, message, param or None, first["type"])
 
@@ -149,3 +169,33 @@ def for_clients(message: str) -> str:
     for remedy, other in REMEDIES.items():
         message = message.replace(remedy, other)
     return SENTENCE.sub("", ALTERNATIVE.sub("", message))
+
+
+def anthropic_body(error: ApiError) -> Event:
+    """Return the body of AnthropicErrorBody. By its words, Claude Code recognizes a conversation that is too long."""
+    message = f"Prompt is too long. {error}" if error.code == TOO_LONG else str(error)
+    return {"type": "error", "error": {"type": TYPES.get(error.status, (OTHER, OTHER))[1], "message": message}}
+
+
+def error_model(path: str) -> type[BaseModel]:
+    """Return the model of the error body that the path's clients read."""
+    path = path.removeprefix("/v1")
+    if path.startswith("/messages"):
+        return AnthropicErrorBody
+    return OllamaErrorBody if path.startswith("/api/") else ErrorBody
+
+
+def error_body(error: ApiError, path: str) -> Event:
+    """Return the error body in the format of the path's clients."""
+    model = error_model(path)
+    if model is AnthropicErrorBody:
+        return anthropic_body(error)
+    return {"error": str(error)} if model is OllamaErrorBody else error.body()
+
+
+def error_response(error: ApiError, path: str) -> JSONBody:
+    """Return the response, with Retry-After where trying again makes sense."""
+    headers = {"retry-after": str(error.retry_after)} if error.retry_after else {}
+    if error.status == 401:
+        headers["www-authenticate"] = 'Basic realm="Slipstream", charset="UTF-8"' if path == PAGE else "Bearer"
+    return JSONBody(error_body(error, path), error.status, headers)

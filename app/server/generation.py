@@ -16,10 +16,9 @@ from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, WrapV
 from pydantic_core import PydanticCustomError
 
 from app.server.errors import ApiError
-from app.server.fields import Few, Many, Object, Source, Text, Whole, as_list, sees_images
+from app.server.fields import Few, Many, Object, RequestModel, Source, Text, Whole, as_list, sees_images
 from app.server.lora import AdapterScales, reply_name
 from app.server.pictures import MarkedPrompt, marked
-from app.server.rare_fields import RareFields
 from app.server.task import CompletionTask, PromptIds
 from app.server.task_response import Formatter
 from runtime.core.errors import SettingsError
@@ -132,6 +131,27 @@ LogitBias = Annotated[
 
 
 Stops = Annotated[Few[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])]
+
+
+class RareFields(RequestModel):
+    """The settings of samplers that few requests use, under llama.cpp's names; others' names are read as well."""
+
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: Whole | None = None
+    dry_penalty_last_n: Whole | None = None
+    dry_sequence_breakers: Few[str] | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    top_n_sigma: float | None = None
+    typical_p: float | None = Field(None, validation_alias=AliasChoices("typical_p", "typical"))
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    mirostat: Whole | None = Field(None, validation_alias=AliasChoices("mirostat", "mirostat_mode"))
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    min_tokens: Whole | None = Field(None, validation_alias=AliasChoices("min_tokens", "n_min"))
+    samplers: Few[str] | str | None = None  # their order, by names or letters
 
 
 class GenerationRequest(RareFields, ABC):

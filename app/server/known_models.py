@@ -1,18 +1,29 @@
-"""The models that a server knows, found by their names. Loads nothing, and must not know HTTP."""
+"""The models that a server knows, found by their names: of several, those on this machine, each under names that no
+other has. Loads nothing, and must not know HTTP.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
 from time import monotonic
 
+from app.models.library import Model, models_below, of_file
+from app.server.described import NEXT_BEST, Need, facts_of, meets
 from app.server.errors import ApiError
-from app.server.names import listed, split_name, usual
-from app.server.purpose import NEXT_BEST, Need, meets
+from app.server.policy import served_names
 from app.server.served_model import ServedModel
-from runtime.models.adapters import titles
+from runtime.models.adapters import is_adapter, titles
+from runtime.models.heads import begins_for
+from runtime.models.model_files import HUB
+from runtime.models.registry import Pair
 
 LOOK = 3.0  # seconds between two looks for models, which read folders
+TAG = ":latest"  # which Ollama's clients add to a name
+MOST_NAMES = 8  # in an error
+Offer = tuple[tuple[str, ...], Pair]  # a model's names, the first for replies, and its files
 
 
 class KnownModels:
@@ -82,3 +93,69 @@ class OnlyModel(KnownModels):
     async def find(self, name: str, need: Need = "completion") -> ServedModel:
         """Return the model."""
         return self.models[0]
+
+
+def offered(folders: Iterable[Path], models: Iterable[Model]) -> list[Offer]:
+    """Return the models that are here and those in the folders; of several, also their draft models. Other servers' are
+    left out.
+    """
+    here = [each for each in models if each.is_here and not each.pair.upstream]
+    found = once([*here, *files(path for folder in folders for path in models_below(folder))])
+    found = [each for each in found if not is_lora(each)] or found
+    drafts = (each.pair.draft for each in found if each.pair.draft and not begins_for(each.pair.draft))
+    return [*named(once([*found, *files(drafts)]) if len(found) > 1 else found)]
+
+
+def is_lora(model: Model) -> bool:
+    """Return whether this is a LoRA adapter, which is used with a model."""
+    facts = facts_of(model.pair.target)
+    return facts is not None and is_adapter(facts.header)
+
+
+def files(paths: Iterable[Path]) -> Iterator[Model]:
+    """Yield the models of these files."""
+    return (of_file(str(path), path) for path in paths)
+
+
+def once(models: Iterable[Model]) -> list[Model]:
+    """Return the models without those whose file one before them has."""
+    found = dict[Path, Model]()
+    for model in models:
+        found.setdefault(model.pair.target.resolve(), model)
+    return [*found.values()]
+
+
+def named(models: Iterable[Model]) -> Iterator[Offer]:
+    """Yield each model with those of its names that none before it has."""
+    taken = set[str]()
+    for model in models:
+        names = [name for name in names_of(model) if usual(name) not in taken]
+        if not names:  # files of one name in several folders
+            name = f"{model.pair.target.parent.name}/{model.title}"
+            numbered = (name if n == 1 else f"{name} {n}" for n in count(1))
+            names = [next(each for each in numbered if usual(each) not in taken)]
+        taken.update(map(usual, names))
+        yield tuple(names), model.pair
+
+
+def names_of(model: Model) -> tuple[str, ...]:
+    """Return the names of a model: a pair's, or a file's without quantization, whole, and in the hub."""
+    from_hub = (model.name,) if model.name.startswith(HUB) else ()
+    return (*served_names(model.title, ()), *from_hub)
+
+
+def usual(name: str) -> str:
+    """Return a name as it is compared: without case and Ollama's tag."""
+    return name.lower().removesuffix(TAG)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the names, or the first of many."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return the parts of `MODEL:ADAPTER` as they are compared; the second is "" where there is none."""
+    base, colon, title = usual(name).rpartition(":")
+    return (base, title) if colon else (title, "")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from app.server.errors import ApiError
 from app.server.fields import Few, RequestModel, Whole
-from app.server.names import listed, split_name
+from app.server.known_models import listed, split_name
 from app.server.policy import Scales, ServerPolicy
 from app.server.task import CompletionTask
 from runtime.engine import Engine

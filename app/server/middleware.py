@@ -20,8 +20,7 @@ from urllib.parse import quote, urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.server.errors import ApiError
-from app.server.refusal import PAGE, error_response
+from app.server.errors import PAGE, ApiError, error_response
 from app.server.scheduled_task import ScheduledTask
 from app.server.sockets import is_loopback
 from app.settings import LOCAL_ORIGIN

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 
+from app.server.described import purpose
 from app.server.errors import ApiError, as_api_error, overflow
-from app.server.purpose import purpose
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
 from app.server.task import StepTask

@@ -13,9 +13,8 @@ from contextlib import asynccontextmanager
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.server.errors import ApiError, as_api_error, client_gone
+from app.server.errors import ApiError, as_api_error, client_gone, error_body, error_response
 from app.server.middleware import tasks_of
-from app.server.refusal import error_body, error_response
 from app.server.scheduled_task import ScheduledTask
 from app.server.wire import PING, SSE, Event, EventStreamResponse, Framing, JSONBody
 from runtime.engine import Chunk

@@ -11,7 +11,7 @@ from app.cli.options import ModelOptions
 from app.cli.serve import SeveralOptions
 from app.cli.several import ServedChoice, seconds_of
 from app.models.library import Model, of_file
-from app.server.catalogue import offered
+from app.server.known_models import offered
 from app.server.policy import ServerPolicy
 from app.server.served_models import ServedModels
 from runtime.engine import Options

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from app.server.described import Need
 from app.server.errors import ApiError
 from app.server.known_models import KnownModels
 from app.server.policy import ServerPolicy
-from app.server.purpose import Need
 from app.server.served_model import ServedModel
 from app.server.served_models import ServedModels
 from runtime.models.registry import Pair

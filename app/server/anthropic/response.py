@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from app.server.openai.block_writer import BlockWriter
-from app.server.openai.reply_reader import Delta, ReplyReader, as_object
+from app.server.openai.reply_reader import BlockWriter, Delta, ReplyReader, as_object
 from app.server.task_response import Formatter
 from app.server.wire import Event
 from runtime.engine import Chunk

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from app.server.endpoint import Endpoint, generated, model_endpoint, read_for
 from app.server.fields import Few, Many, Object, RequestModel, Text, TextPart, Whole
-from app.server.generation import Stops
+from app.server.generation import RareFields, Stops
 from app.server.ollama.reply import OllamaFormatter, OllamaReply
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
@@ -23,7 +23,6 @@ from app.server.openai.messages import ChatMessage, PastToolCall
 from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tools import ToolInput
 from app.server.pictures import Images
-from app.server.rare_fields import RareFields
 from app.server.served import ServedEngine
 from app.server.task import PromptIds
 from app.server.wire import NDJSON, Event, JSONBody

@@ -1,4 +1,4 @@
-"""The served models in the lists of Ollama."""
+"""The served models in the lists of Ollama, and in the older and the newer one of LM Studio."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.server.described import Described
+from app.server.described import Described, moment
 from app.server.endpoint import Endpoint, fact_endpoint
 from app.server.fields import RequestModel, read_body
-from app.server.ollama.reply import moment
+from app.server.known_models import TAG
 from app.server.openai.models import CONTEXT, required
 from app.server.served_model import ServedModel
 from app.server.served_models import ServedModels
@@ -21,7 +21,6 @@ from app.server.wire import Event, JSONBody
 from runtime.models.adapters import titles
 
 VERSION = "0.12.6"  # of Ollama's interface; Copilot requires at least 0.6.4, as three plain numbers
-TAG = ":latest"
 NEVER = "9999-12-31T23:59:59Z"  # when a model is unloaded that stays
 
 
@@ -128,9 +127,63 @@ def shown(of: Described) -> Event:
     }  # fmt: skip
 
 
+class OlderList(BaseModel):
+    """The body of /api/v0/models."""
+
+    object: str
+    data: list[dict[str, Any]]
+
+
+class NewerList(BaseModel):
+    """The body of /api/v1/models."""
+
+    models: list[dict[str, Any]]
+
+
+def older(models: ServedModels) -> Event:
+    """Return the body of OlderList. Raises ApiError while the only model is being loaded."""
+    return {"object": "list", "data": [older_entry(each) for each in models.listed]}
+
+
+def older_entry(model: ServedModel) -> Event:
+    """Return a model's entry in the older list."""
+    of = Described(model)
+    in_use = {"loaded_context_length": of.n_context} if of.engine else {}
+    return {
+        "id": of.name, "object": "model", "type": "llm" if of.purpose == "completion" else "embeddings",
+        "publisher": "slipstream", "arch": of.facts.architecture if of.facts else "", "compatibility_type": "gguf",
+        "quantization": of.quantization, "state": "loaded" if of.engine else "not-loaded",
+        "max_context_length": of.n_trained, **in_use,
+        "capabilities": ["tool_use"] if of.purpose == "completion" else [],
+    }  # fmt: skip
+
+
+def newer(models: ServedModels) -> Event:
+    """Return the body of NewerList. Raises ApiError while the only model is being loaded."""
+    return {"models": [newer_entry(each) for each in models.listed]}
+
+
+def newer_entry(model: ServedModel) -> Event:
+    """Return a model's entry in the newer list."""
+    of = Described(model)
+    facts, instance = of.facts, {"id": of.name, "config": {"context_length": of.n_context}}
+    return {
+        "type": "llm" if of.purpose == "completion" else "embedding", "publisher": "slipstream", "key": of.name,
+        "display_name": (facts and facts.name) or of.name,
+        "architecture": facts.architecture if facts else None, "format": "gguf",
+        "quantization": {"name": of.quantization, "bits_per_weight": round(facts.bits, 2)} if facts else None,
+        "params_string": of.size or None, "size_bytes": of.n_bytes, "max_context_length": of.n_trained,
+        "loaded_instances": [instance] if of.engine else [],
+        "capabilities": {"vision": of.sees, "trained_for_tool_use": bool(facts and facts.takes_tools)},
+        "description": of.pair.description or None,
+    }  # fmt: skip
+
+
 ENDPOINTS = (
     fact_endpoint("/api/version", OllamaVersion, version),
     fact_endpoint("/api/tags", OllamaModels, tags, reads_files=True),
     fact_endpoint("/api/ps", OllamaModels, loaded, reads_files=True),
     Endpoint("/api/show", show, ShowRequest, OllamaModel),
+    fact_endpoint("/api/v0/models", OlderList, older, reads_files=True),
+    fact_endpoint("/api/v1/models", NewerList, newer, reads_files=True),
 )

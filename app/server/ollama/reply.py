@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel
 
+from app.server.described import moment
 from app.server.openai.reply_reader import ReplyReader, as_object, merge_tool_calls
 from app.server.task_response import Formatter
 from app.server.wire import NDJSON, Event
@@ -34,12 +34,6 @@ class OllamaReply(BaseModel):
     eval_count: int = 0
     eval_duration: int = 0
     context: list[int] = []
-
-
-def moment(seconds: float | None = None) -> str:
-    """Return a time in seconds since 1970, by default now, in RFC 3339 format."""
-    at = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    return at.isoformat().replace("+00:00", "Z")
 
 
 class OllamaFormatter(Formatter):

@@ -15,7 +15,7 @@ from app.server.described import Described
 from app.server.endpoint import Endpoint
 from app.server.errors import ApiError
 from app.server.fields import RequestModel, read_body
-from app.server.names import split_name, usual
+from app.server.known_models import split_name, usual
 from app.server.served_model import ServedModel
 from app.server.served_models import ServedModels
 from app.server.wire import Event, JSONBody

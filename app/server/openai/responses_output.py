@@ -6,14 +6,13 @@ Must not know how a request is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
 from app.server.errors import ApiError
 from app.server.openai.common import new_id, now
-from app.server.openai.reply_reader import ReplyReader
-from app.server.openai.responses_items import OutputItems
+from app.server.openai.reply_reader import BlockWriter, Delta, ReplyReader
 from app.server.task_response import Formatter
 from app.server.usage import Timings, timings, usage
 from app.server.wire import Event
@@ -71,6 +70,64 @@ class ResponseObject(BaseModel):
     output: list[OutputMessage | Reasoning | FunctionToolCall]
     usage: dict[str, Any]
     timings: Timings
+
+
+class Kind(NamedTuple):
+    """What items of a kind have: the beginning of their ids and bodies, and the name and fields of what they say."""
+
+    prefix: str
+    head: Event
+    name: str
+    more: Event
+
+
+KINDS = {
+    "content": Kind("msg_", {"type": "message", "role": "assistant"}, "output_text", {"logprobs": []}),
+    "reasoning_content": Kind("rs_", {"type": "reasoning", "summary": []}, "reasoning_text", {}),
+    "tool_calls": Kind("fc_", {"type": "function_call"}, "function_call_arguments", {}),
+}
+
+
+class OutputItems(BlockWriter):
+    """Writes the items. A message and reasoning have one part, the text; reasoning has no summary."""
+
+    def _begin(self, call: Delta) -> Iterator[Event]:
+        kind = KINDS[self.key]
+        fields = {"call_id": call["id"], **call["function"], "arguments": ""} if call else {"content": []}
+        self.block = {"id": new_id(kind.prefix)} | kind.head | {"status": "in_progress"} | fields
+        yield self._whole("added")
+        if not call:
+            yield self._event("content_part.added", content_index=0, part=self._part())
+
+    def _continue(self, text: str) -> Iterator[Event]:
+        yield self._part_event("delta", delta=text)
+
+    def _end(self, status: str) -> Iterator[Event]:
+        if self.key == "tool_calls":
+            fields: Event = {"arguments": self.text}
+            yield self._part_event("done", **fields)
+        else:
+            fields = {"content": [self._part()]}
+            yield self._part_event("done", text=self.text)
+            yield self._event("content_part.done", content_index=0, part=self._part())
+        self.block = self.block | fields | {"status": status}
+        yield self._whole("done")
+
+    def _part(self) -> Event:
+        part: Event = {"type": KINDS[self.key].name, "text": self.text}
+        return part | ({"annotations": [], "logprobs": []} if self.key == "content" else {})
+
+    def _part_event(self, kind: str, **what: Any) -> Event:
+        """Return the event for a part of what the item says, or all of it."""
+        place = {} if self.key == "tool_calls" else {"content_index": 0}
+        return self._event(f"{KINDS[self.key].name}.{kind}", **place, **what, **KINDS[self.key].more)
+
+    def _whole(self, kind: str) -> Event:
+        return {"type": f"response.output_item.{kind}", "output_index": len(self.blocks), "item": self.block}
+
+    def _event(self, kind: str, **more: Any) -> Event:
+        head = {"type": f"response.{kind}", "item_id": self.block["id"], "output_index": len(self.blocks)}
+        return head | more
 
 
 class ResponsesFormatter(Formatter):
