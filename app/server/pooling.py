@@ -6,26 +6,32 @@ Knows the engine and no interface.
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.types import ASGIApp
 
-from app.server.described import purpose
+from app.server.choosing import Farewell
+from app.server.described import Need, purpose
+from app.server.endpoint import Endpoint, model_endpoint, read_for, require_tokens
 from app.server.errors import ApiError, as_api_error, overflow
+from app.server.fields import RequestModel
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
 from app.server.task import StepTask
 from app.server.task_response import Formatter, TaskResponse
-from app.server.wire import Event
+from app.server.wire import Event, JSONBody
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Chunk, Engine
 from runtime.engine.pooling import ONE_BY_ONE, ReadText
@@ -165,16 +171,13 @@ def check(tokens: Sequence[Sequence[int]], engine: Engine, field: str) -> None:
         raise ApiError(400, f"{field} has an empty text, which has no tokens. Leave it out.", field)
 
 
-def require_vectors(engine: Engine) -> None:
-    """Raises ApiError if the model makes no vectors."""
-    if purpose(engine) == "reranking":
+def require(need: Need, engine: Engine) -> None:
+    """Raises ApiError if the model makes no vectors, or scores no documents."""
+    is_reranking = purpose(engine) == "reranking"
+    if is_reranking and need != "reranking":
         message = "A reranking model makes no vectors. Send texts to /v1/rerank, or serve an embedding model."
         raise ApiError(501, message, code="not_supported")
-
-
-def require_scores(engine: Engine) -> None:
-    """Raises ApiError if the model scores no documents."""
-    if purpose(engine) != "reranking":
+    if need == "reranking" and not is_reranking:
         message = "Reranking is not supported by the served model. Serve a reranking model, or compare embeddings."
         raise ApiError(501, message, code="not_supported")
 
@@ -188,11 +191,6 @@ def check_dimensions(n: int | None, engine: Engine) -> None:
     raise ApiError(400, f"dimensions: the model has {known}. Leave it out.", "dimensions")
 
 
-def packed(vector: Vectors) -> str:
-    """Return a vector as base64 of 32-bit floats, little-endian."""
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-
-
 class PooledFormatter(Formatter):
     """Writes vectors and scores, which do not stream, with `written` once all are computed."""
 
@@ -204,16 +202,48 @@ class PooledFormatter(Formatter):
         return self._written()
 
 
-async def pooled(
-    served: ServedEngine,
-    make_task: Callable[[], PoolingTask],
-    written: Callable[[PoolingTask], Event | list[Event]],
-    short: ShortTask | None = None,
-) -> TaskResponse:
-    """Return the response to a request, whose task is made in a thread; `written` makes its body of the finished
-    task. `short` is the task of a short text, which is faster while there is no other request.
-    """
-    task = short if short and served.is_free else await run_in_threadpool(make_task)
-    scheduled = ScheduledTask(task)
-    served.submit(scheduled)
-    return TaskResponse(scheduled, PooledFormatter(lambda: written(task), len(task.tokens) <= 1), stream=False)
+class PoolingRequest(RequestModel, ABC):
+    """The body of a request for vectors or scores."""
+
+    @abstractmethod
+    def task(self, engine: Engine) -> PoolingTask:
+        """Return what the engine has to do, which may be slow to find. Raises ApiError."""
+
+    def short(self) -> ShortTask | None:
+        """Return the task of a single short text, which is faster while there is no other request; None for others."""
+        return None
+
+    def answer_to_nothing(self, engine: Engine) -> Event | None:
+        """Return the answer where there is no text, so that the model is only to be loaded; None if there is one."""
+        return None
+
+
+AnyPooling = TypeVar("AnyPooling", bound=PoolingRequest)
+
+
+def pooling_endpoint(
+    path: str,
+    kind: type[AnyPooling],
+    response: type[BaseModel],
+    written: Callable[[AnyPooling, PoolingTask, Engine], Event | list[Event]],
+    need: Need = "embedding",
+    farewell: Farewell | None = None,
+) -> Endpoint:
+    """Return an endpoint for vectors or scores; `written` makes its body of the finished task."""
+
+    async def handle(served: ServedEngine, request: Request) -> ASGIApp:
+        engine = served.engine
+        require_tokens(engine)
+        require(need, engine)
+        body = await read_for(engine, request, kind)
+        check_dimensions(getattr(body, "dimensions", None), engine)
+        if (nothing := body.answer_to_nothing(engine)) is not None:
+            return JSONBody(nothing)
+        short = body.short() if served.is_free else None
+        task: PoolingTask = short if short else await run_in_threadpool(body.task, engine)
+        scheduled = ScheduledTask(task)
+        served.submit(scheduled)
+        formatter = PooledFormatter(lambda: written(body, task, engine), len(task.tokens) <= 1)
+        return TaskResponse(scheduled, formatter, stream=False)
+
+    return model_endpoint(path, handle, kind, response, need=need, farewell=farewell)

@@ -132,7 +132,7 @@ def total(replies: Sequence[Stats], prompts: Sequence[Stats]) -> Stats:
 class ReplyProgress:
     """The progress of one reply. `tells_reading`: events during the prefill; `tells_time`: timings in every event."""
 
-    def __init__(self, tells_reading: bool = False, tells_time: bool = False) -> None:
+    def __init__(self, tells_reading: bool | None = None, tells_time: bool | None = None) -> None:
         self.tells_reading, self.tells_time = tells_reading, tells_time
         self._stats, self._n_tokens, self._n_accepted, self._seconds = Stats(), 0, 0, 0.0
 

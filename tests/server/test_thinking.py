@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.reply_text import ReasoningParser, opens_reasoning, split_reasoning
+from app.server.openai.chat import ChatRequest
 from app.server.openai.chat_response import ChatFormatter
 from app.server.openai.reply_reader import ReasoningReader, ReplyReader
-from app.server.usage import ReplyProgress
 from runtime.engine import Chunk
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Pass
@@ -84,7 +84,10 @@ def chunks(pieces: list[str], width: int) -> list[Chunk]:
 @pytest.mark.parametrize("stream", [False, True])
 def test_usage_says_how_many_tokens_were_thought(stream: bool) -> None:
     readers = [ReplyReader(reasoning=ReasoningReader(True))]
-    formatter = ChatFormatter(named("m"), readers, ReplyProgress(), include_usage=True)
+    asked = ChatRequest.model_validate(
+        {"messages": [{"role": "user", "content": "?"}], "stream_options": {"include_usage": True}}
+    )
+    formatter = ChatFormatter(named("m"), asked, readers)
     stats = Stats(steps=[Pass(0.0, "none", 0, 0, n_tokens=1)] * 4)
     said = [
         *chunks(["a", "b", "</think>", "Yes"], 3),

@@ -178,7 +178,8 @@ open_usual, open_plain = shared(), shared(drafters=())  # with the usual drafter
 
 def named(name: str) -> Any:
     """What a formatter asks of an engine that says nothing: what it is."""
-    return SimpleNamespace(pair=SimpleNamespace(name=name, target=Path(f"{name}.gguf"), upstream=""), facts=facts())
+    pair = SimpleNamespace(name=name, target=Path(f"{name}.gguf"), upstream="", lora=())
+    return SimpleNamespace(pair=pair, facts=facts())
 
 
 def endless_request(engine: Engine) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from pydantic_core import PydanticCustomError
 from app.server.endpoint import generation_endpoint
 from app.server.fields import Few, RequestModel, Text, Whole
 from app.server.generation import MAX_CHOICES, GenerationRequest, Prompts, pictured
-from app.server.llamacpp.completion_response import LlamaCppBody, LlamaCppExtras, LlamaCppFormatter
+from app.server.llamacpp.completion_response import LlamaCppBody, LlamaCppFormatter
 from app.server.openai.completions import SHORT_TOKENS
 from app.server.task import CompletionTask, PromptIds, encoded
-from app.server.usage import ReplyProgress
 from app.server.wire import Event
 from runtime.core.rare_sampling import RareSampling
 from runtime.engine import Engine, Infill, Prompt, Sampling, values_of
@@ -116,17 +115,11 @@ class LlamaCppRequest(GenerationRequest):
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> LlamaCppFormatter:
         """Return the formatter for the replies."""
-        wanted = LlamaCppExtras(
-            bool(self.return_tokens),
-            bool(self.post_sampling_probs),
-            self.response_fields or (),
-            self.reply_name(engine),
-        )
-        progress = ReplyProgress(bool(self.return_progress), bool(self.timings_per_token))
-        return LlamaCppFormatter(engine, prompts, self._settings(self.sampling(engine)), wanted, progress)
+        return LlamaCppFormatter(engine, self, prompts)
 
-    def _settings(self, sampling: Sampling) -> Event:
+    def settings(self, engine: Engine) -> Event:
         """Return the body's `generation_settings`."""
+        sampling = self.sampling(engine)
         limit = UNLIMITED if self.token_limit is None else self.token_limit
         return sampling_settings(sampling) | {
             "n_predict": limit,

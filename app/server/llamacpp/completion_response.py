@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, RootModel
 
@@ -17,6 +16,9 @@ from app.server.usage import ReplyProgress, Timings, timings
 from app.server.wire import Event
 from runtime.engine import Chunk, Engine
 from runtime.engine.stats import Stats
+
+if TYPE_CHECKING:
+    from app.server.llamacpp.completion import LlamaCppRequest
 
 
 class LlamaCppCompletion(BaseModel):
@@ -44,30 +46,14 @@ class LlamaCppBody(RootModel[LlamaCppCompletion | list[LlamaCppCompletion]]):
     """The body that answers /completion and /infill: a reply, or a list of several."""
 
 
-@dataclass(frozen=True, slots=True)
-class LlamaCppExtras:
-    """What replies have besides the text."""
-
-    tokens: bool  # in a body; events always have them
-    after_sampling: bool  # whether to send probabilities instead of their logarithms
-    fields: Sequence[str]  # the only fields of a body; empty: all
-    model: str  # its name in the replies
-
-
 class LlamaCppFormatter(Formatter):
     """Writes the replies of /completion and /infill, one after the other."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        prompts: Sequence[PromptIds],
-        settings: Event,
-        wanted: LlamaCppExtras,
-        progress: ReplyProgress,
-    ) -> None:
-        self.engine, self.prompts, self.settings, self.wanted = engine, prompts, settings, wanted
-        self._index, self._has_new_line, self._progress = 0, False, progress
-        self._shown = ShownTokens(engine)
+    def __init__(self, engine: Engine, asked: LlamaCppRequest, prompts: Sequence[PromptIds]) -> None:
+        self.engine, self.asked, self.prompts = engine, asked, prompts
+        self.settings = asked.settings(engine)
+        self._progress = ReplyProgress(asked.return_progress, asked.timings_per_token)
+        self._index, self._has_new_line, self._shown = 0, False, ShownTokens(engine)
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """Yield the text and its tokens, and the progress of the prefill if requested."""
@@ -92,7 +78,7 @@ class LlamaCppFormatter(Formatter):
 
     def _reply_body(self, chunks: Sequence[Chunk]) -> Event:
         text = "".join(chunk.text for chunk in chunks)
-        tokens = [token for chunk in chunks for token in chunk.tokens] if self.wanted.tokens else []
+        tokens = [token for chunk in chunks for token in chunk.tokens] if self.asked.return_tokens else []
         self._has_new_line = "\n" in text
         body = self._with_fields(self._final(chunks[-1], text, tokens) | self._probabilities(chunks))
         self._advance()
@@ -108,7 +94,7 @@ class LlamaCppFormatter(Formatter):
         the JSON.
         """
         body: Event = {"content": text, "index": self._index, "tokens": tokens, "id_slot": 0, "stop": True}
-        body |= {"stop_type": stop_type(last), "stopping_word": last.stop, "model": self.wanted.model}
+        body |= {"stop_type": stop_type(last), "stopping_word": last.stop, "model": self.asked.reply_name(self.engine)}
         body |= {"has_new_line": self._has_new_line, "generation_settings": self.settings}
         body["prompt"] = text_of_ids(self.prompts[self._index], self.engine)
         return body | (self._numbers(last.stats) if last.stats else {"truncated": False})
@@ -124,14 +110,14 @@ class LlamaCppFormatter(Formatter):
 
     def _probabilities(self, chunks: Sequence[Chunk]) -> Event:
         shown = [token for chunk in chunks for token in self._shown.read(chunk)]
-        found = (token_probs if self.wanted.after_sampling else token_logprobs)(self.engine, shown)
+        found = (token_probs if self.asked.post_sampling_probs else token_logprobs)(self.engine, shown)
         return {"completion_probabilities": found} if found else {}
 
     def _with_fields(self, body: Event) -> Event:
         """Return only the requested fields. `a/b` picks b out of a and keeps that name."""
-        if not self.wanted.fields:
+        if not self.asked.response_fields:
             return body
-        found = ((path, value_at(body, path)) for path in self.wanted.fields)
+        found = ((path, value_at(body, path)) for path in self.asked.response_fields)
         return {path: value for path, value in found if value is not None}
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, RootModel, model_validator
-from starlette.requests import Request
 
-from app.server.endpoint import model_endpoint, require_tokens
-from app.server.fields import RequestModel, Text, Whole, read_body, with_any
-from app.server.pooling import MAX_INPUTS, PoolingTask, pooled, require_scores
-from app.server.served import ServedEngine
-from app.server.task_response import TaskResponse
+from app.server.fields import Text, Whole, with_any
+from app.server.pooling import MAX_INPUTS, PoolingRequest, PoolingTask, pooling_endpoint
 from app.server.wire import Event
 from runtime.engine import Engine
 
@@ -32,7 +27,7 @@ Document = Annotated[Text, BeforeValidator(as_text, json_schema_input_type=Text 
 Documents = Annotated[list[Document], Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)]
 
 
-class RerankRequest(RequestModel):
+class RerankRequest(PoolingRequest):
     """The body of a request to /rerank. With `texts`, it is one of Text Embeddings Inference."""
 
     model: str | None = None
@@ -55,7 +50,7 @@ class RerankRequest(RequestModel):
         return self.documents or self.texts or []
 
     def task(self, engine: Engine) -> PoolingTask:
-        """Return what the engine has to do. Raises ApiError."""
+        """See PoolingRequest."""
         field = "documents" if self.documents else "texts"
         return PoolingTask(engine, field, lambda: engine.pairs_to_ids(self.query, self.given))
 
@@ -101,7 +96,7 @@ class AnyRanks(RootModel[RerankResponse | list[ScoredText]]):
     """The body that answers a request to /rerank: a list where the documents were `texts`."""
 
 
-def ranked_body(task: PoolingTask, body: RerankRequest, engine: Engine) -> Event | list[Event]:
+def ranked_body(body: RerankRequest, task: PoolingTask, engine: Engine) -> Event | list[Event]:
     """Return the body of RerankResponse, or the list of Text Embeddings Inference."""
     order = body.ranked(task.scores)
     if body.documents is None:
@@ -119,15 +114,6 @@ def entry(kind: str, index: int, score: float, more: Event) -> Event:
     return {"index": index, kind: score, **more}
 
 
-async def rerank(served: ServedEngine, request: Request) -> TaskResponse:
-    """Answer with the scores of documents for a query. Raises ApiError for a model of another kind."""
-    engine = served.engine
-    require_tokens(engine)
-    require_scores(engine)
-    body = await read_body(request, RerankRequest, engine.facts.n_ctx)
-    return await pooled(served, partial(body.task, engine), partial(ranked_body, body=body, engine=engine))
-
-
 ENDPOINTS = tuple(
-    model_endpoint(path, rerank, RerankRequest, AnyRanks, need="reranking") for path in ("/rerank", "/reranking")
+    pooling_endpoint(path, RerankRequest, AnyRanks, ranked_body, need="reranking") for path in ("/rerank", "/reranking")
 )

@@ -18,7 +18,6 @@ from app.server.openai.conversation import ConversationRequest
 from app.server.openai.reply_reader import Delta, ReasoningReader, ReplyReader, ToolCallParser
 from app.server.openai.tools import form_for
 from app.server.task import CompletionTask, PromptIds, encoded
-from app.server.usage import ReplyProgress
 from runtime.conversation.calls import (
     DESCRIBED,
     MAY_THINK,
@@ -124,11 +123,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> ChatFormatter:
         """Return the formatter for the replies."""
-        readers = [self.reply_reader(engine) for _ in prompts]
-        progress = ReplyProgress(bool(self.return_progress), bool(self.timings_per_token))
-        found = ChatFormatter(engine, readers, progress, bool(self.logprobs), self.include_usage)
-        found.head["model"] = self.reply_name(engine)
-        return found
+        return ChatFormatter(engine, self, [self.reply_reader(engine) for _ in prompts])
 
     def reply_reader(self, engine: Engine) -> ReplyReader:
         """Return the reader that separates reasoning, content and calls."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel
 
-from app.reply_text import ShownToken, ShownTokens
+from app.reply_text import ShownToken
 from app.server.logprobs import ChatLogprobs, chat_logprobs
-from app.server.openai.common import DONE, FinishReason, fingerprint, new_id, now
+from app.server.openai.common import ChoicesFormatter, FinishReason, new_id
 from app.server.openai.reply_reader import ReplyReader, WholeReply
-from app.server.task_response import Formatter, by_reply
-from app.server.usage import ReplyProgress, Tally, Timings, Usage
+from app.server.task_response import by_reply
+from app.server.usage import ReplyProgress, Timings, Usage
 from app.server.wire import Event
 from runtime.engine import Chunk, Engine
+
+if TYPE_CHECKING:
+    from app.server.openai.chat import ChatRequest
 
 
 class FunctionCall(BaseModel):
@@ -63,29 +66,14 @@ class ChatCompletion(BaseModel):
     timings: Timings
 
 
-class ChatFormatter(Formatter):
+class ChatFormatter(ChoicesFormatter):
     """Writes chat completions, one reply after the other. Each has a reader."""
 
-    done = DONE
-
-    def __init__(
-        self,
-        engine: Engine,
-        readers: Sequence[ReplyReader],
-        progress: ReplyProgress,
-        logprobs: bool = False,
-        include_usage: bool = False,
-    ) -> None:
-        self.engine, self.logprobs, self.include_usage = engine, logprobs, include_usage
-        self._readers, self._reader, self._progress = readers, readers[0], progress
-        self._tally = Tally(n_choices=len(readers))
-        self._shown, self.asks_at_end = ShownTokens(engine), logprobs
-        self.head: Event = {
-            "id": new_id("chatcmpl-"),
-            "created": now(),
-            "model": engine.pair.name,
-            "system_fingerprint": fingerprint(engine),
-        }
+    def __init__(self, engine: Engine, asked: ChatRequest, readers: Sequence[ReplyReader]) -> None:
+        super().__init__(engine, asked, {"id": new_id("chatcmpl-")}, 1, bool(asked.logprobs))
+        self.event_head = self.head | {"object": "chat.completion.chunk"}
+        self._readers, self._reader, self.asks_at_end = readers, readers[0], self.shows_tokens
+        self._progress = ReplyProgress(asked.return_progress, asked.timings_per_token)
 
     def first_events(self) -> Iterable[Event]:
         """Yield the role."""
@@ -97,37 +85,24 @@ class ChatFormatter(Formatter):
         if reading := self._progress.reading(chunk):
             yield self._event({}) | reading | self._progress.time(chunk.n_read)
         deltas: list[Event] = list(self._reader.read(chunk))
-        shown = self._shown.read(chunk) if self.logprobs else []
+        shown = self._shown_with(chunk)
         if shown:
             deltas = deltas or [{"content": ""}]
         for i, delta in enumerate(deltas):
             yield self._event(delta, () if i else shown) | self._progress.time()
 
-    def last_events(self, last: Chunk) -> Iterator[Event]:
-        """Yield the finish reason, then the next reply's role, or the numbers in the last event."""
-        finish = self._event({}, finish_reason=self._reader.finish_reason(last))
-        self._advance(last)
-        if not self._tally.is_complete:
-            yield finish
-            yield from self.first_events()
-        elif self.include_usage:
-            yield finish
-            yield self.head | {"object": "chat.completion.chunk", "choices": []} | self._usage() | self._tally.timings()
-        else:
-            yield finish | self._tally.timings()
+    def _finish(self, last: Chunk) -> Event:
+        return self._event({}, finish_reason=self._reader.finish_reason(last))
 
     def _advance(self, last: Chunk) -> None:
-        """Advance to the next reply."""
-        self._tally.add(last)
+        super()._advance(last)
         if not self._tally.is_complete:
             self._reader, self._progress = self._readers[self._tally.n_ended], self._progress.again()
-            self._shown = ShownTokens(self.engine)
 
     def _event(self, delta: Event, shown: Sequence[ShownToken] = (), finish_reason: str | None = None) -> Event:
         index, logprobs = self._tally.n_ended, chat_logprobs(self.engine, shown) if shown else None
         choice: Event = {"index": index, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs}
-        event = self.head | {"object": "chat.completion.chunk", "choices": [choice]}
-        return event | {"usage": None} if self.include_usage else event
+        return self._event_of(choice)
 
     def _usage(self) -> Event:
         return self._tally.usage(sum(reader.n_reasoning for reader in self._readers))
@@ -144,7 +119,7 @@ class ChatFormatter(Formatter):
             "index": self._tally.n_ended,
             "message": message(self._reader.whole(chunks)),
             "finish_reason": self._reader.finish_reason(chunks[-1]),
-            "logprobs": self._logprobs(chunks) if self.logprobs else None,
+            "logprobs": self._logprobs(chunks) if self.shows_tokens else None,
         }
         self._advance(chunks[-1])
         return choice

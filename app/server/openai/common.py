@@ -6,6 +6,8 @@ import hashlib
 import json
 import secrets
 import time
+from abc import abstractmethod
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from typing import Annotated, Literal
@@ -13,12 +15,15 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from app.reply_text import ShownToken, ShownTokens
 from app.server.errors import ApiError
 from app.server.fields import MAX_OBJECT, Content, Object, RequestModel, TextPart, Whole, text_of
 from app.server.generation import MAX_CHOICES, GenerationRequest
-from runtime.engine import Engine, Grammar
+from app.server.task_response import Formatter
+from app.server.usage import Tally
+from app.server.wire import Event
+from runtime.engine import Chunk, Engine, Grammar
 
-DONE = b"data: [DONE]\n\n"
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 
@@ -135,3 +140,51 @@ def fingerprint(engine: Engine) -> str:
 def versions() -> tuple[str, str]:
     """Return the versions of the program and of llama-cpp-python. Reading them takes milliseconds."""
     return version("slipstream"), version("llama-cpp-python")
+
+
+class ChoicesFormatter(Formatter):
+    """Writes the replies of chats and text completions as `choices`, one after the other."""
+
+    done = b"data: [DONE]\n\n"
+
+    def __init__(self, engine: Engine, asked: OpenAIRequest, head: Event, n_prompts: int, shows_tokens: bool) -> None:
+        """`head` is the beginning of bodies and events; `shows_tokens`: with log probabilities."""
+        self.engine, self.asked, self.shows_tokens = engine, asked, shows_tokens
+        self._tally, self._shown = Tally(n_prompts, asked.n_choices), ShownTokens(engine)
+        model = {"model": asked.reply_name(engine), "system_fingerprint": fingerprint(engine)}
+        self.head: Event = head | {"created": now()} | model
+        self.event_head = self.head  # of the events of a stream
+
+    @abstractmethod
+    def _finish(self, last: Chunk) -> Event:
+        """Return the event with the finish reason."""
+
+    def _usage(self) -> Event:
+        return self._tally.usage()
+
+    def _advance(self, last: Chunk) -> None:
+        """Advance to the next reply."""
+        self._tally.add(last)
+        self._shown = ShownTokens(self.engine)
+
+    def last_events(self, last: Chunk) -> Iterator[Event]:
+        """Yield the finish reason, then the next reply's first events, or the numbers in the last event."""
+        finish = self._finish(last)
+        self._advance(last)
+        if not self._tally.is_complete:
+            yield finish
+            yield from self.first_events()
+        elif self.asked.include_usage:
+            yield finish
+            yield self.event_head | {"choices": []} | self._usage() | self._tally.timings()
+        else:
+            yield finish | self._tally.timings()
+
+    def _shown_with(self, chunk: Chunk) -> list[ShownToken]:
+        """Return the tokens that are shown with a chunk."""
+        return self._shown.read(chunk) if self.shows_tokens else []
+
+    def _event_of(self, choice: Event, **more: object) -> Event:
+        """Return the event of a choice."""
+        event = self.event_head | {"choices": [choice]} | more
+        return event | {"usage": None} if self.asked.include_usage else event

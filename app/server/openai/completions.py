@@ -5,7 +5,7 @@ two texts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
@@ -16,11 +16,11 @@ from app.server.errors import ApiError
 from app.server.fields import Text, Whole
 from app.server.generation import MAX_CHOICES, AnyPrompt, Prompts, pictured, prompt_ids, text_of_ids
 from app.server.logprobs import TextLogprobs, text_logprobs
-from app.server.openai.common import DONE, FinishReason, OpenAIRequest, fingerprint, new_id, now
+from app.server.openai.common import ChoicesFormatter, FinishReason, OpenAIRequest, new_id
 from app.server.pictures import MarkedPrompt
 from app.server.task import CompletionTask, PromptIds, encoded
-from app.server.task_response import Formatter, by_reply
-from app.server.usage import Tally, Timings, Usage
+from app.server.task_response import by_reply
+from app.server.usage import Timings, Usage
 from app.server.wire import Event
 from runtime.engine import Chunk, Engine, Infill, Prompt
 from runtime.engine.engine import Ask
@@ -54,58 +54,34 @@ class TextCompletion(BaseModel):
     timings: Timings
 
 
-class CompletionFormatter(Formatter):
+class CompletionFormatter(ChoicesFormatter):
     """Writes text completions, each after its echo."""
 
-    done = DONE
-
     def __init__(self, engine: Engine, asked: CompletionRequest, echoes: Sequence[str]) -> None:
-        self.engine, self.asked, self.echoes, self._logprobs = engine, asked, echoes, asked.logprobs is not None
-        self.head: Event = {
-            "id": new_id("cmpl-"),
-            "object": "text_completion",
-            "created": now(),
-            "model": asked.reply_name(engine),
-            "system_fingerprint": fingerprint(engine),
-        }
-        self._tally = Tally(len(echoes), asked.n_choices)
-        self._shown = ShownTokens(engine)  # of the current text
+        head: Event = {"id": new_id("cmpl-"), "object": "text_completion"}
+        super().__init__(engine, asked, head, len(echoes), asked.logprobs is not None)
+        self.echoes, self.n_wanted = echoes, asked.n_wanted
 
-    def first_events(self) -> Iterable[Event]:
-        """Return the echo of the first text."""
-        return self._echo_events(0)
-
-    def _echo_events(self, index: int) -> Iterator[Event]:
-        if echo := self.echoes[index // self.asked.n_wanted]:
-            yield self._event(index, echo)
+    def first_events(self) -> Iterator[Event]:
+        """Yield the echo of the next text."""
+        if echo := self.echoes[self._tally.n_ended // self.n_wanted]:
+            yield self._event(echo)
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """Yield text and the log probabilities of its tokens."""
-        shown = self._shown.read(chunk) if self._logprobs else []
+        shown = self._shown_with(chunk)
         if chunk.text or shown:
-            yield self._event(self._tally.n_ended, chunk.text, shown)
+            yield self._event(chunk.text, shown)
 
-    def last_events(self, last: Chunk) -> Iterator[Event]:
-        """Yield the finish reason, then the next text's echo, or the numbers in the last event."""
-        finish = self._event(self._tally.n_ended, "", finish_reason=last.finish_reason)
-        self._shown = ShownTokens(self.engine)
-        self._tally.add(last)
-        if not self._tally.is_complete:
-            yield finish
-            yield from self._echo_events(self._tally.n_ended)
-        elif self.asked.include_usage:
-            yield finish
-            yield self.head | {"choices": []} | self._tally.usage() | self._tally.timings()
-        else:
-            yield finish | self._tally.timings()
+    def _finish(self, last: Chunk) -> Event:
+        return self._event("", finish_reason=last.finish_reason)
 
-    def _event(self, index: int, text: str, shown: Shown = None, finish_reason: str | None = None) -> Event:
-        event = self.head | {"choices": [self._choice(index, text, shown, finish_reason)]}
-        event |= {"content": text, "stop": finish_reason is not None}
-        return event | {"usage": None} if self.asked.include_usage else event
+    def _event(self, text: str, shown: Shown = None, finish_reason: str | None = None) -> Event:
+        choice = self._choice(self._tally.n_ended, text, shown, finish_reason)
+        return self._event_of(choice, content=text, stop=finish_reason is not None)
 
     def _choice(self, index: int, text: str, shown: Shown, finish_reason: str | None) -> Event:
-        logprobs = text_logprobs(self.engine, shown) if self._logprobs and shown is not None else None
+        logprobs = text_logprobs(self.engine, shown) if self.shows_tokens and shown is not None else None
         return {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": logprobs}
 
     def body(self, chunks: Sequence[Chunk]) -> Event:
@@ -114,7 +90,7 @@ class CompletionFormatter(Formatter):
         for reply in replies:
             self._tally.add(reply[-1])
         for i, echo in enumerate(self.echoes):
-            for reply in best(replies[i * n_made : (i + 1) * n_made], self.asked.n_wanted):
+            for reply in best(replies[i * n_made : (i + 1) * n_made], self.n_wanted):
                 reader, text = ShownTokens(self.engine), echo + "".join(chunk.text for chunk in reply)
                 shown = [token for chunk in reply for token in reader.read(chunk)]
                 choices.append(self._choice(len(choices), text, shown, reply[-1].finish_reason))

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, RootModel, ValidationInfo, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
-from starlette.requests import Request
 
-from app.server.endpoint import model_endpoint, read_for, require_tokens
-from app.server.fields import TEXTS, Many, OtherPart, RequestModel, Text, TextPart, Whole, require_list, with_any
+from app.server.fields import TEXTS, Many, OtherPart, Text, TextPart, Whole, require_list, with_any
 from app.server.generation import as_it_is, as_prompt
 from app.server.pictures import ImagePart, MarkedPrompt, read_media
-from app.server.pooling import (
-    MAX_INPUTS,
-    SHORT,
-    PoolingTask,
-    ShortTask,
-    check_dimensions,
-    packed,
-    pooled,
-    require_vectors,
-)
-from app.server.served import ServedEngine
-from app.server.task_response import TaskResponse
+from app.server.pooling import MAX_INPUTS, SHORT, PoolingRequest, PoolingTask, ShortTask, Vectors, pooling_endpoint
 from app.server.wire import Event
 from runtime.engine import Engine, with_images
 
@@ -89,7 +77,7 @@ Inputs = Annotated[
 ]
 
 
-class EmbeddingsRequest(RequestModel):
+class EmbeddingsRequest(PoolingRequest):
     """The body of a request to /v1/embeddings; `content` is llama.cpp's name of `input`."""
 
     model: str | None = None
@@ -116,11 +104,11 @@ class EmbeddingsRequest(RequestModel):
         return "input" if self.input else "content"
 
     def task(self, engine: Engine) -> PoolingTask:
-        """Return what the engine has to do. Raises ApiError."""
+        """See PoolingRequest."""
         return PoolingTask(engine, self.field, partial(self.tokens, engine))
 
     def short(self) -> ShortTask | None:
-        """Return the task of a single short text; None for other inputs."""
+        """See PoolingRequest."""
         match self.input or self.content:
             case [str(text)] if 0 < len(text) <= SHORT:
                 return ShortTask(self.field, text)
@@ -174,7 +162,12 @@ class AnyVectors(RootModel[EmbeddingsResponse | NestedResponse]):
     """The body that answers a request to /embeddings: a list where the texts were `content`."""
 
 
-def openai_body(task: PoolingTask, body: EmbeddingsRequest, engine: Engine) -> Event:
+def packed(vector: Vectors) -> str:
+    """Return a vector as base64 of 32-bit floats, little-endian."""
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def openai_body(body: EmbeddingsRequest, task: PoolingTask, engine: Engine) -> Event:
     """Return the body of EmbeddingsResponse."""
     vectors, n = task.vectors(body.dimensions), task.n_prompt
     written = [packed(each) for each in vectors] if body.encoding_format == "base64" else vectors.tolist()
@@ -183,25 +176,15 @@ def openai_body(task: PoolingTask, body: EmbeddingsRequest, engine: Engine) -> E
     return {"object": "list", "data": data, "model": engine.pair.name, "usage": usage}
 
 
-def nested_body(task: PoolingTask, body: EmbeddingsRequest) -> list[Event]:
+def nested_body(body: EmbeddingsRequest, task: PoolingTask, engine: Engine) -> list[Event]:
     """Return the body of NestedResponse."""
     return [{"index": i, "embedding": [vector]} for i, vector in enumerate(task.vectors(body.dimensions).tolist())]
 
 
-async def embed(served: ServedEngine, request: Request, is_nested: bool = False) -> TaskResponse:
-    """Answer with the vectors of texts, in llama.cpp's form if `is_nested` or the texts are in its field."""
-    engine = served.engine
-    require_tokens(engine)
-    require_vectors(engine)
-    body = await read_for(engine, request, EmbeddingsRequest)
-    check_dimensions(body.dimensions, engine)
-    written = (
-        partial(nested_body, body=body) if is_nested or body.content else partial(openai_body, body=body, engine=engine)
-    )
-    return await pooled(served, partial(body.task, engine), written, body.short())
+def vectors_body(body: EmbeddingsRequest, task: PoolingTask, engine: Engine) -> Event | list[Event]:
+    """Return the body of AnyVectors."""
+    return (nested_body if body.content else openai_body)(body, task, engine)
 
 
-ENDPOINT = model_endpoint("/embeddings", embed, EmbeddingsRequest, AnyVectors, need="embedding")
-NESTED = model_endpoint(
-    "/embedding", partial(embed, is_nested=True), EmbeddingsRequest, NestedResponse, need="embedding"
-)
+ENDPOINT = pooling_endpoint("/embeddings", EmbeddingsRequest, AnyVectors, vectors_body)
+NESTED = pooling_endpoint("/embedding", EmbeddingsRequest, NestedResponse, nested_body)
