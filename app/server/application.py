@@ -82,7 +82,8 @@ def application(models: ServedModels, api_key: str, allow_origins: Sequence[str]
     }
     guards = guarded(api_key, pattern(allow_origins))
     app = Starlette(routes=routes(models), middleware=guards, exception_handlers=handlers)
-    app.state.has_key, app.state.places, app.state.room = bool(api_key), [], Room()
+    app.state.has_key, app.state.places = bool(api_key), []
+    app.state.room, app.state.kept_responses = Room(), responses.KeptResponses()
     return app
 
 

@@ -9,7 +9,6 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -93,7 +92,7 @@ async def chosen(
         models.let_go(model)
         return JSONBody(lets_go(wanted.model or model.name))
     is_stream = wanted.stream or (wanted.stream is None and framing is NDJSON)
-    return ModelResponse(models, model, wanted, partial(answered, answer, request), framing if is_stream else None)
+    return ModelResponse(models, model, wanted, lambda served: answer(served, request), framing if is_stream else None)
 
 
 async def named_by(models: ServedModels, wanted: Wanted, request: Request, need: Need) -> ServedModel:
@@ -120,11 +119,6 @@ def check_loaded(models: ServedModels, model: ServedModel, autoload: str | None)
 def forget_body(request: Request) -> None:
     """Free the body that was kept for the model."""
     request.app.state.room.take(request)
-
-
-async def answered(answer: Answer, request: Request, served: ServedEngine) -> ASGIApp:
-    """Return the response of a loaded model."""
-    return await answer(served, request)
 
 
 async def wanted_by(request: Request) -> Wanted:

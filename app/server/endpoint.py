@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TypeVar
 
@@ -25,7 +24,7 @@ from app.server.described import Need
 from app.server.errors import ApiError, as_api_error, error_model, overflow
 from app.server.fields import RequestModel, read_body
 from app.server.generation import GenerationRequest
-from app.server.lora import adapted, scales_of, with_adapters
+from app.server.lora import scales_of
 from app.server.scheduled_task import ScheduledTask
 from app.server.served import ServedEngine
 from app.server.served_models import ServedModels
@@ -34,6 +33,7 @@ from app.server.task_response import Formatter, TaskResponse
 from app.server.wire import SSE, Event, Framing, JSONBody
 from runtime.core.errors import SlipstreamError
 from runtime.engine import Engine
+from runtime.engine.engine import Ask
 
 AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
 MAX_REPLIES = 2048  # to one request
@@ -140,24 +140,28 @@ def generation_endpoint(
     """Return an endpoint that generates text, whole or as a stream."""
 
     async def handle(served: ServedEngine, request: Request) -> ASGIApp:
-        engine = served.engine
-        body = await read_for(engine, request, kind)
-        return await generated(served, engine, body, body.formatter)
+        body = await read_for(served.engine, request, kind)
+        return await generated(served, body, body.formatter)
 
     return model_endpoint(path, handle, kind, response, SSE, need)
 
 
 async def generated(
     served: ServedEngine,
-    engine: Engine,
     body: GenerationRequest,
     make_formatter: Callable[[Engine, Sequence[PromptIds]], Formatter],
 ) -> TaskResponse:
     """Return the response of an engine to a request for text. Raises ApiError."""
-    scales = scales_of(body.model, body.lora, engine, served.policy)
-    tasks, formatter = await run_in_threadpool(prepared, body, engine, make_formatter, served.policy.max_tokens)
-    scheduled = ScheduledTask(*(with_adapters(task, scales) for task in tasks))
-    served.submit(scheduled, adapted(partial(body.following, engine), scales))
+    engine, policy = served.engine, served.policy
+    scales = scales_of(body.model, body.lora, engine, policy)
+    tasks, formatter = await run_in_threadpool(prepared, body, engine, make_formatter, policy.max_tokens)
+    scheduled = ScheduledTask(*(replace(task, ask=replace(task.ask, lora=scales)) for task in tasks))
+
+    def following(reply: str) -> Ask | None:
+        ask = body.following(engine, reply)
+        return ask and replace(ask, lora=scales)
+
+    served.submit(scheduled, following)
     return TaskResponse(scheduled, formatter, bool(body.stream))
 
 
@@ -190,6 +194,9 @@ def fitting(task: CompletionTask, n_ctx: int) -> CompletionTask:
 
 def description(endpoints: Sequence[Endpoint]) -> Event:
     """Return the document. Each path is listed once, though all are also answered under /v1."""
+    paths = dict[str, Event]()
+    for each in endpoints:
+        paths.setdefault(spelled(each.path), {})["post" if each.request else "get"] = operation(each)
     bodies = [body for each in endpoints for body in (each.request, each.response, each.refusal) if body]
     _, schemas = models_json_schema(
         [(body, "validation") for body in dict.fromkeys(bodies)], ref_template=SCHEMAS + "{model}"
@@ -201,18 +208,10 @@ def description(endpoints: Sequence[Endpoint]) -> Event:
             "version": version("slipstream"),
             "description": "OpenAI's, Anthropic's, llama.cpp's and Ollama's interfaces to a local model.",
         },
-        "paths": paths(endpoints),
+        "paths": paths,
         "components": {"schemas": schemas["$defs"], "securitySchemes": KEYS},
         "security": [{}, *({name: []} for name in KEYS)],
     }
-
-
-def paths(endpoints: Sequence[Endpoint]) -> Event:
-    """Return the description of each path's methods."""
-    found: dict[str, Event] = {}
-    for each in endpoints:
-        found.setdefault(spelled(each.path), {})["post" if each.request else "get"] = operation(each)
-    return {**found}
 
 
 def spelled(path: str) -> str:

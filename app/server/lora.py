@@ -4,8 +4,7 @@ colon, as with vLLM. Must not know an interface.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, Field
@@ -14,14 +13,11 @@ from app.server.errors import ApiError
 from app.server.fields import Few, RequestModel, Whole
 from app.server.known_models import listed, split_name
 from app.server.policy import Scales, ServerPolicy
-from app.server.task import CompletionTask
 from runtime.engine import Engine
-from runtime.engine.engine import Ask
 from runtime.models.adapters import titles
 from runtime.models.registry import Pair
 
 MAX_ID = 2**31 - 1
-Following = Callable[[str], Ask | None]  # from a reply to what may be read ahead of the request after it
 
 
 class AdapterScale(RequestModel):
@@ -79,21 +75,6 @@ def checked(asked: Sequence[AdapterScale], pair: Pair) -> Scales:
         known = f"{pair.name} has those from 0 to {n - 1}" if n else f"{pair.name} was loaded without any (`--lora`)"
         raise ApiError(400, f"There is no adapter {wrong}: {known}.", "lora")
     return tuple((each.id, each.scale) for each in asked)
-
-
-def with_adapters(task: CompletionTask, scales: Scales) -> CompletionTask:
-    """Return the task with these adapters."""
-    return replace(task, ask=replace(task.ask, lora=scales))
-
-
-def adapted(following: Following, scales: Scales) -> Following:
-    """Return the function that says what may be read ahead, with these adapters."""
-
-    def found(reply: str) -> Ask | None:
-        ask = following(reply)
-        return ask and replace(ask, lora=scales)
-
-    return found
 
 
 def listed_adapters(pair: Pair, policy: ServerPolicy) -> list[LoadedAdapter]:

@@ -10,9 +10,10 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # importing the vocabulary loads the model library, which not every caller needs
+    from runtime.backends.vocab import Vocab
     from runtime.conversation.quoting import Rendered
 
 Span = tuple[int, int]  # the first character and the one after the last
@@ -84,45 +85,10 @@ def inside(name: str) -> str:
     return inner if len(inner) > 1 and (inner[0] in BARS or inner[-1] in BARS) else ""
 
 
-class NamedMark(Protocol):
-    """A token that is matched in text by its name."""
-
-    @property
-    def token(self) -> int:
-        """The token's id."""
-
-    @property
-    def text(self) -> str:
-        """The token's name."""
-
-    @property
-    def strips_before(self) -> bool:
-        """Whether the token absorbs the white space before it."""
-
-    @property
-    def strips_after(self) -> bool:
-        """Whether the token absorbs the white space after it."""
-
-
-class MarkedVocabulary(Protocol):
-    """The part of a vocabulary that quoting needs."""
-
-    @property
-    def marks(self) -> Sequence[NamedMark]:
-        """The tokens that are matched by their names."""
-
-    @property
-    def pieces(self) -> dict[int, bytes]:
-        """The bytes of each token; b"" for a control token."""
-
-    def encode(self, text: str, *, special: bool) -> list[int]:
-        """Return the ids of a text."""
-
-
 class QuotedEncoder:
     """Encodes conversations whose quoted names are among `names`."""
 
-    def __init__(self, vocab: MarkedVocabulary, names: MarkNames) -> None:
+    def __init__(self, vocab: Vocab, names: MarkNames) -> None:
         self._vocab, self._names = vocab, names
         named = [mark for mark in vocab.marks if mark.text in names.names]
         self._tokens = frozenset(mark.token for mark in named)

@@ -41,7 +41,7 @@ class UpstreamReply:
         self._words, self._text = words, TextStream([*stops])
         self._is_thinking = False
         self._n_calls, self._is_calling = 0, False
-        self._began = self._last = time.perf_counter()
+        self._last = time.perf_counter()  # when the latest text arrived, at first that of the beginning
         self._usage: dict[str, Any] = {}
         self._timings: dict[str, Any] = {}
         self._prompt_seconds: float | None = None  # until the first text
@@ -93,7 +93,7 @@ class UpstreamReply:
     def _chunk(self, text: str, entries: list[TokenLogprobs]) -> Chunk:
         now = time.perf_counter()
         if self._prompt_seconds is None:
-            self._prompt_seconds, self._last = now - self._began, now
+            self._prompt_seconds, self._last = now - self._last, now
         made = Pass(now - self._last, ELSEWHERE, 0, 0, max(1, len(entries)))
         self._last = now
         self.passes.append(made)

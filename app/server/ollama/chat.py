@@ -110,7 +110,7 @@ def text_endpoint(path: str, kind: type[OllamaRequest]) -> Endpoint:
             return JSONBody(OllamaFormatter(name, ReplyReader(), body.is_chat).loaded())
         asked = await run_in_threadpool(body.asked, engine)
         asked.model = body.model
-        return await generated(served, engine, asked, partial(body.formatter, name, asked))
+        return await generated(served, asked, partial(body.formatter, name, asked))
 
     def farewell(name: str) -> Event:
         return OllamaFormatter(name, ReplyReader(), kind.is_chat).loaded("unload")

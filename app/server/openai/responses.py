@@ -198,35 +198,26 @@ class InputTokens(BaseModel):
     input_tokens: int
 
 
-def kept_responses(request: Request) -> KeptResponses:
-    """Return the stored responses of this server."""
-    state = request.app.state
-    if not hasattr(state, "kept_responses"):
-        state.kept_responses = KeptResponses()
-    found: KeptResponses = state.kept_responses
-    return found
-
-
 async def asked_by(request: Request, engine: Engine) -> ResponsesRequest:
     """Return what a request asks for, with the conversation that it continues. Raises ApiError."""
     body = await read_for(engine, request, ResponsesRequest)
-    return await run_in_threadpool(body.with_conversation, kept_responses(request))
+    return await run_in_threadpool(body.with_conversation, request.app.state.kept_responses)
 
 
 async def create(served: ServedEngine, request: Request) -> ASGIApp:
     """Answer with the model's response to a conversation."""
-    asked, kept = await asked_by(request, served.engine), kept_responses(request)
+    asked, kept = await asked_by(request, served.engine), request.app.state.kept_responses
 
     def keep(body: Event) -> None:
         if asked.store is not False:
             kept.keep(str(body["id"]), body, [*asked.input, *OUTPUT.validate_python(body["output"])])
 
-    return await generated(served, served.engine, asked, partial(asked.formatter, keep=keep))
+    return await generated(served, asked, partial(asked.formatter, keep=keep))
 
 
 async def retrieve(models: ServedModels, request: Request) -> ASGIApp:
     """Answer with a stored response."""
-    found = kept_responses(request).find(request.path_params["response_id"])
+    found = request.app.state.kept_responses.find(request.path_params["response_id"])
     if found is None:
         raise ApiError(404, f"There is no response with that id. {ONE_DAY_AT_MOST}", "response_id")
     return JSONBody(found.body)
