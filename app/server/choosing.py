@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated
 
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
@@ -21,8 +22,9 @@ from app.server.errors import ApiError, as_api_error, client_gone, error_respons
 from app.server.fields import RequestModel, read_body
 from app.server.request_body import has_body
 from app.server.served import ServedEngine
-from app.server.served_model import Held, ServedModel
+from app.server.served_model import ServedModel
 from app.server.served_models import ServedModels
+from app.server.task_response import disconnected
 from app.server.wire import NDJSON, PING, Event, Framing, JSONBody
 from runtime.core.errors import SlipstreamError
 
@@ -145,18 +147,19 @@ class ModelResponse:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. Raises ApiError before anything is sent."""
-        out, held = Stream(send, self.framing), None
+        out = Stream(send, self.framing)
         try:
-            held = await out.alive_during(self.models.hold(self.model), receive)
-            self.models.stop_reading_ahead(self.model)
-            await (await self.answer(held.served))(scope, receive, out.send)
+            served = await out.alive_until_held(self.models, self.model, receive)
+            try:
+                self.models.stop_reading_ahead(self.model)
+                await (await self.answer(served))(scope, receive, out.send)
+            finally:
+                self.model.release()
         except (ApiError, SlipstreamError) as error:
             if not out.has_begun:
                 raise
             await error_response(as_api_error(error), scope["path"])(scope, receive, out.send)
         finally:
-            if held is not None:
-                held.release()
             forget_body(Request(scope))
             self._keep()
 
@@ -176,24 +179,24 @@ class Stream:
         self._send, self._framing = send, framing
         self.has_begun = self._is_error = False
 
-    async def alive_during(self, work: Coroutine[Any, Any, Held], receive: Receive) -> Held:
-        """Return the model that is waited for, with a comment after each silence. Raises ApiError if the client leaves,
-        and what the work raises.
+    async def alive_until_held(self, models: ServedModels, model: ServedModel, receive: Receive) -> ServedEngine:
+        """Hold the model and return its engine, with a comment after each silence. Raises ApiError if the client
+        leaves, and what `hold` raises.
         """
-        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(disconnected(receive))
+        task, gone = asyncio.ensure_future(models.hold(model)), asyncio.ensure_future(disconnected(receive))
         try:
             while not (await asyncio.wait({task, gone}, timeout=PING, return_when=asyncio.FIRST_COMPLETED))[0]:
                 await self._comment()
         except BaseException:
             task.cancel()
-            task.add_done_callback(let_go)
+            task.add_done_callback(partial(let_go, model))
             raise
         finally:
             gone.cancel()
         if task.done():
             return task.result()
         task.cancel()
-        task.add_done_callback(let_go)
+        task.add_done_callback(partial(let_go, model))
         raise client_gone()
 
     async def _comment(self) -> None:
@@ -220,13 +223,7 @@ class Stream:
         return self._framing.encode(json.loads(body)) if self._is_error and body else body
 
 
-def let_go(task: asyncio.Task[Held]) -> None:
+def let_go(model: ServedModel, task: asyncio.Task[ServedEngine]) -> None:
     """Release the model that nobody waits for any more."""
     if not task.cancelled() and task.exception() is None:
-        task.result().release()
-
-
-async def disconnected(receive: Receive) -> None:
-    """Return when the client has left."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+        model.release()

@@ -90,12 +90,12 @@ class ServedModel:
             return "unloaded"
         return "loaded" if self.served.is_loaded else "loading"
 
-    def hold(self) -> Held:
-        """Keep the loaded model until that is released."""
+    def hold(self) -> ServedEngine:
+        """Keep the loaded model until `release`, and return its engine."""
         assert self.served is not None
         self._n_users, self.used_at = self._n_users + 1, time.monotonic()
         self._idle.clear()
-        return Held(self, self.served)
+        return self.served
 
     def release(self) -> None:
         """Note that one user has ended."""
@@ -158,20 +158,6 @@ class ServedModel:
         served.stop()
         await asyncio.to_thread(served.join)
         self.served = None
-
-
-class Held:
-    """A use of a loaded model, which stays until it is released."""
-
-    def __init__(self, model: ServedModel, served: ServedEngine) -> None:
-        self.served = served
-        self._model: ServedModel | None = model
-
-    def release(self) -> None:
-        """End it; may be called twice."""
-        model, self._model = self._model, None
-        if model is not None:
-            model.release()
 
 
 def opened(served: ServedEngine) -> None:

@@ -15,7 +15,7 @@ from app.server.known_models import KnownModels, OnlyModel
 from app.server.metrics import Totals
 from app.server.policy import ServerPolicy
 from app.server.served import ServedEngine
-from app.server.served_model import Held, MemoryWish, OpenPair, ServedModel
+from app.server.served_model import MemoryWish, OpenPair, ServedModel
 from runtime.core.errors import ModelError, NoMemoryError, SlipstreamError
 from runtime.engine import Engine
 from runtime.engine.output import Status
@@ -59,9 +59,9 @@ class ServedModels:
     def start(self) -> None:
         """Start loading what is loaded from the start: nothing here."""
 
-    async def hold(self, model: ServedModel) -> Held:
-        """Load a model, if it is not, and return it held: between the two, another one might take its place. Raises
-        ApiError.
+    async def hold(self, model: ServedModel) -> ServedEngine:
+        """Load a model, if it is not, and hold it: between the two, another one might take its place. Return its
+        engine. Raises ApiError.
         """
         if model.is_loaded:
             return model.hold()
@@ -79,7 +79,8 @@ class ServedModels:
 
     async def load(self, model: ServedModel) -> None:
         """Load a model that nobody uses yet. Raises ApiError."""
-        (await self.hold(model)).release()
+        await self.hold(model)
+        model.release()
 
     async def _load(self, model: ServedModel) -> None:
         """Load a model in addition to the others, or in place of those that must go."""

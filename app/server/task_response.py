@@ -148,13 +148,18 @@ async def joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
         yield line
 
 
+async def disconnected(receive: Receive) -> None:
+    """Return when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 @asynccontextmanager
 async def cancelled_on_disconnect(receive: Receive, scheduled: ScheduledTask) -> AsyncIterator[None]:
     """Cancel the task when the block ends or the client disconnects."""
 
     async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await disconnected(receive)
         scheduled.cancel()
         scheduled.counts.has_client_left = True
         scheduled.emit(client_gone())  # the engine emits nothing for a task that never started

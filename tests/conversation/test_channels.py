@@ -10,7 +10,7 @@ from tests.support.calls import FUNCTIONS, folded
 def test_a_thought_that_was_begun_goes_on_in_its_channel() -> None:
     parser, rest = HarmonyParser(is_thinking=True), "m.<|end|><|start|>assistant"
     parts = [*parser.feed(f"{rest}<|channel|>final<|message|>So"), *parser.finish(is_cut=False)]
-    assert [type(part).__name__ for part in parts] == ["ThoughtPart", "ContentPart"]
+    assert [part.kind for part in parts] == ["thought", "content"]
     assert folded(parts) == ("m.So", [])
     free, forced = (harmony_grammar(FUNCTIONS, required=required, is_thinking=True) for required in (False, True))
     assert takes(ready(free), f"{rest}<|channel|>final<|message|>So")

@@ -174,9 +174,10 @@ def test_each_that_waits_has_the_model_once_before_another_takes_its_place() -> 
         had = list[str]()
 
         async def ask(name: str) -> None:
-            held = await asyncio.ensure_future(models.hold(await models.known.find(name)))
+            model = await models.known.find(name)
+            await asyncio.ensure_future(models.hold(model))
             had.append(name)
-            held.release()
+            model.release()
 
         await asyncio.gather(*(ask(name) for name in "ababab"))
         assert sorted(had) == ["a"] * 3 + ["b"] * 3

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
-from runtime.conversation.calls import ArgumentText, CallBegins, CallForm, CallParser, Function, Part
+from runtime.conversation.calls import CallForm, CallParser, Function, Part
 from runtime.conversation.calls.form import TaggedArguments, filled
 from runtime.conversation.chat_template import ChatTemplate, Message, TemplateForm
 
@@ -91,13 +91,13 @@ def folded(parts: Sequence[Part]) -> tuple[str, Calls]:
 def gathered(parts: Sequence[Part]) -> tuple[str, list[list[str]]]:
     """The same, with the arguments as text, which may be incomplete."""
     words, calls = "", list[list[str]]()
-    for part in parts:
-        if isinstance(part, CallBegins):
-            calls.append([part.name, ""])
-        elif isinstance(part, ArgumentText):
-            calls[-1][1] += part.text
+    for kind, text in parts:
+        if kind == "call":
+            calls.append([text, ""])
+        elif kind == "arguments":
+            calls[-1][1] += text
         else:
-            words += part.text
+            words += text
     return words, calls
 
 

@@ -9,8 +9,7 @@ from pydantic import BaseModel, RootModel
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from app.server.choosing import chosen
-from app.server.endpoint import Endpoint
+from app.server.endpoint import Endpoint, model_endpoint
 from app.server.fields import read_body
 from app.server.lora import AdapterScales, LoadedAdapter, checked, listed_adapters
 from app.server.policy import Scales
@@ -41,11 +40,6 @@ async def show(served: ServedEngine, request: Request) -> ASGIApp:
     return JSONBody(found)
 
 
-async def list_adapters(models: ServedModels, request: Request) -> ASGIApp:
-    """Answer for the model that the query names, else the one used last. Raises ApiError."""
-    return await chosen(models, show, None, request)
-
-
 async def set_scales(models: ServedModels, request: Request) -> ASGIApp:
     """Set the scales for later requests to the model that the query names, else the one used last. Raises ApiError."""
     body = await read_body(request, WantedScales, CONTEXT)
@@ -53,11 +47,11 @@ async def set_scales(models: ServedModels, request: Request) -> ASGIApp:
         apply(models.only, body)
         return JSONBody({"success": True})
     model = await models.known.find(request.query_params.get("model", ""))
-    held = await models.hold(model)
+    served = await models.hold(model)
     try:
-        model.lora = apply(held.served, body)
+        model.lora = apply(served, body)
     finally:
-        held.release()
+        model.release()
     return JSONBody({"success": True})
 
 
@@ -69,6 +63,6 @@ def apply(served: ServedEngine, body: WantedScales) -> Scales:
 
 
 ENDPOINTS = (
-    Endpoint("/lora-adapters", list_adapters, response=LoadedAdapterList),
+    model_endpoint("/lora-adapters", show, response=LoadedAdapterList),
     Endpoint("/lora-adapters", set_scales, WantedScales, Applied),
 )

@@ -86,19 +86,14 @@ async def props(models: ServedModels, request: Request) -> ASGIApp:
 
 
 async def show_props(served: ServedEngine, request: Request) -> ASGIApp:
-    """Answer with the properties of a model."""
-    return JSONBody(props_of(served))
-
-
-def props_of(served: ServedEngine) -> Event:
-    """Return the body of PropsResponse. Raises ApiError while the model is being loaded.
+    """Answer with the body of PropsResponse. Raises ApiError while the model is being loaded.
 
     Tools work with any chat template: where it does not support them, they are described in the system prompt.
     """
     engine, pair, status = served.engine, served.engine.pair, served.engine.status
     tool_template = engine.facts.tool_template
     params = sampling_settings(sampling_of(pair.sampling_defaults))
-    return {
+    found: Event = {
         "default_generation_settings": {"n_ctx": engine.facts.n_ctx, "params": params},
         "total_slots": served.n_slots,
         "model_alias": pair.name,
@@ -115,6 +110,7 @@ def props_of(served: ServedEngine) -> Event:
         "memory": {"level": status.memory_level, "given_up": status.given_up or None, "fit": engine.facts.fit or None},
         "build_info": BUILD,
     }
+    return JSONBody(found)
 
 
 async def statuses(models: ServedModels) -> AsyncIterator[bytes]:

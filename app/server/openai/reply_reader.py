@@ -16,18 +16,7 @@ from typing import Any, NamedTuple
 from app.reply_text import Delta as ReasoningDelta
 from app.reply_text import ReasoningParser
 from app.server.wire import Event
-from runtime.conversation.calls import (
-    HERMES,
-    ArgumentText,
-    BareCalls,
-    CallBegins,
-    CallForm,
-    CallParser,
-    ContentPart,
-    Function,
-    HarmonyParser,
-    Part,
-)
+from runtime.conversation.calls import HERMES, BareCalls, CallForm, CallParser, Function, HarmonyParser, Part
 from runtime.engine import Chunk
 
 Delta = dict[str, Any]
@@ -55,19 +44,19 @@ class ToolCallParser:
     def finish(self, is_cut: bool) -> Iterator[Delta]:
         """Yield the text that was held back. If the reply was cut off, an incomplete marker is dropped."""
         calls, text = self._bare.finish(is_cut) if self._bare else ([], "")
-        parts = [part for name, arguments in calls for part in (CallBegins(name), ArgumentText(arguments))]
+        parts = [part for name, arguments in calls for part in (Part("call", name), Part("arguments", arguments))]
         yield from self._deltas(parts or [*self._parser.feed(text), *self._parser.finish(is_cut)])
 
     def _deltas(self, parts: Iterable[Part]) -> Iterator[Delta]:
-        for part in parts:
-            if isinstance(part, CallBegins):
+        for kind, text in parts:
+            if kind == "call":
                 self.n_calls += 1
-                function = {"name": part.name, "arguments": ""}
+                function = {"name": text, "arguments": ""}
                 yield self._call(id=f"call_{secrets.token_hex(8)}", type="function", function=function)
-            elif isinstance(part, ArgumentText):
-                yield self._call(function={"arguments": part.text})
+            elif kind == "arguments":
+                yield self._call(function={"arguments": text})
             else:
-                yield {"content" if isinstance(part, ContentPart) else "reasoning_content": part.text}
+                yield {"content" if kind == "content" else "reasoning_content": text}
 
     def _call(self, **fields: Any) -> Delta:
         return {"tool_calls": [{"index": self.n_calls - 1, **fields}]}

@@ -12,7 +12,7 @@ from runtime.conversation.calls.known import DESCRIBED, HERMES, form_of
 from runtime.conversation.calls.parser import CallParser
 from runtime.conversation.calls.past import past_turns, plain_tools
 from runtime.conversation.calls.schemas import Function
-from runtime.conversation.calls.stream import ArgumentText, CallBegins, ContentPart, Part, ThoughtPart
+from runtime.conversation.calls.stream import Part
 
 __all__ = [
     "DESCRIBED",
@@ -20,17 +20,13 @@ __all__ = [
     "MAY_THINK",
     "NO_THOUGHT",
     "OPEN_THOUGHT",
-    "ArgumentText",
     "BareCalls",
-    "CallBegins",
     "CallForm",
     "CallParser",
-    "ContentPart",
     "Function",
     "HarmonyParser",
     "JsonArguments",
     "Part",
-    "ThoughtPart",
     "call_grammar",
     "form_of",
     "harmony_grammar",

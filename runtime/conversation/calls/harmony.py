@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from runtime.conversation.calls.grammar import answer_schema
 from runtime.conversation.calls.rules import USUAL_JSON, Rules, excluding, quoted
 from runtime.conversation.calls.schemas import Function
-from runtime.conversation.calls.stream import ArgumentText, CallBegins, ContentPart, Reading, StreamParser, ThoughtPart
+from runtime.conversation.calls.stream import PartKind, Reading, StreamParser
 from runtime.sampling.grammar import Grammar
 
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
@@ -66,7 +66,7 @@ class HarmonyParser(StreamParser):
                 yield
             self._header, self._is_body = self.take_until(MESSAGE)
             if recipient := RECIPIENT.search(self._header):
-                self.add(CallBegins(recipient[1]))
+                self.add("call", recipient[1])
             while self._is_body:
                 text, has_ended = self.take_until(END)
                 self._add(text)
@@ -85,5 +85,5 @@ class HarmonyParser(StreamParser):
     def _add(self, text: str) -> None:
         """Add a part of the text of the message that was begun last."""
         if text:
-            kind = ThoughtPart if "analysis" in self._header else ContentPart
-            self.add((ArgumentText if RECIPIENT.search(self._header) else kind)(text))
+            said: PartKind = "thought" if "analysis" in self._header else "content"
+            self.add("arguments" if RECIPIENT.search(self._header) else said, text)

@@ -13,15 +13,7 @@ from runtime.conversation.calls.argument_readers import ArgumentReader, reader_f
 from runtime.conversation.calls.form import DIFFERS, WAIT, CallForm, filled, match
 from runtime.conversation.calls.past import written_calls
 from runtime.conversation.calls.schemas import Function
-from runtime.conversation.calls.stream import (
-    ArgumentText,
-    CallBegins,
-    ContentPart,
-    Part,
-    Reading,
-    StreamParser,
-    before_overlap,
-)
+from runtime.conversation.calls.stream import Part, Reading, StreamParser, before_overlap
 
 
 class CallParser(StreamParser):
@@ -46,7 +38,7 @@ class CallParser(StreamParser):
         if not (is_cut or self._reader):
             self._say(len(self.held))
         if self._spaces and not self._has_calls:
-            self.add(ContentPart(self._spaces))
+            self.add("content", self._spaces)
 
     def _skip_beginning(self) -> Reading[None]:
         """Drop the text that precedes an answer."""
@@ -95,7 +87,7 @@ class CallParser(StreamParser):
         if at < 0 or any(other == WAIT and found.name.startswith(function.name) for found, other in each):
             return WAIT if any(found == WAIT for _, found in each) else DIFFERS
         self.take(at)
-        self.add(CallBegins(function.name))
+        self.add("call", function.name)
         self._has_calls, self._is_text, self._spaces = True, False, ""
         self._reader = reader_for(self._form, function)
         return at
@@ -125,7 +117,7 @@ class CallParser(StreamParser):
         text, self._spaces = self._spaces + self.take(n), ""
         if text.strip() or (self._is_text and text):
             self._has_text = self._is_text = True
-            self.add(ContentPart(text))
+            self.add("content", text)
         else:
             self._spaces = text
 
@@ -146,8 +138,8 @@ def read(form: CallForm, functions: Sequence[Function], text: str, size: int) ->
 
 def is_call(parts: Sequence[Part], name: str, arguments: Mapping[str, Any]) -> bool:
     """Whether parts of a reply are one call with these arguments."""
-    names = [part.name for part in parts if isinstance(part, CallBegins)]
-    found = "".join(part.text for part in parts if isinstance(part, ArgumentText))
+    names = [part.text for part in parts if part.kind == "call"]
+    found = "".join(part.text for part in parts if part.kind == "arguments")
     try:
         return names == [name] and json.loads(found) == arguments
     except (ValueError, RecursionError):

@@ -4,39 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
+
+PartKind = Literal["content", "thought", "call", "arguments"]
 
 
-@dataclass(frozen=True, slots=True)
-class ContentPart:
-    """A part of a reply's text."""
+class Part(NamedTuple):
+    """A part of a reply: of its text or its reasoning, the name of a function whose call begins, or a part of the
+    arguments of the last call, as JSON.
+    """
 
+    kind: PartKind
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ThoughtPart:
-    """A part of a reply's reasoning."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallBegins:
-    """The start of a call of this function; its arguments follow."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentText:
-    """A part of the arguments of the last call, as JSON."""
-
-    text: str
-
-
-Part = ContentPart | ThoughtPart | CallBegins | ArgumentText
 T = TypeVar("T")
 Reading = Generator[None, None, T]  # reads text to a result of this type; pauses where more text is needed
 
@@ -70,16 +51,16 @@ class StreamParser(ABC):
         self._read_end(is_cut)
         return parts + self._parts
 
-    def add(self, part: Part) -> None:
+    def add(self, kind: PartKind, text: str) -> None:
         """Add a part that is certain."""
-        self._parts.append(part)
+        self._parts.append(Part(kind, text))
 
     def add_arguments(self, json: str) -> None:
         """Add JSON to the arguments of the last call."""
-        if self._parts and isinstance(last := self._parts[-1], ArgumentText):
-            self._parts[-1] = ArgumentText(last.text + json)
-        elif json:
-            self.add(ArgumentText(json))
+        if self._parts and self._parts[-1].kind == "arguments":
+            json = self._parts.pop().text + json
+        if json:
+            self.add("arguments", json)
 
     def take(self, n: int, mark: str = "") -> str:
         """Read `n` characters and the mark after them, and return the characters."""
