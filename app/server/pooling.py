@@ -49,6 +49,8 @@ class PoolingTask(StepTask):
     is, as far as there is room. Raises ApiError for texts that the model cannot read.
     """
 
+    asked_at = 0.0  # when its request came, by the clock of measurements
+
     def __init__(self, engine: Engine, prompt_field: str, make_tokens: Callable[[], list[list[int]]]) -> None:
         self.prompt_field = prompt_field
         try:
@@ -173,13 +175,12 @@ def check(tokens: Sequence[Sequence[int]], engine: Engine, field: str) -> None:
 
 def require(need: Need, engine: Engine) -> None:
     """Raises ApiError if the model makes no vectors, or scores no documents."""
-    is_reranking = purpose(engine) == "reranking"
-    if is_reranking and need != "reranking":
+    if (ranks := purpose(engine) == "reranking") == (need == "reranking"):
+        return
+    message = "Reranking is not supported by the served model. Serve a reranking model, or compare embeddings."
+    if ranks:
         message = "A reranking model makes no vectors. Send texts to /v1/rerank, or serve an embedding model."
-        raise ApiError(501, message, code="not_supported")
-    if need == "reranking" and not is_reranking:
-        message = "Reranking is not supported by the served model. Serve a reranking model, or compare embeddings."
-        raise ApiError(501, message, code="not_supported")
+    raise ApiError(501, message, code="not_supported")
 
 
 def check_dimensions(n: int | None, engine: Engine) -> None:
@@ -232,7 +233,7 @@ def pooling_endpoint(
     """Return an endpoint for vectors or scores; `written` makes its body of the finished task."""
 
     async def handle(served: ServedEngine, request: Request) -> ASGIApp:
-        engine = served.engine
+        engine, asked_at = served.engine, time.perf_counter()
         require_tokens(engine)
         require(need, engine)
         body = await read_for(engine, request, kind)
@@ -241,7 +242,7 @@ def pooling_endpoint(
             return JSONBody(nothing)
         short = body.short() if served.is_free else None
         task: PoolingTask = short if short else await run_in_threadpool(body.task, engine)
-        scheduled = ScheduledTask(task)
+        scheduled, task.asked_at = ScheduledTask(task), asked_at
         served.submit(scheduled)
         formatter = PooledFormatter(lambda: written(body, task, engine), len(task.tokens) <= 1)
         return TaskResponse(scheduled, formatter, stream=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, Field, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, Field
 
 from app.server.fields import Text, Whole, as_list
 from app.server.ollama.reply import NANO
@@ -27,7 +27,6 @@ class EmbedRequest(PoolingRequest):
     input: Texts | None = None
     truncate: bool | None = None  # to the context; absent: yes
     dimensions: Annotated[Whole, Field(ge=1)] | None = None
-    _began: float = PrivateAttr(default_factory=time.perf_counter)
 
     def task(self, engine: Engine) -> PoolingTask:
         """See PoolingRequest."""
@@ -39,7 +38,7 @@ class EmbedRequest(PoolingRequest):
 
     def written(self, task: PoolingTask, engine: Engine) -> Event:
         """Return the body of EmbedResponse."""
-        seconds = time.perf_counter() - self._began
+        seconds = time.perf_counter() - task.asked_at
         numbers = {"total_duration": int(NANO * seconds), "load_duration": 0, "prompt_eval_count": task.n_prompt}
         vectors = {"embeddings": task.vectors(self.dimensions).tolist()}
         return without_vectors(self.model or engine.pair.name) | vectors | numbers
