@@ -40,18 +40,18 @@ def with_notes(messages: object, info: ValidationInfo) -> object:
     if not isinstance(messages, list):
         return messages
     asked = [i for i, message in enumerate(messages) if isinstance(message, dict) and message.get("role") == "user"]
-    keeps = is_seen if sees_images(info) else never
-    found = [noted(message, i in asked[-1:], keeps) for i, message in enumerate(messages)]
+    sees = sees_images(info)
+    found = [noted(message, i in asked[-1:], sees) for i, message in enumerate(messages)]
     return [after for before, after in zip(messages, found, strict=True) if not has_lost_all(before, after)]
 
 
-def noted(message: Any, is_last: bool, keeps: Callable[[Any], bool]) -> Any:
+def noted(message: Any, is_last: bool, sees: bool) -> Any:
     """Return one message or item with its notes. With `is_last`, its own media stay, so that they are refused later. So
-    do parts that the function `keeps` is true for.
+    do images for a model that `sees` them.
     """
     if not isinstance(message, dict):
         return message
-    of_result = partial(kept_or_read, keeps, readable)
+    of_result = partial(kept_or_read, sees, readable)
     if message.get("type") == "function_call_output":
         return replaced(message, "output", of_result)
     if message.get("role") in ("tool", "function"):
@@ -59,22 +59,12 @@ def noted(message: Any, is_last: bool, keeps: Callable[[Any], bool]) -> Any:
     parts = message.get("content")
     native = {"content": [part for part in parts if not is_foreign(part)]} if isinstance(parts, list) else {}
     read = partial(asked_read if is_last else part_read, of_result)
-    return replaced(message | native, "content", partial(kept_or_read, keeps, read))
+    return replaced(message | native, "content", partial(kept_or_read, sees, read))
 
 
-def kept_or_read(keeps: Callable[[Any], bool], read: Read, part: Any) -> Any:
-    """Return a part as it is if it is kept, else as it is read."""
-    return part if keeps(part) else read(part)
-
-
-def is_seen(part: Any) -> bool:
-    """Whether a part is an image, for a model that sees them."""
-    return MEDIA.get(kind_of(part)) == "image"
-
-
-def never(part: Any) -> bool:
-    """Return False."""
-    return False
+def kept_or_read(sees: bool, read: Read, part: Any) -> Any:
+    """Return a part as it is if it is an image that the model sees, else as it is read."""
+    return part if sees and MEDIA.get(kind_of(part)) == "image" else read(part)
 
 
 def has_lost_all(before: Any, after: Any) -> bool:

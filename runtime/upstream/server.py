@@ -17,6 +17,7 @@ from runtime.engine.facts import EngineFacts
 from runtime.loading.exactness import Exactness
 from runtime.loading.options import Options
 from runtime.upstream.connection import Connection, UpstreamError, first_line
+from runtime.upstream.reply import table
 from runtime.upstream.words import N_BYTES, TEMPLATE
 
 # Programs by their names in their lists of models. Others only get requests of OpenAI's interface.
@@ -110,14 +111,12 @@ def only_model(connection: Connection, cards: list[dict[str, Any]]) -> str:
 
 def is_loaded(card: dict[str, Any]) -> bool:
     """Return whether an entry of the list says that its model is loaded."""
-    status = card.get("status")
-    return isinstance(status, dict) and status.get("value") == "loaded"
+    return table(card.get("status")).get("value") == "loaded"
 
 
 def context_of(card: dict[str, Any]) -> int:
     """Return the tokens of context in an entry of the list, as vLLM and SGLang name it, or as we do; 0 if missing."""
-    meta = card.get("meta")
-    found = [card.get("max_model_len"), meta.get("n_ctx") if isinstance(meta, dict) else None]
+    found = [card.get("max_model_len"), table(card.get("meta")).get("n_ctx")]
     return next((n for n in found if isinstance(n, int) and n > 0), 0)
 
 
@@ -127,10 +126,9 @@ def slot_context(connection: Connection, model: str) -> int:
     """
     try:
         props = connection.get_json(f"{connection.root}/props?model={quote(model, safe='')}")
-        settings = props.get("default_generation_settings")
     except SlipstreamError:
         return 0
-    n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else 0
+    n_ctx = table(props.get("default_generation_settings")).get("n_ctx")
     return n_ctx if isinstance(n_ctx, int) and n_ctx > 0 else 0
 
 

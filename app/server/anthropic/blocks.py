@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from app.server.fields import Many, OtherPart, RequestModel, Text, TextPart, as_parts, refuse_media, sees_images
-from app.server.openai.messages import Arguments, CalledFunction, ChatMessage, PastToolCall
+from app.server.openai.messages import Arguments, CalledFunction, ChatMessage, PastToolCall, chat_message, text_part
 from app.server.pictures import ImagePart, encoded_in, image_part
 
 KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
@@ -131,16 +131,6 @@ Content = Annotated[
 def chat_part(block: TextBlock | ImageBlock) -> TextPart:
     """Return a text or an image as a part of a chat message."""
     return block.source if isinstance(block, ImageBlock) else text_part(block.text)
-
-
-def text_part(text: str) -> TextPart:
-    """Return a text as a part of a chat message."""
-    return TextPart(type="text", text=text)
-
-
-def chat_message(role: Any, content: str | list[TextPart], **more: Any) -> ChatMessage:
-    """Return a chat message with a text or parts."""
-    return ChatMessage.model_validate({"role": role, "content": content, **more})
 
 
 class AnthropicMessage(RequestModel):

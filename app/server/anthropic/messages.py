@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from app.server.anthropic.blocks import AnthropicMessage, TextContent, chat_message, text_of
+from app.server.anthropic.blocks import AnthropicMessage, TextContent, text_of
 from app.server.anthropic.response import MessageBody, MessageFormatter
 from app.server.endpoint import generation_endpoint, query_endpoint
 from app.server.fields import Few, Many, Object, RequestModel, Text, Whole
@@ -19,7 +19,7 @@ from app.server.generation import GenerationRequest
 from app.server.left_out import with_notes
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
-from app.server.openai.messages import ChatMessage
+from app.server.openai.messages import ChatMessage, chat_message
 from app.server.openai.tools import (
     FunctionDefinition,
     FunctionName,

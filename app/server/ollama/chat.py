@@ -19,7 +19,7 @@ from app.server.ollama.reply import OllamaFormatter, OllamaReply
 from app.server.openai.chat import ChatRequest
 from app.server.openai.common import JsonSchema, ResponseFormat
 from app.server.openai.completions import CompletionRequest
-from app.server.openai.messages import ChatMessage, PastToolCall
+from app.server.openai.messages import ChatMessage, PastToolCall, text_part
 from app.server.openai.reply_reader import ReplyReader
 from app.server.openai.tools import ToolInput
 from app.server.pictures import Images
@@ -120,7 +120,7 @@ def text_endpoint(path: str, kind: type[OllamaRequest]) -> Endpoint:
 
 def with_text(images: Sequence[TextPart], text: str | None) -> list[TextPart]:
     """Return the parts of a message: its images, then its text."""
-    return [*images, TextPart(type="text", text=text or "")]
+    return [*images, text_part(text or "")]
 
 
 class OllamaMessage(RequestModel):

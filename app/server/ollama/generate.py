@@ -17,7 +17,7 @@ from app.server.ollama.reply import OllamaFormatter
 from app.server.openai.chat import ChatRequest
 from app.server.openai.completions import CompletionRequest
 from app.server.openai.conversation import WrittenPrompt
-from app.server.openai.messages import ChatMessage
+from app.server.openai.messages import ChatMessage, chat_message
 from app.server.openai.reply_reader import ReplyReader
 from app.server.task import PromptIds, encoded
 from app.server.wire import Event
@@ -34,7 +34,10 @@ class ContinuedChat(ChatRequest):
     def write(self, engine: Engine) -> WrittenPrompt:
         """Return the prompt after the context: the end of the last turn, and the new ones."""
         Ids(tuple(self.context)).checked(engine.facts.n_vocab, "context")
-        messages, known = self._new_messages(engine), [placeholder("user"), placeholder("assistant")]
+        messages, known = (
+            self._new_messages(engine),
+            [chat_message(role, PLACEHOLDER) for role in ("user", "assistant")],
+        )
         whole = ChatRequest.model_copy(self, update={"messages": [*known, *messages], "_written": None})
         prompt = ChatRequest.write(whole, engine)
         at = prompt.text.find(PLACEHOLDER, prompt.text.find(PLACEHOLDER) + 1)
@@ -56,11 +59,6 @@ class ContinuedChat(ChatRequest):
         is_ended = bool(self.context and new) and engine.is_end(self.context[-1]) and engine.is_end(new[0])
         ids = Ids((*self.context[: len(self.context) - is_ended], *new))
         return encoded(with_images(ids, self.images), engine)
-
-
-def placeholder(role: str) -> ChatMessage:
-    """Return a message in place of one that is known as ids only."""
-    return ChatMessage.model_validate({"role": role, "content": PLACEHOLDER})
 
 
 def after(prompt: Rendered, at: int) -> Rendered:
@@ -141,10 +139,9 @@ class GenerateRequest(OllamaRequest):
                 raise ApiError(400, message, "images")
             return CompletionRequest(prompt=[prompt], suffix=self.suffix, **self.settings())
         turns = [("system", self.system), ("user", prompt)]
-        messages = [ChatMessage.model_validate({"role": role, "content": text}) for role, text in turns if text]
+        messages = [chat_message(role, text) for role, text in turns if text]
         if self.images:
-            parts = with_text(self.images, prompt)
-            messages[bool(self.system) :] = [ChatMessage.model_validate({"role": "user", "content": parts})]
+            messages[bool(self.system) :] = [chat_message("user", with_text(self.images, prompt))]
         shared = self.settings() | self.thoughts()
         if self.context:
             return ContinuedChat(messages=messages, context=self.context, **shared)

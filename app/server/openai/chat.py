@@ -75,7 +75,7 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
             after_sampling=bool(self.post_sampling_probs),
             prediction=self.predicted_text,
         )
-        return CompletionTask(ask, self.prompt_field, changes=self.written(engine).changes)
+        return CompletionTask(ask, self.prompt_field, changes=self.written(engine).rendered.changes)
 
     def following(self, engine: Engine, reply: str) -> Ask | None:
         """See GenerationRequest; nothing follows an empty reply, or one that continues a message. Clients send content

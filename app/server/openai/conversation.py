@@ -38,15 +38,11 @@ FILLED_UP = "fields of tools added that the template reads"
 
 @dataclass(frozen=True, slots=True)
 class WrittenPrompt:
-    """A rendered prompt. `is_thinking`: it ends within the reasoning; `is_answering`: it ends within the answer.
-
-    `changes` lists the changes to the conversation that the template required.
-    """
+    """A rendered prompt. `is_thinking`: it ends within the reasoning; `is_answering`: it ends within the answer."""
 
     rendered: Rendered
     is_thinking: bool = False
     is_answering: bool = False
-    changes: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -122,7 +118,8 @@ class ConversationRequest(RequestModel):
         """Return the rendered prompt. It is rendered only once. Raises ApiError and TemplateError."""
         if self._written is None:
             written = self.write(engine)
-            self._written = replace(written, changes=(*self._changes(), *written.rendered.changes))
+            changes = *self._changes(), *written.rendered.changes
+            self._written = replace(written, rendered=replace(written.rendered, changes=changes))
         return self._written
 
     def followed_by(self, engine: Engine, more: Sequence[object]) -> Rendered:
@@ -160,25 +157,19 @@ class ConversationRequest(RequestModel):
         tools = self.tool_set()
         has_tools = tools or any(message.tool_calls or message.tool_call_id for message in messages)
         form = form_for(engine, bool(tools)) if has_tools else None  # slow to find
-        prompt = self._render_turns(engine, messages, tools, form, begins_reply)
+        written = TemplateForm(self._variables(engine), begins_reply)
+
+        def as_prompt(messages: Sequence[ChatMessage]) -> Rendered:
+            turns = past_turns([message.message() for message in messages], form)
+            return rendered(engine, turns, tools, written, form or DESCRIBED)
+
+        prompt = as_prompt(messages)
         if noted := without_lost(messages, prompt.text):
-            prompt = changed(self._render_turns(engine, noted, tools, form, begins_reply), LOST)
+            prompt = changed(as_prompt(noted), LOST)
         prompt = changed(prompt, "calls written as text" * writes_calls_as_text(messages, form))
         # A template that always opens the reasoning: the prompt must close it
-        is_open = opens_reasoning(prompt.text) and not self._variables(engine)["enable_thinking"]
+        is_open = opens_reasoning(prompt.text) and not written.variables["enable_thinking"]
         return prompt.plus(END) if is_open else prompt
-
-    def _render_turns(
-        self,
-        engine: Engine,
-        messages: Sequence[ChatMessage],
-        tools: ToolSet | None,
-        form: CallForm | None,
-        begins: bool,
-    ) -> Rendered:
-        """Return the prompt from these messages."""
-        turns = past_turns([message.message() for message in messages], form)
-        return rendered(engine, turns, tools, TemplateForm(self._variables(engine), begins), form or DESCRIBED)
 
     def _variables(self, engine: Engine) -> dict[str, Any]:
         """Return the variables for the template. Raises ApiError."""

@@ -110,6 +110,16 @@ class ChatMessage(RequestModel):
         return Message(ROLES.get(self.role, self.role), self.text, {key: value for key, value in more.items() if value})
 
 
+def text_part(text: str) -> TextPart:
+    """Return a text as a part of a chat message."""
+    return TextPart(type="text", text=text)
+
+
+def chat_message(role: str, content: str | list[TextPart], **more: Any) -> ChatMessage:
+    """Return a chat message with a text or parts."""
+    return ChatMessage.model_validate({"role": role, "content": content, **more})
+
+
 def joined(parts: Sequence[str]) -> str:
     """Return the parts joined by line breaks, without leading empty ones."""
     return "\n".join(dropwhile(not_, parts))
@@ -129,7 +139,7 @@ def noted_result(message: ChatMessage, lost: set[str]) -> ChatMessage:
     """Return a tool result with notes for these images; another message unchanged."""
     if message.role not in RESULTS or not message.content:
         return message
-    kept = [TextPart(type="text", text=LOST_NOTE) if part.text in lost else part for part in message.content]
+    kept = [text_part(LOST_NOTE) if part.text in lost else part for part in message.content]
     return message.model_copy(update={"content": kept})
 
 

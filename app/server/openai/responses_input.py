@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Tag
 from pydantic_core import PydanticCustomError
 
-from app.server.fields import Few, Many, RequestModel, Text, TextPart, refuse_media
+from app.server.fields import Few, Many, RequestModel, Text, refuse_media
 from app.server.left_out import log_left_out
-from app.server.openai.messages import Arguments, CalledFunction, ChatMessage, PastToolCall
+from app.server.openai.messages import Arguments, CalledFunction, ChatMessage, PastToolCall, chat_message, text_part
 from app.server.openai.responses_options import ToolInput
 from app.server.pictures import ChatContent
 
@@ -42,7 +42,7 @@ class InputMessage(RequestModel):
         if last and self.role == "assistant" == last.role and last.content is None and not last.tool_calls:
             last.content = self.content
         elif last and last.content and len(turns) == 1 and last.role == "system" and self.role in SYSTEM:
-            last.content += [*text_parts(""), *self.content]  # an empty line between them
+            last.content += [text_part(""), *self.content]  # an empty line between them
         else:
             turns.append(ChatMessage(role=self.role, content=self.content))
 
@@ -174,14 +174,9 @@ AnyItem = Annotated[
 InputItem = Annotated[AnyItem, BeforeValidator(refuse_media)]
 
 
-def text_parts(text: str) -> list[TextPart]:
-    """Return a text as a message's content."""
-    return [TextPart(type="text", text=text)]
-
-
 def chat_messages(instructions: str | None, items: Iterable[InputItem]) -> list[ChatMessage]:
     """Return the chat that the items translate to. Reasoning without a message or call after it is left out."""
-    turns = [ChatMessage(role="system", content=text_parts(instructions))] if instructions else []
+    turns = [chat_message("system", instructions)] if instructions else []
     for item in items:
         item.add_to(turns)
     return [turn for turn in turns if turn.role != "assistant" or turn.tool_calls or turn.content is not None]
