@@ -24,82 +24,80 @@ USES = {
     "embedding": "makes vectors of texts: `/v1/embeddings` of `slipstream serve`; writes no text",
     "reranking": "scores documents for a query: `/v1/rerank` of `slipstream serve`; writes no text",
 }
+Lines = list[tuple[str, str]]  # labels and sentences
 CONTEXTS = 2048, 4096, 8192, 16384, 32768, 65536, 131072
 
 
 def show(name: str, as_json: bool) -> None:
-    """Print the target's facts, and those of its draft model if it has one."""
+    """Print the target's facts, and those of its draft model if it has one; or those of an adapter or an encoder."""
     pair = local_pair(name, load_registry())
-    if is_adapter(header := read_model_header(pair.target)):
-        show_adapter(pair.target, header, as_json)
-        return
-    if is_projector(ModelFacts(header)):
-        show_encoder(pair.target, as_json)
-        return
+    header = read_model_header(pair.target)
+    if is_adapter(header):
+        entry, parts = adapter_facts(pair.target, header)
+    elif is_projector(ModelFacts(header)):
+        entry, parts = encoder_facts(pair.target)
+    else:
+        entry, parts = pair_facts(pair)
+    if as_json:
+        print_json(entry)
+    else:
+        print_text("\n\n".join(map(table, parts)))
+
+
+def pair_facts(pair: Pair) -> tuple[dict[str, Any], list[Lines]]:
+    """Return the facts of a pair as plain data and in words."""
     here = this_machine()
     files = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
     facts = {role: describe(path, ModelFacts(read_model_header(path)), here) for role, path in files.items()}
     if eyes := pair.mmproj or projector_near(pair.target):
         facts["target"]["vision"] = describe_encoder(eyes)
     learns, search = learning(pair), last_verdict(pair.target)
-    if as_json:
-        print_json({"name": pair.name, **facts, "learns": learns, "draft_search": search})
-        return
     parts = [rows(entry) for entry in facts.values()] + ([[("learns", learns)]] if pair.learn else [])
     parts += [[("draft search", search)]] if search else []
     parts += [[("adapters", told(pair.lora) or "loaded, but off")]] if pair.lora else []
-    print_text("\n\n".join(map(table, parts)))
+    return {"name": pair.name, **facts, "learns": learns, "draft_search": search}, parts
 
 
-def show_adapter(path: Path, header: Header, as_json: bool) -> None:
-    """Print the facts of a LoRA adapter, which is no model but used with one."""
-    pairs = [(tensor.name, tensor.shape) for tensor in header.tensors if tensor.name.endswith(".lora_a")]
-    ranks = sorted({min(shape) for _, shape in pairs})
-    base = header.text("general.base_model.0.name") or "not stated in the file"
-    kind, architecture = header.text("adapter.type"), header.text("general.architecture")
+def adapter_facts(path: Path, header: Header) -> tuple[dict[str, Any], list[Lines]]:
+    """Return the facts of a LoRA adapter, which is no model but used with one, as plain data and in words."""
+    shapes = [tensor.shape for tensor in header.tensors if tensor.name.endswith(".lora_a")]
+    ranks = sorted({min(shape) for shape in shapes})
     entry = {
         "path": str(path),
         "purpose": "adapter",
-        "kind": kind,
-        "architecture": architecture,
-        "base": base,
+        "kind": header.text("adapter.type"),
+        "architecture": header.text("general.architecture"),
+        "base": header.text("general.base_model.0.name") or "not stated in the file",
         "file_bytes": header.n_file_bytes,
-        "matrices": len(pairs),
+        "matrices": len(shapes),
         "ranks": ranks,
     }
-    if as_json:
-        print_json(entry)
-        return
+    made_for = f"for models of the architecture {entry['architecture'] or 'unknown'}"
     lines = [
         ("file", f"{path}, {gigabytes(header.n_file_bytes)}"),
-        (
-            "adapter",
-            f"{entry['kind'] or 'of no kind'}, for models of the architecture {entry['architecture'] or 'unknown'}",
-        ),
-        ("made for", base),
-        ("adapts", f"{len(pairs)} matrices, of rank {', '.join(map(str, ranks)) or 'unknown'}"),
+        ("adapter", f"{entry['kind'] or 'of no kind'}, {made_for}"),
+        ("made for", str(entry["base"])),
+        ("adapts", f"{len(shapes)} matrices, of rank {', '.join(map(str, ranks)) or 'unknown'}"),
         ("use", f"with its model: `slipstream run -m MODEL --lora {path}`"),
     ]
-    print_text(table(lines))
+    return entry, [lines]
 
 
-def show_encoder(path: Path, as_json: bool) -> None:
-    """Print the facts of a vision encoder, which is no model but used with one. Raises ModelError."""
+def encoder_facts(path: Path) -> tuple[dict[str, Any], list[Lines]]:
+    """Return the facts of a vision encoder, which is no model but used with one, as plain data and in words. Raises
+    ModelError.
+    """
     found = read_projector(path)
-    entry = describe_encoder(path) | {"purpose": "vision encoder", "width": found.width}
-    if as_json:
-        print_json(entry)
-        return
     lines = [
         ("file", f"{path}, {gigabytes(found.facts.header.n_file_bytes)}"),
         ("vision encoder", f"{found.kind}, for models with embeddings of {found.width or 'unknown'} numbers"),
         ("memory", f"about {gigabytes(found.n_needed)}"),
         ("use", f"with its model: `slipstream run -m MODEL --mmproj {path} --image PICTURE`"),
     ]
-    print_text(table(lines))
+    return describe_encoder(path) | {"purpose": "vision encoder", "width": found.width}, [lines]
 
 
-def table(lines: list[tuple[str, str]]) -> str:
+def table(lines: Lines) -> str:
     """Return pairs of a label and a sentence as lines."""
     return "\n".join(f"{label:>16}  {text}" for label, text in lines)
 
@@ -156,7 +154,7 @@ def describe_encoder(path: Path) -> dict[str, Any]:
     return {"path": str(path), "kind": found.kind, "memory_bytes": found.n_needed}
 
 
-def images_row(entry: dict[str, Any]) -> list[tuple[str, str]]:
+def images_row(entry: dict[str, Any]) -> Lines:
     """Return the line about a model's vision encoder, if there is one."""
     if not (vision := entry.get("vision")):
         return []
@@ -165,7 +163,7 @@ def images_row(entry: dict[str, Any]) -> list[tuple[str, str]]:
     return [("images", text)]
 
 
-def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
+def rows(entry: dict[str, Any]) -> Lines:
     """Return the lines about a model as pairs of a label and a sentence."""
     experts = f", {entry['experts_used']} of {entry['experts']} experts per token" if entry["experts"] else ""
     kinds = ", ".join(f"{kind} {share:.0%}" for kind, share in entry["tensor_types"].items() if share >= 0.005)
@@ -186,7 +184,7 @@ def rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     return [*lines, *writing_rows(entry), *memory_rows(entry)]
 
 
-def writing_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
+def writing_rows(entry: dict[str, Any]) -> Lines:
     """Return the lines about a model that writes text."""
     chat = (
         ("yes, with tools" if entry["tools"] else "yes, without tools")
@@ -219,7 +217,7 @@ def speed_here(entry: dict[str, Any]) -> str:
     return f"plain decode about {told}, estimated from memory bandwidth; measured at the first start"
 
 
-def memory_rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
+def memory_rows(entry: dict[str, Any]) -> Lines:
     """Return the lines about the memory for weights and cache, by length of the context."""
     if not entry["parameters"]:
         return []

@@ -25,7 +25,7 @@ class Described:
 
     def __init__(self, model: ServedModel) -> None:
         self.name = model.name
-        self.engine: Engine | None = model.served.engine if model.is_loaded and model.served else None
+        self.engine = model.engine
         pair = self.engine.pair if self.engine else model.pair
         assert pair is not None
         self.pair, self.facts = pair, None if pair.upstream else facts_of(pair.target)
@@ -125,7 +125,7 @@ def purpose_of_file(facts: ModelFacts | None) -> Purpose:
 
 def meets(model: ServedModel, need: Need) -> bool:
     """Return whether a model is for that, loaded or not. It may read a file's header."""
-    engine = model.served.engine if model.is_loaded and model.served else None
+    engine = model.engine
     facts = facts_of(model.pair.target) if not engine and model.pair and not model.pair.upstream else None
     if need == "insert":
         return can_infill(engine, facts)

@@ -87,14 +87,6 @@ class KnownModels:
         self.models = [*kept, *(each for name, each in found.items() if name not in names)]
 
 
-class OnlyModel(KnownModels):
-    """The only model of a server, which answers to any name."""
-
-    async def find(self, name: str, need: Need = "completion") -> ServedModel:
-        """Return the model."""
-        return self.models[0]
-
-
 def offered(folders: Iterable[Path], models: Iterable[Model]) -> list[Offer]:
     """Return the models that are here and those in the folders; of several, also their draft models. Other servers' are
     left out.

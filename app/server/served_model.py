@@ -70,8 +70,13 @@ class ServedModel:
     @property
     def adapters(self) -> tuple[Adapter, ...]:
         """Its LoRA adapters; none while the only model of a server is loading."""
-        pair = self.served.engine.pair if self.is_loaded and self.served else self.pair
+        pair = engine.pair if (engine := self.engine) else self.pair
         return pair.lora if pair else ()
+
+    @property
+    def engine(self) -> Engine | None:
+        """Its engine while it can answer. Raises ApiError while the server is stopping."""
+        return self.served.engine if self.is_loaded and self.served else None
 
     @property
     def is_loaded(self) -> bool:

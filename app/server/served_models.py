@@ -5,21 +5,19 @@ or its time is over. Must not know HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from time import monotonic, time
 from typing import Any
 
 from app.server.errors import ApiError
-from app.server.known_models import KnownModels, OnlyModel
+from app.server.known_models import KnownModels
 from app.server.metrics import Totals
 from app.server.policy import ServerPolicy
 from app.server.served import ServedEngine
 from app.server.served_model import MemoryWish, OpenPair, ServedModel
-from runtime.core.errors import ModelError, NoMemoryError, SlipstreamError
-from runtime.engine import Engine
+from runtime.core.errors import NoMemoryError, SlipstreamError
 from runtime.engine.output import Status
-from runtime.models.registry import Pair
 
 LEVELS = "", "OK", "TIGHT", "CRITICAL"
 
@@ -40,11 +38,11 @@ class ServedModels:
     def __init__(
         self,
         known: KnownModels,
-        open_pair: OpenPair,
+        open_pair: OpenPair | None,
         policy: ServerPolicy,
         max_waiting: int | None = None,
     ) -> None:
-        """At most `max_waiting` requests wait for a model."""
+        """At most `max_waiting` requests wait for a model. Without `open_pair`, none is loaded."""
         self.known, self.policy, self.totals, self.created_at = known, policy, Totals(), int(time())
         self._open_pair, self._max_waiting = open_pair, max_waiting
         self._turn, self._n_waiting = asyncio.Lock(), 0
@@ -109,6 +107,7 @@ class ServedModels:
         """Load a model in the memory that the others leave. What they have mapped of its own files, such as a draft
         model that is asked for by its name, it does not take again. Raises NoMemoryError, and ApiError.
         """
+        assert self._open_pair is not None
         files = model.pair.files if model.pair else []
         reserved = sum(each.served.engine.pending_bytes(files) for each in others if each.served)
         await model.load(self._open_pair, MemoryWish(reserved, is_whole), self.policy, self.totals)
@@ -229,7 +228,7 @@ class OneModel(ServedModels):
     """The only model of a server: it answers to any name, and its server ends if it cannot be loaded."""
 
     def __init__(self, only: ServedEngine) -> None:
-        super().__init__(OnlyModel([ServedModel(only.policy.aliases, served=only)]), not_opened, only.policy)
+        super().__init__(KnownModels([ServedModel(only.policy.aliases, served=only)]), None, only.policy)
         self.only, self.totals = only, only.totals
 
     def start(self) -> None:
@@ -243,8 +242,3 @@ class OneModel(ServedModels):
         assert self.only is not None
         self.only.check()
         return self.models
-
-
-def not_opened(pair: Pair, wish: MemoryWish, on_progress: Callable[[str, float], bool]) -> Engine:
-    """Open nothing: the only model of a server is loaded at its start."""
-    raise ModelError("This server loads no other model.")

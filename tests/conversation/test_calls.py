@@ -20,7 +20,7 @@ from runtime.conversation.calls import (
     CallParser,
     Function,
     HarmonyParser,
-    Part,
+    ReplyPart,
     call_grammar,
     form_of,
     harmony_grammar,
@@ -236,7 +236,7 @@ def test_a_value_is_read_by_the_types_of_its_schema(
 
 def parsed(form: CallForm, functions: list[Function], reply: str, size: int) -> tuple[str, Calls]:
     """The text and the calls of these functions in a reply that comes in pieces of this size."""
-    parser, parts = CallParser(form, functions), list[Part]()
+    parser, parts = CallParser(form, functions), list[ReplyPart]()
     for at in range(0, len(reply), size):
         parts += parser.feed(reply[at : at + size])
     return folded([*parts, *parser.finish(is_cut=False)])

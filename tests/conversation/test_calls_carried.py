@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.conversation.calls import CallForm, CallParser, Function, Part
+from runtime.conversation.calls import CallForm, CallParser, Function, ReplyPart
 from runtime.conversation.calls.past import written_calls
 from runtime.core.errors import SettingsError
 from tests.support.calls import CALLS, FUNCTIONS, gathered, turn
@@ -62,7 +62,7 @@ def hostile_replies(form: CallForm) -> st.SearchStrategy[str]:
 
 def cut_up(form: CallForm, reply: str, size: int, is_cut: bool) -> tuple[str, list[list[str]]]:
     """The text, and the calls with their arguments as text, in a reply that comes in pieces of this size."""
-    parser, parts = CallParser(form, FUNCTIONS), list[Part]()
+    parser, parts = CallParser(form, FUNCTIONS), list[ReplyPart]()
     for at in range(0, len(reply), size):
         parts += parser.feed(reply[at : at + size])
     return gathered([*parts, *parser.finish(is_cut)])

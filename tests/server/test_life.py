@@ -57,6 +57,9 @@ def test_while_it_loads_it_says_so() -> None:
             assert reply.status_code == 503
             assert reply.json()["error"]["code"] == "loading"
             assert reply.headers["retry-after"]
+        assert here.client().post("/models/load", json={"model": "any"}).json() == {"success": True}
+        here.client().get("/health")  # a turn of the event loop
+        assert [each.served for each in here.server.models.models] == [here.server.served]  # it is not loaded again
         go_on.set()
 
 

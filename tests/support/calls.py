@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
-from runtime.conversation.calls import CallForm, CallParser, Function, Part
+from runtime.conversation.calls import CallForm, CallParser, Function, ReplyPart
 from runtime.conversation.calls.form import TaggedArguments, filled
 from runtime.conversation.chat_template import ChatTemplate, Message, TemplateForm
 
@@ -74,7 +74,7 @@ def rendered_turn(template: ChatTemplate, form: CallForm, calls: Calls) -> str:
 
 def read(form: CallForm, text: str, sizes: Sequence[int]) -> tuple[str, Calls]:
     """The text and the calls of a reply that comes in pieces of these sizes, again and again."""
-    parser, parts, at = CallParser(form, FUNCTIONS), list[Part](), 0
+    parser, parts, at = CallParser(form, FUNCTIONS), list[ReplyPart](), 0
     while at < len(text):
         size = sizes[at % len(sizes)]
         parts += parser.feed(text[at : at + size])
@@ -82,13 +82,13 @@ def read(form: CallForm, text: str, sizes: Sequence[int]) -> tuple[str, Calls]:
     return folded([*parts, *parser.finish(is_cut=False)])
 
 
-def folded(parts: Sequence[Part]) -> tuple[str, Calls]:
+def folded(parts: Sequence[ReplyPart]) -> tuple[str, Calls]:
     """The text and the calls that parts of a reply add up to."""
     words, calls = gathered(parts)
     return words, [(name, json.loads(arguments)) for name, arguments in calls]
 
 
-def gathered(parts: Sequence[Part]) -> tuple[str, list[list[str]]]:
+def gathered(parts: Sequence[ReplyPart]) -> tuple[str, list[list[str]]]:
     """The same, with the arguments as text, which may be incomplete."""
     words, calls = "", list[list[str]]()
     for kind, text in parts:

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 from llguidance import LLTokenizer
 
-from runtime.conversation.calls import CallForm, CallParser, Function, Part, call_grammar, form_of
+from runtime.conversation.calls import CallForm, CallParser, Function, ReplyPart, call_grammar, form_of
 from runtime.conversation.calls.form import (
     GEMMA,
     GEMMA_QUOTE,
@@ -243,7 +243,7 @@ def is_taken(grammar: Grammar, text: str) -> bool:
 
 def parsed(form: CallForm, functions: Sequence[Function], reply: str, size: int) -> tuple[str, Calls]:
     """The text and the calls of these functions in a reply that comes in pieces of this size."""
-    parser, parts = CallParser(form, functions), list[Part]()
+    parser, parts = CallParser(form, functions), list[ReplyPart]()
     for at in range(0, len(reply), size):
         parts += parser.feed(reply[at : at + size])
     return folded([*parts, *parser.finish(is_cut=False)])

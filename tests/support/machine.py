@@ -85,14 +85,14 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 @contextmanager
 def using(model: ServedModel) -> Iterator[None]:
-    held = model.hold()
+    model.hold()
     yield
-    held.release()
+    model.release()
 
 
 async def use(models: ServedModels, name: str) -> None:
     model = await models.known.find(name)
-    held = await models.hold(model)
+    await models.hold(model)
     assert model in models.models
     await asyncio.sleep(0)
-    held.release()
+    model.release()

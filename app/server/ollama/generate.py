@@ -34,11 +34,9 @@ class ContinuedChat(ChatRequest):
     def write(self, engine: Engine) -> WrittenPrompt:
         """Return the prompt after the context: the end of the last turn, and the new ones."""
         Ids(tuple(self.context)).checked(engine.facts.n_vocab, "context")
-        messages, known = (
-            self._new_messages(engine),
-            [chat_message(role, PLACEHOLDER) for role in ("user", "assistant")],
-        )
-        whole = ChatRequest.model_copy(self, update={"messages": [*known, *messages], "_written": None})
+        known = [chat_message(role, PLACEHOLDER) for role in ("user", "assistant")]
+        messages = [*known, *self._new_messages(engine)]
+        whole = ChatRequest.model_copy(self, update={"messages": messages, "_written": None})
         prompt = ChatRequest.write(whole, engine)
         at = prompt.text.find(PLACEHOLDER, prompt.text.find(PLACEHOLDER) + 1)
         return replace(prompt, rendered=after(prompt.rendered, at + len(PLACEHOLDER)) if at >= 0 else prompt.rendered)

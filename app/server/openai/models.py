@@ -120,9 +120,9 @@ def entries(models: ServedModels, model: ServedModel) -> list[tuple[Event, Event
 
 def meta(model: ServedModel) -> Event | None:
     """Return the limits of a loaded model."""
-    if not model.is_loaded or model.served is None:
+    if (engine := model.engine) is None:
         return None
-    facts = model.served.engine.facts
+    facts = engine.facts
     return {
         "n_ctx": facts.n_ctx, "n_ctx_train": facts.n_ctx_train, "n_vocab": facts.n_vocab, "size": facts.n_bytes,
     }  # fmt: skip
@@ -169,8 +169,8 @@ class Done(BaseModel):
 
 async def load(models: ServedModels, request: Request) -> ASGIApp:
     """Begin to load a model, also one that could not be loaded before. Raises ApiError."""
-    model = await models.known.find((await read_body(request, ModelRequest, CONTEXT)).model)
-    if not model.is_loaded:
+    name = (await read_body(request, ModelRequest, CONTEXT)).model
+    if models.only is None and not (model := await models.known.find(name)).is_loaded:
         model.failure = None
         models.begin(models.load(model))
     return JSONBody({"success": True})
@@ -178,11 +178,11 @@ async def load(models: ServedModels, request: Request) -> ASGIApp:
 
 async def unload(models: ServedModels, request: Request) -> ASGIApp:
     """Begin to unload a model, once no request uses it. Raises ApiError."""
-    model = await models.known.find((await read_body(request, ModelRequest, CONTEXT)).model)
+    name = (await read_body(request, ModelRequest, CONTEXT)).model
     if models.only is not None:
         message = "This server has a single model, which stays. Start `slipstream serve` without a name for several."
         raise ApiError(400, message, "model")
-    models.begin(models.unload(model))
+    models.begin(models.unload(await models.known.find(name)))
     return JSONBody({"success": True})
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from app.reply_text import Delta as ReasoningDelta
 from app.reply_text import ReasoningParser
 from app.server.wire import Event
-from runtime.conversation.calls import HERMES, BareCalls, CallForm, CallParser, Function, HarmonyParser, Part
+from runtime.conversation.calls import HERMES, BareCalls, CallForm, CallParser, Function, HarmonyParser, ReplyPart
 from runtime.engine import Chunk
 
 Delta = dict[str, Any]
@@ -44,10 +44,12 @@ class ToolCallParser:
     def finish(self, is_cut: bool) -> Iterator[Delta]:
         """Yield the text that was held back. If the reply was cut off, an incomplete marker is dropped."""
         calls, text = self._bare.finish(is_cut) if self._bare else ([], "")
-        parts = [part for name, arguments in calls for part in (Part("call", name), Part("arguments", arguments))]
+        parts = [
+            part for name, arguments in calls for part in (ReplyPart("call", name), ReplyPart("arguments", arguments))
+        ]
         yield from self._deltas(parts or [*self._parser.feed(text), *self._parser.finish(is_cut)])
 
-    def _deltas(self, parts: Iterable[Part]) -> Iterator[Delta]:
+    def _deltas(self, parts: Iterable[ReplyPart]) -> Iterator[Delta]:
         for kind, text in parts:
             if kind == "call":
                 self.n_calls += 1

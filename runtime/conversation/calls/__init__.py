@@ -12,7 +12,7 @@ from runtime.conversation.calls.known import DESCRIBED, HERMES, form_of
 from runtime.conversation.calls.parser import CallParser
 from runtime.conversation.calls.past import past_turns, plain_tools
 from runtime.conversation.calls.schemas import Function
-from runtime.conversation.calls.stream import Part
+from runtime.conversation.calls.stream import ReplyPart
 
 __all__ = [
     "DESCRIBED",
@@ -26,7 +26,7 @@ __all__ = [
     "Function",
     "HarmonyParser",
     "JsonArguments",
-    "Part",
+    "ReplyPart",
     "call_grammar",
     "form_of",
     "harmony_grammar",

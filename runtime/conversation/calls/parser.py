@@ -13,7 +13,7 @@ from runtime.conversation.calls.argument_readers import ArgumentReader, reader_f
 from runtime.conversation.calls.form import DIFFERS, WAIT, CallForm, filled, match
 from runtime.conversation.calls.past import written_calls
 from runtime.conversation.calls.schemas import Function
-from runtime.conversation.calls.stream import Part, Reading, StreamParser, before_overlap
+from runtime.conversation.calls.stream import Reading, ReplyPart, StreamParser, before_overlap
 
 
 class CallParser(StreamParser):
@@ -128,15 +128,15 @@ def reads_back(form: CallForm, functions: Sequence[Function], name: str, argumen
     return all(is_call(read(form, functions, text, size), name, arguments) for size in (max(1, len(text)), 1))
 
 
-def read(form: CallForm, functions: Sequence[Function], text: str, size: int) -> list[Part]:
+def read(form: CallForm, functions: Sequence[Function], text: str, size: int) -> list[ReplyPart]:
     """Return the parts of a reply that comes in pieces of this size."""
-    parser, parts = CallParser(form, functions), list[Part]()
+    parser, parts = CallParser(form, functions), list[ReplyPart]()
     for at in range(0, len(text), size):
         parts += parser.feed(text[at : at + size])
     return [*parts, *parser.finish(is_cut=False)]
 
 
-def is_call(parts: Sequence[Part], name: str, arguments: Mapping[str, Any]) -> bool:
+def is_call(parts: Sequence[ReplyPart], name: str, arguments: Mapping[str, Any]) -> bool:
     """Whether parts of a reply are one call with these arguments."""
     names = [part.text for part in parts if part.kind == "call"]
     found = "".join(part.text for part in parts if part.kind == "arguments")

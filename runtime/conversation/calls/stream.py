@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeVar
 PartKind = Literal["content", "thought", "call", "arguments"]
 
 
-class Part(NamedTuple):
+class ReplyPart(NamedTuple):
     """A part of a reply: of its text or its reasoning, the name of a function whose call begins, or a part of the
     arguments of the last call, as JSON.
     """
@@ -27,7 +27,7 @@ class StreamParser(ABC):
 
     def __init__(self, held: str = "") -> None:
         self.held, self.has_ended = held, False
-        self._parts, self._reading = list[Part](), self._read()
+        self._parts, self._reading = list[ReplyPart](), self._read()
 
     @abstractmethod
     def _read(self) -> Reading[None]:
@@ -37,14 +37,14 @@ class StreamParser(ABC):
     def _read_end(self, is_cut: bool) -> None:
         """Read what is still held at the end of the reply. If it was cut, a possible start of a mark is dropped."""
 
-    def feed(self, text: str) -> list[Part]:
+    def feed(self, text: str) -> list[ReplyPart]:
         """Return the parts that are certain after this text."""
         self.held += text
         next(self._reading)
         parts, self._parts = self._parts, []
         return parts
 
-    def finish(self, is_cut: bool) -> list[Part]:
+    def finish(self, is_cut: bool) -> list[ReplyPart]:
         """Return the parts that are certain at the end of the reply."""
         self.has_ended = True
         parts = self.feed("")
@@ -53,7 +53,7 @@ class StreamParser(ABC):
 
     def add(self, kind: PartKind, text: str) -> None:
         """Add a part that is certain."""
-        self._parts.append(Part(kind, text))
+        self._parts.append(ReplyPart(kind, text))
 
     def add_arguments(self, json: str) -> None:
         """Add JSON to the arguments of the last call."""
