@@ -8,7 +8,7 @@ from typing import Any
 from app.reply_text import BEGIN, END
 from app.server.anthropic.response import MessageFormatter, ReplyBlocks
 from app.server.openai.reply_reader import ReasoningReader, ReplyReader, ToolCallParser
-from runtime.conversation.calls import Function
+from runtime.conversation.calls import HERMES, CallParser, Function
 from runtime.engine import Chunk
 
 
@@ -17,7 +17,7 @@ def chunks(*pieces: str) -> list[Chunk]:
 
 
 def formatter() -> MessageFormatter:
-    reader = ReplyReader(ToolCallParser([Function("f")]), ReasoningReader(is_open=False))
+    reader = ReplyReader(ToolCallParser(CallParser(HERMES, [Function("f")])), ReasoningReader(is_open=False))
     return MessageFormatter("m", reader, 7)
 
 

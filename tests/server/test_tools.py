@@ -12,7 +12,7 @@ import pytest
 
 from app.server.openai.reply_reader import ToolCallParser, merge_tool_calls
 from app.server.openai.tools import FunctionDefinition, ToolSet
-from runtime.conversation.calls import BareCalls, Function, form_of
+from runtime.conversation.calls import HERMES, BareCalls, CallParser, Function, form_of
 from runtime.conversation.calls.known import BEGIN, END
 from runtime.conversation.calls.past import written_calls
 from runtime.engine import Grammar, Message, Options, Sampling
@@ -104,7 +104,7 @@ def test_with_a_schema_a_reply_is_an_answer_or_a_call(open_demo: OpenEngine, cal
 def test_calls_are_found_however_the_text_is_cut(size: int) -> None:
     text = 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": {"b": "} <tool"}}}\n</tool_call>\n'
     text += '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
-    calls, deltas = ToolCallParser([Function("f"), Function("g")]), []
+    calls, deltas = ToolCallParser(CallParser(HERMES, [Function("f"), Function("g")])), []
     for at in range(0, len(text), size):
         deltas += list(calls.feed(text[at : at + size]))
     deltas += list(calls.finish(is_cut=False))
@@ -120,7 +120,7 @@ def test_a_tool_call_is_the_same_however_its_text_is_cut() -> None:
     text = BEGIN + '\n{"name": "f", "arguments": {"a": 1}}\n' + END
 
     def read(*pieces: str) -> list[object]:
-        calls = ToolCallParser([Function("f"), Function("g")])
+        calls = ToolCallParser(CallParser(HERMES, [Function("f"), Function("g")]))
         deltas = [delta for piece in pieces for delta in calls.feed(piece)]
         return [call["function"] for call in merge_tool_calls([*deltas, *calls.finish(is_cut=False)])]
 
@@ -136,7 +136,7 @@ def test_tags_of_tools_count_in_text_and_not_in_arguments(size: int) -> None:
     own = written_calls(form, [{"function": {"name": "f", "arguments": {"a": f"{bare}\nmore"}}}])
     functions = [Function("f", {"properties": {"a": {"type": "string"}}}), Function("g")]
     for text, names in ((f"So: {own}", ["f"]), (f"So: {bare}", ["g"])):
-        calls = ToolCallParser(functions, form, BareCalls(functions, True, form.trigger))
+        calls = ToolCallParser(CallParser(form, functions), BareCalls(functions, True, form.trigger))
         deltas = [delta for at in range(0, len(text), size) for delta in calls.feed(text[at : at + size])]
         deltas += calls.finish(is_cut=False)
         assert "".join(delta.get("content", "") for delta in deltas).strip() == "So:"
@@ -146,7 +146,7 @@ def test_tags_of_tools_count_in_text_and_not_in_arguments(size: int) -> None:
 def test_a_reply_that_is_cut_shows_no_markup() -> None:
     text = 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": "}"}}\n</tool_call>\n<tool_call>\n{"name": "g", "argu'
     for at in range(len(text)):
-        calls = ToolCallParser([Function("f"), Function("g")])
+        calls = ToolCallParser(CallParser(HERMES, [Function("f"), Function("g")]))
         deltas = [*calls.feed(text[:at]), *calls.finish(is_cut=True)]
         assert "So:\n".startswith("".join(delta.get("content", "") for delta in deltas))
         found = merge_tool_calls(deltas)
@@ -155,7 +155,7 @@ def test_a_reply_that_is_cut_shows_no_markup() -> None:
 
 
 def test_a_reply_that_is_whole_may_end_as_a_mark_begins() -> None:
-    calls = ToolCallParser([Function("f"), Function("g")])
+    calls = ToolCallParser(CallParser(HERMES, [Function("f"), Function("g")]))
     assert [*calls.feed("a <"), *calls.finish(is_cut=False)] == [{"content": "a "}, {"content": "<"}]
 
 

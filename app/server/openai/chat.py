@@ -14,7 +14,7 @@ from app.server.errors import ApiError
 from app.server.fields import Whole
 from app.server.openai.chat_response import ChatCompletion, ChatFormatter
 from app.server.openai.common import OpenAIRequest
-from app.server.openai.conversation import ConversationRequest
+from app.server.openai.conversation import ConversationRequest, WrittenPrompt
 from app.server.openai.reply_reader import Delta, ReasoningReader, ReplyReader, ToolCallParser
 from app.server.openai.tools import form_for
 from app.server.task import CompletionTask, PromptIds, encoded
@@ -24,6 +24,7 @@ from runtime.conversation.calls import (
     NO_THOUGHT,
     OPEN_THOUGHT,
     BareCalls,
+    CallParser,
     HarmonyParser,
     harmony_grammar,
     is_harmony,
@@ -106,9 +107,8 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
 
     def _thought(self, engine: Engine) -> str:
         """Return which reasoning may come before text that may end in calls."""
-        if not self._has_room_for_reasoning(engine) or self.written(engine).is_answering:
-            return NO_THOUGHT
-        return OPEN_THOUGHT if self.written(engine).is_thinking else MAY_THINK
+        prompt = self._reasoned_from(engine)
+        return NO_THOUGHT if prompt is None else OPEN_THOUGHT if prompt.is_thinking else MAY_THINK
 
     def _prompt(self, engine: Engine) -> Ids | Pictured:
         return encoded(with_images(self.written(engine).rendered, self.images), engine)
@@ -116,10 +116,9 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
     def _thoughts(self, engine: Engine) -> ThoughtBudget | None:
         """Return the limit on reasoning, if there is one. Raises ApiError and TemplateError."""
         most = self.reasoning_budget
-        if most is None or most < 0 or not self._has_room_for_reasoning(engine):
+        if most is None or most < 0 or (prompt := self._reasoned_from(engine)) is None:
             return None
-        prompt = self.written(engine)
-        return None if prompt.is_answering else ThoughtBudget(most, BEGIN, END, prompt.is_thinking)
+        return ThoughtBudget(most, BEGIN, END, prompt.is_thinking)
 
     def formatter(self, engine: Engine, prompts: Sequence[PromptIds]) -> ChatFormatter:
         """Return the formatter for the replies."""
@@ -127,29 +126,28 @@ class ChatRequest(ConversationRequest, OpenAIRequest):
 
     def reply_reader(self, engine: Engine) -> ReplyReader:
         """Return the reader that separates reasoning, content and calls."""
-        return ReplyReader(self._tool_calls(engine), self._reasoning_reader(engine))
+        prompt = self._reasoned_from(engine)
+        return ReplyReader(self._tool_calls(engine), ReasoningReader(prompt.is_thinking) if prompt else None)
 
     def _tool_calls(self, engine: Engine) -> ToolCallParser | None:
         """Return the parser for tool calls, or None if the reply cannot have any."""
         tools = self.tool_set()
         if self._has_channels(engine):
-            return ToolCallParser(harmony=HarmonyParser(self.written(engine).is_thinking))
+            return ToolCallParser(HarmonyParser(self.written(engine).is_thinking))
         if tools is None:
             return None
         form, is_free = form_for(engine, True) or DESCRIBED, not tools.required and self.format_grammar() is None
         bare = BareCalls(tools.called(), tools.parallel, form.trigger) if is_free else None
-        return ToolCallParser(tools.called(), form, bare)
+        return ToolCallParser(CallParser(form, tools.called()), bare)
 
-    def _reasoning_reader(self, engine: Engine) -> ReasoningReader | None:
-        """Return the reader for reasoning, or None if the reply has none."""
-        if not self._has_room_for_reasoning(engine):
+    def _reasoned_from(self, engine: Engine) -> WrittenPrompt | None:
+        """Return the prompt if a reply to it may have reasoning: the model reasons, and neither a grammar forces an
+        immediate answer nor has that begun.
+        """
+        if BEGIN not in self.template(engine) or self.answers_at_once:
             return None
         prompt = self.written(engine)
-        return None if prompt.is_answering else ReasoningReader(prompt.is_thinking)
-
-    def _has_room_for_reasoning(self, engine: Engine) -> bool:
-        """Return whether the model reasons and no grammar forces an immediate answer."""
-        return BEGIN in self.template(engine) and not self.answers_at_once
+        return None if prompt.is_answering else prompt
 
     @property
     def answers_at_once(self) -> bool:

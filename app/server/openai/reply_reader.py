@@ -10,13 +10,13 @@ import json
 import secrets
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from app.reply_text import Delta as ReasoningDelta
 from app.reply_text import ReasoningParser
 from app.server.wire import Event
-from runtime.conversation.calls import HERMES, BareCalls, CallForm, CallParser, Function, HarmonyParser, ReplyPart
+from runtime.conversation.calls import BareCalls, CallParser, HarmonyParser, ReplyPart
 from runtime.engine import Chunk
 
 Delta = dict[str, Any]
@@ -25,15 +25,9 @@ Delta = dict[str, Any]
 class ToolCallParser:
     """Reads a reply piece by piece. With `bare`, JSON of calls is read as calls."""
 
-    def __init__(
-        self,
-        functions: Sequence[Function] = (),
-        form: CallForm = HERMES,
-        bare: BareCalls | None = None,
-        harmony: HarmonyParser | None = None,
-    ) -> None:
+    def __init__(self, parser: CallParser | HarmonyParser, bare: BareCalls | None = None) -> None:
         self.n_calls = 0  # calls so far whose name is known
-        self._parser, self._bare = harmony or CallParser(form, functions), bare
+        self._parser, self._bare = parser, bare
 
     def feed(self, text: str) -> Iterator[Delta]:
         """Yield the deltas that are certain after `text`: {"content": ...}, {"reasoning_content": ...} or
