@@ -26,7 +26,7 @@ from app.server.middleware import RequestLog, on_stderr
 from app.server.policy import DEFAULT_POLICY, ServerPolicy
 from app.server.request_body import MIB
 from app.server.served import OpenEngine, ServedEngine
-from app.server.served_models import OneModel, ServedModels
+from app.server.served_models import ServedModels, one_model
 from app.server.sockets import OLLAMA_PORT, Addresses, check, listening
 from app.terminal import Interrupt, print_message
 from runtime.engine import Engine
@@ -112,7 +112,7 @@ class EngineServer(ModelServer):
         on_loaded: Callable[[Engine], None] = lambda engine: None,
     ) -> None:
         self.served = ServedEngine(open_engine, on_loaded, self.fail, settings.policy)
-        super().__init__(OneModel(self.served), settings)
+        super().__init__(one_model(self.served), settings)
 
 
 def return_memory() -> None:

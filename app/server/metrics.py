@@ -162,16 +162,21 @@ def llamacpp_metrics(totals: Totals) -> Iterator[Metric]:
     yield counter("llamacpp:tokens_predicted_seconds", "Time spent on decoding.", totals.decode_seconds)
     n_decode = totals.n_decodes + totals.n_embedded
     yield counter("llamacpp:n_decode", "Passes of the target, and texts embedded.", round(n_decode))
-    drafted = sum(n for k, n in totals.k.items() if k != "0")
-    yield counter("llamacpp:spec_decode_num_drafts", "Passes with a draft.", drafted)
-    yield counter("llamacpp:spec_decode_num_draft_tokens", "Draft tokens.", totals.drafted.total())
-    yield counter("llamacpp:spec_decode_num_accepted_tokens", "Accepted draft tokens.", totals.accepted.total())
+    yield from draft_metrics("llamacpp", totals)
     shared = totals.passes.total() / totals.n_decodes if totals.n_decodes else 0.0
     n_read = totals.prompt_n - totals.cached_n
     read, made = per_second(n_read, totals.prompt_seconds), per_second(totals.predicted_n, totals.decode_seconds)
     yield gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens read per second, on average.", read)
     yield gauge("llamacpp:predicted_tokens_seconds", "Generated tokens per second, on average.", made)
     yield gauge("llamacpp:n_busy_slots_per_decode", "Replies per pass, on average.", shared)
+
+
+def draft_metrics(server: str, totals: Totals) -> Iterator[Metric]:
+    """Yield the counts of drafts, which are named alike by both other servers."""
+    drafted = sum(n for k, n in totals.k.items() if k != "0")
+    yield counter(f"{server}:spec_decode_num_drafts", "Passes with a draft.", drafted)
+    yield counter(f"{server}:spec_decode_num_draft_tokens", "Draft tokens.", totals.drafted.total())
+    yield counter(f"{server}:spec_decode_num_accepted_tokens", "Accepted draft tokens.", totals.accepted.total())
 
 
 def per_second(n: int, seconds: float) -> float:
@@ -190,15 +195,12 @@ def longest_context(totals: Totals) -> bytes:
 
 def vllm_metrics(totals: Totals) -> Iterator[Metric]:
     """Yield counts under vLLM's names."""
-    drafted = sum(n for k, n in totals.k.items() if k != "0")
     yield counter("vllm:prompt_tokens", "Prompt tokens.", totals.prompt_n)
     yield counter("vllm:generation_tokens", "Generated tokens.", totals.predicted_n)
     yield counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the cache.", totals.prompt_n)
     yield counter("vllm:prefix_cache_hits", "Prompt tokens found in the cache.", totals.cached_n)
     yield counter_by("finished_reason", "vllm:request_success", "Replies.", totals.replies)
-    yield counter("vllm:spec_decode_num_drafts", "Passes with a draft.", drafted)
-    yield counter("vllm:spec_decode_num_draft_tokens", "Draft tokens.", totals.drafted.total())
-    yield counter("vllm:spec_decode_num_accepted_tokens", "Accepted draft tokens.", totals.accepted.total())
+    yield from draft_metrics("vllm", totals)
     yield counter_by(
         "position",
         "vllm:spec_decode_num_accepted_tokens_per_pos",

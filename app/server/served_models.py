@@ -33,17 +33,19 @@ class ServedModels:
     first, and the drafts of idle ones before any. A running reply is never ended for that: the new request waits.
     """
 
-    only: ServedEngine | None = None  # of a server with a single model, which answers to any name
-
     def __init__(
         self,
         known: KnownModels,
         open_pair: OpenPair | None,
         policy: ServerPolicy,
         max_waiting: int | None = None,
+        only: ServedEngine | None = None,
     ) -> None:
-        """At most `max_waiting` requests wait for a model. Without `open_pair`, none is loaded."""
-        self.known, self.policy, self.totals, self.created_at = known, policy, Totals(), int(time())
+        """At most `max_waiting` requests wait for a model. `only` is that of a server with a single one, which answers
+        to any name; without `open_pair`, no other is loaded.
+        """
+        self.known, self.policy, self.only, self.created_at = known, policy, only, int(time())
+        self.totals = only.totals if only else Totals()
         self._open_pair, self._max_waiting = open_pair, max_waiting
         self._turn, self._n_waiting = asyncio.Lock(), 0
         self._tasks, self.is_stopping = set[asyncio.Task[None]](), False
@@ -55,7 +57,9 @@ class ServedModels:
         return self.known.models
 
     def start(self) -> None:
-        """Start loading what is loaded from the start: nothing here."""
+        """Start loading the only model. Several are loaded when requests name them."""
+        if self.only is not None:
+            self.only.start()
 
     async def hold(self, model: ServedModel) -> ServedEngine:
         """Load a model, if it is not, and hold it: between the two, another one might take its place. Return its
@@ -169,6 +173,8 @@ class ServedModels:
     @property
     def listed(self) -> list[ServedModel]:
         """The models for a list of them. Raises ApiError while the only one is being loaded."""
+        if self.only is not None:
+            self.only.check()
         return self.models
 
     @property
@@ -224,21 +230,7 @@ def crowd(model: ServedModel, others: Sequence[ServedModel]) -> Crowd:
     return model.name, frozenset(each.name for each in others)
 
 
-class OneModel(ServedModels):
-    """The only model of a server: it answers to any name, and its server ends if it cannot be loaded."""
-
-    def __init__(self, only: ServedEngine) -> None:
-        super().__init__(KnownModels([ServedModel(only.policy.aliases, served=only)]), None, only.policy)
-        self.only, self.totals = only, only.totals
-
-    def start(self) -> None:
-        """Start loading the model."""
-        assert self.only is not None
-        self.only.start()
-
-    @property
-    def listed(self) -> list[ServedModel]:
-        """The model. Raises ApiError while it is being loaded."""
-        assert self.only is not None
-        self.only.check()
-        return self.models
+def one_model(only: ServedEngine) -> ServedModels:
+    """Return the only model of a server, which ends if that cannot be loaded."""
+    known = KnownModels([ServedModel(only.policy.aliases, served=only)])
+    return ServedModels(known, None, only.policy, only=only)

@@ -85,5 +85,5 @@ class HarmonyParser(StreamParser):
     def _add(self, text: str) -> None:
         """Add a part of the text of the message that was begun last."""
         if text:
-            said: PartKind = "thought" if "analysis" in self._header else "content"
-            self.add("arguments" if RECIPIENT.search(self._header) else said, text)
+            kind: PartKind = "thought" if "analysis" in self._header else "content"
+            self.add("arguments" if RECIPIENT.search(self._header) else kind, text)
