@@ -10,8 +10,9 @@ import openai
 import pytest
 from pydantic import BaseModel
 
+from app.server.openai.messages import text_part
 from app.server.openai.responses import MAX_AGE, MAX_NUMBER, KeptResponses
-from app.server.openai.responses_input import InputMessage, text_parts
+from app.server.openai.responses_input import InputMessage
 from tests.support.serving import READ_FILE, Running, open_usual, running, saying
 from tests.support.waiting import PATIENCE
 
@@ -196,7 +197,7 @@ def test_tokens_are_counted_in_advance(client: openai.OpenAI) -> None:
 def test_kept_responses_are_bounded_by_number_and_age() -> None:
     now = 0.0
     kept = KeptResponses(lambda: now)
-    items = [InputMessage(role="user", content=text_parts("hi"))]
+    items = [InputMessage(role="user", content=[text_part("hi")])]
     for i in range(MAX_NUMBER + 1):
         kept.keep(str(i), {}, items)
     assert kept.find("0") is None

@@ -85,7 +85,7 @@ class ChatFormatter(ChoicesFormatter):
         if reading := self._progress.reading(chunk):
             yield self._event({}) | reading | self._progress.time(chunk.n_read)
         deltas: list[Event] = list(self._reader.read(chunk))
-        shown = self._shown_with(chunk)
+        shown = self._shown.read(chunk) if self.shows_tokens else []
         if shown:
             deltas = deltas or [{"content": ""}]
         for i, delta in enumerate(deltas):

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from app.reply_text import ShownToken, ShownTokens
+from app.reply_text import ShownTokens
 from app.server.errors import ApiError
 from app.server.fields import MAX_OBJECT, Content, Object, RequestModel, TextPart, Whole, text_of
 from app.server.generation import MAX_CHOICES, GenerationRequest
@@ -154,6 +154,7 @@ class ChoicesFormatter(Formatter):
         model = {"model": asked.reply_name(engine), "system_fingerprint": fingerprint(engine)}
         self.head: Event = head | {"created": now()} | model
         self.event_head = self.head  # of the events of a stream
+        self._end: Event = {"usage": None} if asked.include_usage else {}  # of these events
 
     @abstractmethod
     def _finish(self, last: Chunk) -> Event:
@@ -180,11 +181,6 @@ class ChoicesFormatter(Formatter):
         else:
             yield finish | self._tally.timings()
 
-    def _shown_with(self, chunk: Chunk) -> list[ShownToken]:
-        """Return the tokens that are shown with a chunk."""
-        return self._shown.read(chunk) if self.shows_tokens else []
-
     def _event_of(self, choice: Event, **more: object) -> Event:
         """Return the event of a choice."""
-        event = self.event_head | {"choices": [choice]} | more
-        return event | {"usage": None} if self.asked.include_usage else event
+        return {**self.event_head, "choices": [choice], **more, **self._end}

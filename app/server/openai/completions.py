@@ -69,7 +69,7 @@ class CompletionFormatter(ChoicesFormatter):
 
     def chunk_events(self, chunk: Chunk) -> Iterator[Event]:
         """Yield text and the log probabilities of its tokens."""
-        shown = self._shown_with(chunk)
+        shown = self._shown.read(chunk) if self.shows_tokens else []
         if chunk.text or shown:
             yield self._event(chunk.text, shown)
 
