@@ -6,7 +6,7 @@ Text and arithmetic only.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from runtime.core.recompiling import BACKENDS, RPC, compiled_with, pinned, reinstall, with_images
@@ -16,6 +16,7 @@ KINDS = {"Q8_0": 8.5, "Q4_K": 4.5}  # bits per weight of common quantizations
 SHARE = 0.7  # of the free memory for weights; the rest is for the context and other programs
 BUSY = 0.5  # runnable processes per core from which on the machine counts as busy
 LENGTHS = 1, 2, 3, 4, 6, 8
+Problems = Iterator[tuple[str, str]]  # each with its remedy
 PYTHON = f'"{sys.executable}" -m pip'  # the pip of this program's environment
 # The sign that a backend would be useful here, by its name at compile time
 SIGNS = {
@@ -124,97 +125,79 @@ def problems(found: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"problem": what, "remedy": remedy} for check in checks for what, remedy in check(found)]
 
 
-def unused_workers(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Return the problems of workers that cannot be used."""
+def unused_workers(found: Mapping[str, Any]) -> Problems:
+    """Yield the problems of workers that cannot be used."""
     workers = found.get("workers", ())
     if workers and RPC not in found["backends"]:
-        return [("Workers are named, but llama.cpp is compiled without RPC.", with_rpc(found))]
-    broken = [each["problem"].rpartition(". ") for each in workers if each["problem"]]
-    return [(f"{what}.", remedy) for what, _, remedy in broken]
+        yield "Workers are named, but llama.cpp is compiled without RPC.", with_rpc(found)
+        return
+    for worker in workers:
+        if worker["problem"]:
+            what, _, remedy = worker["problem"].rpartition(". ")
+            yield f"{what}.", remedy
 
 
-def unused_gpu(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Return the problem of a GPU that llama.cpp was not compiled for. Vulkan counts only if nothing better fits."""
+def unused_gpu(found: Mapping[str, Any]) -> Problems:
+    """Yield the problem of a GPU that llama.cpp was not compiled for. Vulkan counts only if nothing better fits."""
     here, used = found["gpu_hardware"], {device["backend"] for device in found["devices"] if device["backend"] != RPC}
     wanted = [name for name in here if name != "VULKAN"] or here
     if not wanted or used & {BACKENDS[name] for name in here}:
-        return ()
+        return
     backend, sign = BACKENDS[wanted[0]], SIGNS[wanted[0]]
     if backend in found["backends"]:
-        what = f"There is {sign}, and llama.cpp is compiled for {backend}, but it finds no device."
-        return [
-            (
-                what,
-                "Check that the driver works and that no environment variable (such as CUDA_VISIBLE_DEVICES) hides "
-                "the device.",
-            )
-        ]
-    what = f"There is {sign}, but llama.cpp is compiled without {backend}."
-    return [(what, for_backend(found, wanted[0]))]
+        yield (
+            f"There is {sign}, and llama.cpp is compiled for {backend}, but it finds no device.",
+            "Check that the driver works and that no environment variable (such as CUDA_VISIBLE_DEVICES) hides the "
+            "device.",
+        )
+    else:
+        yield f"There is {sign}, but llama.cpp is compiled without {backend}.", for_backend(found, wanted[0])
 
 
-def lacking_instructions(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Return the problem of instruction sets that the processor has and the library does not use."""
+def lacking_instructions(found: Mapping[str, Any]) -> Problems:
+    """Yield the problem of instruction sets that the processor has and the library does not use."""
     lacking = [
         name
         for flag, name in INSTRUCTIONS.items()
         if flag in found["processor_flags"] and name not in found["cpu_features"]
     ]
-    if not lacking:
-        return ()
-    return [
-        (
-            f"llama.cpp is compiled without {', '.join(lacking)}, which this processor has.",
-            reinstall(found["versions"].get("llama-cpp-python", ""), python=PYTHON),
-        )
-    ]
+    if lacking:
+        what = f"llama.cpp is compiled without {', '.join(lacking)}, which this processor has."
+        yield what, reinstall(found["versions"].get("llama-cpp-python", ""), python=PYTHON)
 
 
-def busy(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Return the problem of other programs that use the processor."""
-    if found["busy_processes"] <= BUSY * found["cores"]:
-        return ()
-    what = (
-        f"{found['busy_processes']:.1f} processes want to run (cores: {found['cores']}), so the measured speeds are "
-        "too low."
-    )
-    return [(what, "Close what is running, and run `slipstream doctor` again.")]
+def busy(found: Mapping[str, Any]) -> Problems:
+    """Yield the problem of other programs that use the processor."""
+    if found["busy_processes"] > BUSY * found["cores"]:
+        n = f"{found['busy_processes']:.1f} processes want to run (cores: {found['cores']})"
+        yield f"{n}, so the measured speeds are too low.", "Close what is running, and run `slipstream doctor` again."
 
 
-def inexact(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Return the problem of kernels that round differently when several rows are decoded in one pass."""
+def inexact(found: Mapping[str, Any]) -> Problems:
+    """Yield the problem of kernels that round differently when several rows are decoded in one pass."""
     if found["is_exact"]:
-        return ()
+        return
     is_gpu = any(device["backend"] not in ("CPU", RPC) for device in found["devices"])
-    remedy = (
+    yield (
+        f"Passes of different widths round differently ({found['exactness']}), so replies with a seed draft less.",
         "No wider pass is both exact and free on this GPU. `--fast` drafts anyway; a close choice may then differ."
         if is_gpu
-        else "Use `--exact` for bit-identical kernels."
+        else "Use `--exact` for bit-identical kernels.",
     )
-    return [
-        (
-            f"Passes of different widths round differently ({found['exactness']}), so replies with a seed draft less.",
-            remedy,
+
+
+def unquoted(found: Mapping[str, Any]) -> Problems:
+    """Yield the problem of a chat template that changes messages, so that control tokens in them take effect."""
+    if roles := ", ".join(found.get("unquoted_roles", ())):
+        template = f"The chat template of {found['pair']}"
+        yield (
+            f"{template} changes messages ({roles}), so control tokens in them take effect.",
+            "Send the model no text that you do not trust, or choose another one.",
         )
-    ]
 
 
-def unquoted(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Return the problem of a chat template that changes messages, so that control tokens in them take effect."""
-    roles = ", ".join(found.get("unquoted_roles", ()))
-    if not roles:
-        return ()
-    what = f"The chat template of {found['pair']} changes messages ({roles}), so control tokens in them take effect."
-    return [(what, "Send the model no text that you do not trust, or choose another one.")]
-
-
-def full_memory(found: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Return the problem of less free memory than small models need."""
-    if found["memory_free_bytes"] >= 2**30:
-        return ()
-    return [
-        (
-            f"Only {found['memory_free_bytes'] / 1e9:.1f} GB of memory are free.",
-            "Close what is running, or use a small model.",
-        )
-    ]
+def full_memory(found: Mapping[str, Any]) -> Problems:
+    """Yield the problem of less free memory than small models need."""
+    if found["memory_free_bytes"] < 2**30:
+        free = f"Only {found['memory_free_bytes'] / 1e9:.1f} GB of memory are free."
+        yield free, "Close what is running, or use a small model."
