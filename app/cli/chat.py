@@ -26,7 +26,6 @@ from app.cli.streams import require_screen
 
 if TYPE_CHECKING:  # importing them is slow, and help is shown without
     from app.server.command import ServerSettings
-    from runtime.loading.options import Options
 
 ChatModel = Annotated[
     str,
@@ -58,10 +57,6 @@ class ChatOptions:
         """The given settings of replies, by name."""
         named = {"temperature": self.temperature, "seed": self.seed}
         return {name: value for name, value in named.items() if value is not None}
-
-    def adapted(self, options: Options) -> Options:
-        """Return the options for the chat."""
-        return reading_ahead(options, not self.no_read_ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,4 +118,13 @@ def chat(
 
     with trace_to(trace, start.pair) as file:
         given, opened_by = Given(chosen.values, chosen.system, opened), partial(opener, how.draft, file)
-        open_chat(start, chosen.adapted(options), chosen.chats, opened_by, settings, at.key(), at.origins, given)
+        open_chat(
+            start,
+            reading_ahead(options, chosen.no_read_ahead),
+            chosen.chats,
+            opened_by,
+            settings,
+            at.key(),
+            at.origins,
+            given,
+        )

@@ -15,9 +15,8 @@ from typing import Any
 import typer
 
 from app.chats.authors import recent_models
-from app.cli.added_files import with_adapters, with_encoder
 from app.cli.options import OTHER_BYTES, ModelOptions
-from app.models.starting import BUNDLED, LAST, StartModel, start_model
+from app.models.starting import StartModel, start_model
 from app.settings import read_settings
 from app.terminal import print_message
 from app.tui.attach import EXTENSION, attach, may_be_file, path_of, unattached
@@ -26,8 +25,9 @@ from runtime.core.outside import NotTextError, expanded, is_off, is_text, read_p
 from runtime.drafters.registry import find, known_names
 from runtime.engine import Grammar, Options, Sampling, sampling_of
 from runtime.engine.paired import remembered
+from runtime.models.adapters import adapter_of
 from runtime.models.addresses import as_workers
-from runtime.models.model_files import HUB, find_file
+from runtime.models.model_files import HUB, fetched, find_file
 from runtime.models.registry import Pair, find_pair, load_registry
 
 
@@ -50,20 +50,11 @@ def choose_start(
 
 
 def configured(pair: Pair, how: ModelOptions, fixed_k: int | None = None) -> tuple[Pair, Options]:
-    """Return the pair with its draft model, and the options to run it with. Raises BadParameter for wrong names."""
-    draft, names = how.draft, None if how.drafters is None else parse_drafters(how.drafters)
-    if pair.upstream and draft not in ("auto", "off"):
-        raise typer.BadParameter(
-            f"{pair.upstream} has the model, so no draft model can be used here. Leave it out.", param_hint="'--draft'"
-        )
-    pair = with_encoder(pair, how.mmproj)
-    if draft not in ("auto", "off"):
-        pair = replace(pair, draft=find_file(draft))
-    elif draft == "off":
-        pair = replace(pair, draft=None)
-    elif pair.draft is None and not pair.upstream:
-        pair = replace(pair, draft=remembered(pair.target))
-    pair = with_adapters(pair, how.lora)
+    """Return the pair with the files named for it, and the options to run it with. Raises BadParameter for wrong names,
+    and as `with_adapters` does.
+    """
+    names = None if how.drafters is None else parse_drafters(how.drafters)
+    pair = with_adapters(with_draft(with_encoder(pair, how.mmproj), how.draft), how.lora)
     lacks_file = pair.draft is None and not pair.upstream
     asked = map(find, names or ())
     if lacks_file and (lacking := next((each for each in asked if each and each.file), None)):
@@ -78,6 +69,46 @@ def configured(pair: Pair, how: ModelOptions, fixed_k: int | None = None) -> tup
         rpc=parse_workers(how.rpc, pair.rpc or settings.rpc), sees_images=how.mmproj != "off",
     )  # fmt: skip
     return pair, replace(options, max_k=max(how.max_k or options.max_k, fixed_k or 0))
+
+
+def require_here(pair: Pair, what: str, option: str) -> None:
+    """Raise BadParameter for a file that is named for a model of another server."""
+    if pair.upstream:
+        text = f"{pair.upstream} has the model, so no {what} can be used here. Leave it out."
+        raise typer.BadParameter(text, param_hint=f"'{option}'")
+
+
+def with_encoder(pair: Pair, file: str) -> Pair:
+    """Return the pair with the vision encoder in this file; "auto" and "off" are none."""
+    if file in ("auto", "off"):
+        return pair
+    require_here(pair, "vision encoder", "--mmproj")
+    return replace(pair, mmproj=find_file(file))
+
+
+def with_draft(pair: Pair, file: str) -> Pair:
+    """Return the pair with the draft model in this file; "off": with none; "auto": with its own, or the one found."""
+    if file not in ("auto", "off"):
+        require_here(pair, "draft model", "--draft")
+        return replace(pair, draft=find_file(file))
+    if file == "off":
+        return replace(pair, draft=None)
+    return pair if pair.draft is not None or pair.upstream else replace(pair, draft=remembered(pair.target))
+
+
+def with_adapters(pair: Pair, asked: Sequence[str] | None) -> Pair:
+    """Return the pair with these LoRA adapters, each `FILE` or `FILE=SCALE`; None: its own. Raises BadParameter, and
+    HubError for one of the hub that is not on this machine.
+    """
+    if asked is None:
+        return pair
+    if names := [] if is_off(asked) else asked:
+        require_here(pair, "adapter", "--lora")
+    try:
+        adapters = (adapter_of(each) for each in names)
+        return replace(pair, lora=tuple(each._replace(path=expanded(fetched(each.path))) for each in adapters))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--lora'") from error
 
 
 def with_prediction(pair: Pair, options: Options, expected: str) -> Options:
@@ -183,17 +214,12 @@ def with_names(words: Sequence[str]) -> str:
     return text
 
 
-def say_which(start: StartModel) -> None:
-    """Print which model answers if none was named, unless it is the bundled one or cannot be found."""
-    is_here = start.pair.upstream or start.pair.target.exists()
-    if start.origin and is_here and not start.problem and start.pair.name != BUNDLED:
-        why = "used last" if start.origin == LAST else "of the settings"
-        print_message(f"{start.pair.name} answers, the model {why}. -m names another.")
-
-
 def is_model(word: str) -> bool:
-    """Return whether the word names a model rather than being part of a question."""
-    return word in load_registry() or word.endswith(".gguf") or word.startswith(HUB) or is_path(word)
+    """Return whether the word names a model rather than being part of a question: also as a path with a slash, or this
+    system's other one, to an existing file or folder.
+    """
+    is_path = not {"/", os.sep}.isdisjoint(word) and is_there(word)
+    return word in load_registry() or word.endswith(".gguf") or word.startswith(HUB) or is_path
 
 
 def is_there(name: str) -> bool:
@@ -201,14 +227,6 @@ def is_there(name: str) -> bool:
     try:
         return path_of(name).exists()
     except OSError:  # too long for a path
-        return False
-
-
-def is_path(word: str) -> bool:
-    """Return whether the word is a path with a slash, or this system's other one, to an existing file or folder."""
-    try:
-        return not {"/", os.sep}.isdisjoint(word) and Path(word).expanduser().exists()
-    except (OSError, RuntimeError):  # too long for a path, or no such user's home
         return False
 
 

@@ -6,16 +6,20 @@ Knows the terminal; leaves options to choices.py.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from app.chats.pictures import Attached, shown_to
+from app.chats.pictures import Attached, ChatPicture, picture_of, shown_to
 from app.cli.report import describe
 from app.cli.run import PrintOptions
+from app.models.starting import BUNDLED, LAST, StartModel
 from app.reply_text import ShownTokens
 from app.terminal import Interrupt, WaitProgress, inert, marked, print_json, print_message, print_note
-from app.tui.attach import names_in
+from app.tui.attach import names_in, pictures_named
 from app.tui.picture_files import quoted
+from runtime.core.errors import SettingsError
+from runtime.core.outside import expanded, read_plain
 from runtime.engine import (
     ChatPrompt,
     Chunk,
@@ -28,6 +32,7 @@ from runtime.engine import (
     TokenLogprobs,
     with_images,
 )
+from runtime.models.picture import check_picture
 from runtime.models.registry import Pair
 
 IMAGE = "[an image]"  # in a conversation that is kept
@@ -86,6 +91,30 @@ class PrintedReply:
 
     text: str
     code: int
+
+
+def pictures(paths: Sequence[Path], question: str) -> dict[ChatPicture, bytes]:
+    """Return the pictures in these files, and those that a question names, with their files. Raises SettingsError for
+    one of the former that cannot be read.
+    """
+    return dict(map(read_picture, paths)) | pictures_named(question)
+
+
+def read_picture(path: Path) -> tuple[ChatPicture, bytes]:
+    """Return a picture and its file. Raises SettingsError for one that cannot be read."""
+    try:
+        data = read_plain(expanded(path))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read ({error.strerror}). Check `--image`.") from error
+    return picture_of(str(path), data, check_picture(data, path.name)), data
+
+
+def say_which(start: StartModel) -> None:
+    """Print which model answers if none was named, unless it is the bundled one or cannot be found."""
+    is_here = start.pair.upstream or start.pair.target.exists()
+    if start.origin and is_here and not start.problem and start.pair.name != BUNDLED:
+        why = "used last" if start.origin == LAST else "of the settings"
+        print_message(f"{start.pair.name} answers, the model {why}. -m names another.")
 
 
 def printed(

@@ -126,9 +126,9 @@ class ModelOptions:
     ] = None
 
 
-def reading_ahead(options: Options, is_wanted: bool) -> Options:
+def reading_ahead(options: Options, no_read_ahead: bool) -> Options:
     """Return the options, with which prompts are read ahead only if that is wanted here and by the settings."""
-    return replace(options, reads_ahead=options.reads_ahead and is_wanted)
+    return replace(options, reads_ahead=options.reads_ahead and not no_read_ahead)
 
 
 class StrictCommand(TyperCommand):

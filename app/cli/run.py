@@ -170,7 +170,7 @@ def run(
 
     For example: slipstream run "What is wrong here?" main.py
     """
-    from app.cli import added_files, choices, conversation, oneshot, report
+    from app.cli import choices, conversation, oneshot, report
     from app.models.seeking import opener
 
     if shown.logprobs is not None and not shown.as_json:
@@ -186,9 +186,9 @@ def run(
     request = oneshot.OneshotRequest(
         question, what.system, what.raw, what.max_tokens, tuple(what.stop or ()),
         choices.sampling(pair, **chosen.values), choices.grammar(**asdict(form)), shown.logprobs,
-        expected, before.messages, added_files.pictures(what.image or (), text), before.images,
+        expected, before.messages, oneshot.pictures(what.image or (), text), before.images,
     )  # fmt: skip
-    choices.say_which(start)
+    oneshot.say_which(start)
     code = 0
     with report.trace_to(shown.trace, pair) as file, reader_may_leave():
         open_engine = start.opening(opener(how.draft, file, disturbs=None))  # a search would end with this command

@@ -187,12 +187,9 @@ class WorkOptions:
 
         pair, options = choices.configured(pair, how)
         pair = choices.tempered(pair, self.temperature)
-        return replace(pair, thinking=pair.thinking and self.reasoning is Thoughts.AUTO), self.adapted(options)
-
-    def adapted(self, options: Options) -> Options:
-        """Return the options for the server: with a slot for each request, and one for a short completion."""
-        limits = Limits(self.parallel, self.max_waiting)
-        return replace(reading_ahead(options, not self.no_read_ahead), slots=self.parallel + 1, limits=limits)
+        pair = replace(pair, thinking=pair.thinking and self.reasoning is Thoughts.AUTO)
+        slots, limits = self.parallel + 1, Limits(self.parallel, self.max_waiting)  # one for a short completion
+        return pair, replace(reading_ahead(options, self.no_read_ahead), slots=slots, limits=limits)
 
     def policy(self, names: tuple[str, ...], several: SeveralOptions) -> ServerPolicy:
         """Return the policy for all requests, given the model's names."""

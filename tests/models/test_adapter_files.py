@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import typer
 
-from app.cli.added_files import with_adapters
+from app.cli.choices import with_adapters
 from bench.instruments.shapes import TINY
 from runtime.backends.model import LlamaModel
 from runtime.core.errors import ModelError, RegistryError

@@ -171,9 +171,9 @@ def test_an_editors_path_keeps_its_backslashes_on_windows(monkeypatch: pytest.Mo
 def test_a_word_with_a_backslash_may_be_a_file_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a\\b").touch()
-    assert not choices.is_path("a\\b")
+    assert not choices.is_model("a\\b")
     monkeypatch.setattr(choices.os, "sep", "\\")
-    assert choices.is_path("a\\b")
+    assert choices.is_model("a\\b")
 
 
 @pytest.mark.parametrize(("platform", "text"), [("win32", "█\n"), ("linux", "?\n")])
