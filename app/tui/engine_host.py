@@ -20,7 +20,7 @@ from textual.message import Message
 from app.chats.branch import INTERRUPTED
 from app.reply_text import Piece, marks_of, text_of
 from app.tui.between_replies import Titles
-from app.tui.numbers import ChatNumbers, kept, line, measured
+from app.tui.numbers import ChatNumbers, facts_of, line
 from app.tui.pace import Invisible, Latest, Pace, TypingGap
 from app.tui.private_textual import run_reported
 from app.tui.replies import (
@@ -212,16 +212,14 @@ class EngineHost(Invisible):
         """Store the reply, and leave the replying state."""
         self.collect()
         self.reply, stats = None, self.numbers.reply
-        told = line(stats)
-        numbers = {"line": told, "numbers": kept(stats), "measured": measured(stats), **self.session.signature()}
-        facts = {**numbers, "marks": marks_of(reply.pieces), **end}
+        facts = {**facts_of(stats), **self.session.signature(), "marks": marks_of(reply.pieces), **end}
         is_unfinished, before = bool(end.pop("end", "")), reply.request.message
         if reply.has_only_begun and (is_unfinished or before.content):  # no new text, so the old numbers stay
             facts = end | before.facts
             remark = remark or ("" if is_unfinished else NOTHING_ADDED)
         self._write(reply, facts)
         read = f"{stats.prompt_n - stats.cached_n:,} tokens read in {stats.prompt_seconds:.1f} s"
-        self.session.note(remark or f"reply: {', '.join([read] * bool(stats.prompt_seconds) + [told])}")
+        self.session.note(remark or f"reply: {', '.join([read] * bool(stats.prompt_seconds) + [line(stats)])}")
         self.post_message(ReplyEnded(reply.message_id, reply.pieces, facts, remark, has_failed))
 
     def save(self) -> None:

@@ -130,6 +130,11 @@ def sentence(stats: Stats, engine: Engine | None) -> str:
     return stats.reason.text if stats.reason is not None and stats.reason.code == "draft-error" else ""
 
 
+def facts_of(stats: Stats) -> dict[str, Any]:
+    """Return the facts to store with a reply: its numbers below it, for this program, and for people."""
+    return {"line": line(stats), "numbers": kept(stats), "measured": measured(stats)}
+
+
 def kept(stats: Stats) -> dict[str, Any]:
     """Return a reply's numbers as JSON data to store with it; consecutive equal passes are run-length encoded."""
     runs = groupby(stats.steps, lambda each: ([each.drafter], each.n_drafted, each.n_accepted, each.n_tokens))

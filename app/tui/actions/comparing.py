@@ -16,6 +16,7 @@ from app.chats.authors import LOADS, Facts, is_other
 from app.chats.pictures import Attached, with_marks
 from app.chats.store import StoredMessage
 from app.models.prospects import reading_seconds
+from app.reply_text import marks_of, text_of
 from app.tui.actions.models import checked_name, find_here, pick
 from app.tui.actions.offering import show_chat
 from app.tui.attach import attach, pictures_named, unattached, without_attached
@@ -23,7 +24,7 @@ from app.tui.chat import OpenChat
 from app.tui.comparison import Contestant, Report, blank, opened_whole
 from app.tui.dialogs.compare_screen import CompareScreen, KeptReply
 from app.tui.dialogs.confirm import ConfirmDialog
-from app.tui.numbers import measured
+from app.tui.numbers import facts_of
 from app.tui.replies import ReplyRequest, prompt_for
 from app.tui.widgets.status import about
 from runtime.core.errors import RegistryError, SettingsError, SlipstreamError
@@ -231,12 +232,9 @@ async def keep(screen: OpenChat, question: Asked, other: Pair, reply: KeptReply)
     else:
         branch.rewind_for_reply(branch.messages()[-1].id)
     message = branch.begin_reply()
-    facts = {
-        **reply.facts,
-        "measured": measured(reply.stats),
-        **screen.session.signature(other if reply.model == other.name else None),
-    }
-    screen.session.store.update_message(message.id, "".join(piece.text for piece in reply.pieces), facts)
+    signature = screen.session.signature(other if reply.model == other.name else None)
+    facts = {**facts_of(reply.stats), **signature, "marks": marks_of(reply.pieces)}
+    screen.session.store.update_message(message.id, text_of(reply.pieces), facts)
     await show_chat(screen)
 
 

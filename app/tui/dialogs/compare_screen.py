@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -21,7 +21,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
-from app.reply_text import Piece, marks_of
+from app.reply_text import Piece
 from app.terminal import clean
 from app.tui.comparison import (
     Contestant,
@@ -32,7 +32,7 @@ from app.tui.comparison import (
     compare,
     letters_per_second,
 )
-from app.tui.numbers import ChatNumbers, fitted, kept, line, rate, speed, stats_of, usage
+from app.tui.numbers import ChatNumbers, fitted, rate, speed, stats_of, usage
 from app.tui.replies import ActiveReply, PromptRead, ReplyFinished
 from app.tui.terminal import copy_text
 from app.tui.widgets.message_view import MessageView
@@ -52,11 +52,6 @@ class KeptReply:
     model: str
     pieces: Sequence[Piece]
     stats: Stats
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The facts to store with the reply."""
-        return {"line": line(self.stats), "numbers": kept(self.stats), "marks": marks_of(self.pieces)}
 
 
 class Side(Vertical):
