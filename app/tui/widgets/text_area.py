@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from rich.cells import split_graphemes
 from textual import on
-from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.widgets import TextArea
 
@@ -112,24 +111,9 @@ class PieceArea(TextArea):
         line = self.document[row]
         return (row, right_of(line, column)) if column < len(line) else super().get_cursor_right_location()
 
-    def action_cursor_line_start(self, select: bool = False) -> None:
-        """Move to the beginning of the line."""
-        self._skip_if_empty()
-        super().action_cursor_line_start(select)
-
-    def action_cursor_line_end(self, select: bool = False) -> None:
-        """Move to the end of the line."""
-        self._skip_if_empty()
-        super().action_cursor_line_end(select)
-
-    def action_delete_right(self) -> None:
-        """Remove the piece right of the cursor."""
-        self._skip_if_empty()
-        super().action_delete_right()
-
-    def _skip_if_empty(self) -> None:
-        if not self.text:
-            raise SkipAction
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether an action is available: none of those that are left to what is around the empty area."""
+        return bool(self.text) or action not in ("cursor_line_start", "cursor_line_end", "delete_right")
 
     def action_delete_left(self) -> None:
         """Remove the piece left of the cursor; inside a chip, the whole chip."""
