@@ -70,7 +70,7 @@ def edits_in(reply: str, files: Mapping[str, str]) -> list[Edit]:
 def code_blocks(text: str) -> list[str]:
     """Return the contents of the Markdown code blocks in a text."""
     tokens = markdown_parser().parse(text)
-    return [each.content.rstrip("\n") for each in tokens if each.type == "fence" and each.markup != ">>>"]
+    return [each.content.rstrip("\n") for each in tokens if each.type == "fence"]
 
 
 def closest_span(answer: str, text: str) -> tuple[float, str]:

@@ -40,7 +40,7 @@ async def do_requested(screen: OpenChat, view: MessageView, what: str) -> None:
         case "edit" if view.role == "user":
             screen.prompt.begin_rewriting(view.message_id, view.text)
         case "diff" if view.role == "assistant":
-            show_of(screen, view.message_id)
+            show(screen, screen.session.store.branch(view.message_id))
         case "delete_turn":
             ask_to_delete(screen, view.message_id)
         case "older" | "newer" if not screen.host.is_busy:
@@ -96,11 +96,6 @@ def diff(screen: OpenChat, argument: str) -> None:
     if screen.host.is_replying:
         raise SettingsError("The reply is being written. Its changes to a file can be seen when it ends.")
     show(screen, screen.branch.messages())
-
-
-def show_of(screen: OpenChat, message: int) -> None:
-    """Show the edit of a file in that reply. Raises SettingsError."""
-    show(screen, screen.session.store.branch(message))
 
 
 def show(screen: OpenChat, messages: Sequence[StoredMessage]) -> None:

@@ -94,8 +94,4 @@ def section(heading: str, keys: Mapping[str, str]) -> tuple[Text, Table]:
 
 def shown(key: str) -> str:
     """Return a key such as `ctrl+t` as people write it."""
-    return (
-        ", ".join("+".join(part.capitalize() for part in each.strip().split("+")) for each in key.split(","))
-        if key
-        else ""
-    )
+    return ", ".join("+".join(part.capitalize() for part in each.strip().split("+")) for each in key.split(","))

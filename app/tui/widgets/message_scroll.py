@@ -125,7 +125,7 @@ class MessageScroll(VerticalScroll, can_focus=False):
 
     async def _show_last(self) -> None:
         if not self._part.is_last:
-            await self._put(*self._part.at_end())
+            await self._put(*self._part.around())
         self.anchor()
 
     async def _show_earlier(self) -> None:

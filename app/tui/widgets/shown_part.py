@@ -14,8 +14,8 @@ MOST = 4 * SHOWN  # maximal messages mounted at the same time
 class ShownPart:
     """All messages, and the range [first, last) of those on screen."""
 
-    def __init__(self, messages: Sequence[StoredMessage] = ()) -> None:
-        self.messages = list(messages)
+    def __init__(self) -> None:
+        self.messages: list[StoredMessage] = []
         self.first = self.last = 0
 
     @property
@@ -40,11 +40,7 @@ class ShownPart:
         self.messages = list(messages)
         return n_same
 
-    def at_end(self) -> tuple[int, int]:
-        """Return the range of the last SHOWN messages."""
-        return max(0, self.n - SHOWN), self.n
-
-    def around(self, message: int | None) -> tuple[int, int]:
+    def around(self, message: int | None = None) -> tuple[int, int]:
         """Return a range of SHOWN messages that contains this one; the last ones for None."""
         at = next((i for i, each in enumerate(self.messages) if each.id == message), self.n - 1)
         first = max(0, min(at - SHOWN // 4, self.n - SHOWN))

@@ -79,7 +79,7 @@ class Transcript(MessageScroll, can_focus=False):
     async def add(self, message: StoredMessage) -> None:
         """Show a new message at the end."""
         if not self._part.is_last:
-            await self._put(*self._part.at_end())
+            await self._put(*self._part.around())
         self._coming = message.id if message.role == "assistant" else None
         self._part.messages.append(message)
         await self.remove_children("#welcome")
