@@ -110,21 +110,13 @@ def chat(
         model = at.running_server()
     opened, pair = conversation.chat_to_open(pair, chosen.chats) if chosen.continues else (None, pair)
     start, options = choices.choose_start(model or pair, chosen.chats, how)
+    options = reading_ahead(options, chosen.no_read_ahead)
     choices.sampling(start.pair, **chosen.values)  # raises for invalid values
     settings = at.settings()
     from app.models.seeking import opener
     from app.tui.app import run as open_chat
-    from app.tui.chat_settings import Given
+    from app.tui.session import Given
 
+    given = Given(chosen.values, chosen.system, opened, settings, at.key(), at.origins)
     with trace_to(trace, start.pair) as file:
-        given, opened_by = Given(chosen.values, chosen.system, opened), partial(opener, how.draft, file)
-        open_chat(
-            start,
-            reading_ahead(options, chosen.no_read_ahead),
-            chosen.chats,
-            opened_by,
-            settings,
-            at.key(),
-            at.origins,
-            given,
-        )
+        open_chat(start, options, chosen.chats, partial(opener, how.draft, file), given)

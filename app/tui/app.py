@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import App, SystemCommand
@@ -30,20 +30,17 @@ from app.chats.store import Store
 from app.models.starting import StartModel
 from app.terminal import clean, print_message
 from app.tui.chat_screen import ChatScreen
-from app.tui.chat_settings import ChatSettings, Given
+from app.tui.chat_settings import ChatSettings
 from app.tui.commands import COMMANDS
 from app.tui.dialogs.compare_screen import CompareScreen
 from app.tui.dialogs.help_page import default_keymap, read_keymap
 from app.tui.engine_host import ReplyEnded
 from app.tui.pace import SWITCH, Presence
 from app.tui.private_textual import forget, notifications
-from app.tui.session import OpenEngine, Session
+from app.tui.session import Given, OpenEngine, Session
 from app.tui.terminal import closed_by_signals
 from app.tui.widgets.message_view import MessageView
 from runtime.engine import Options
-
-if TYPE_CHECKING:
-    from app.server.command import ServerSettings
 
 TWICE = 2.0  # seconds within which a second Ctrl+C leaves
 TROUBLE = 15.0  # seconds for which an error is shown: it includes a remedy, so people read it twice
@@ -196,16 +193,13 @@ def run(
     options: Options,
     chats: Path | None,
     opened_by: Callable[..., OpenEngine],
-    serve: ServerSettings | None = None,
-    api_key: str = "",
-    allow_origins: tuple[str, ...] = (),
-    given: Given = Given(),  # noqa: B008 (frozen)
+    given: Given,
 ) -> None:
     """Run the chat until it is left. Raises StoreError and SettingsError before anything is shown."""
     opened = Store(chats or default_path())
     keys = read_keymap(default_keymap(), known_ids())
     told = ChatSettings(opened, given.values, given.system)
-    session = Session(start.pair, options, told, opened_by(), keys, serve, api_key, allow_origins)
+    session = Session(start.pair, options, told, opened_by(), keys, given, given.serve)
     app = ChatApp(session, given.chat)
 
     def say(text: str) -> None:

@@ -72,15 +72,6 @@ class SettingChange:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What the command line gives to a chat."""
-
-    values: Values = field(default_factory=dict)  # settings of new chats
-    system: str | None = None  # their system prompt
-    chat: int | None = None  # the chat to open at first; None: a new one
-
-
 @dataclass(slots=True)
 class ChatSettings:
     """The settings of all chats; each method receives the settings of one chat as an argument."""

@@ -61,7 +61,8 @@ class EditorAccess(Invisible):
         addresses = addresses_of(argument)
         with listening(addresses):  # before a model is loaded for it
             pass
-        self.session.serve = ServerSettings(addresses, self.session.api_key, allow_origins=self.session.allow_origins)
+        given = self.session.given
+        self.session.serve = ServerSettings(addresses, given.api_key, allow_origins=given.allow_origins)
 
     def stop(self) -> None:
         """Stop answering editors, and notify once the socket is closed."""

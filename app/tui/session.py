@@ -10,12 +10,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
+
+from textual.message import Message
 
 from app.chats.authors import LOADS, RECENT, Facts, names_in, signed, with_latest
 from app.chats.branch import ChatBranch
 from app.chats.store import Store
+from app.setting_values import Values
 from app.tui.chat_settings import ChatSettings
+from app.tui.pace import Latest, Post
+from runtime.core.errors import NoMemoryError, SlipstreamError
 from runtime.core.limits import Limits
 from runtime.engine import Engine, Options
 from runtime.models.registry import AS_TRAINED, Pair
@@ -23,18 +29,24 @@ from runtime.models.registry import AS_TRAINED, Pair
 if TYPE_CHECKING:  # a web server is slow to import, and most chats serve nobody
     from app.server.command import ServerSettings
     from app.tui.serving import Serving
-from functools import partial
-
-from textual.message import Message
-
-from app.tui.pace import Latest, Post
-from runtime.core.errors import NoMemoryError, SlipstreamError
 
 OpenEngine = Callable[..., Engine]  # of a pair, options, a function for progress, and seeks: whether to search a draft
 
 # With editors: the chat and two of their chats run at the same time, and a completion
 EDITORS, SLOTS = Limits(max_running=3, max_waiting=16), 4
 LOG = 1000  # lines
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the command line gives to a chat."""
+
+    values: Values = field(default_factory=dict)  # settings of new chats
+    system: str | None = None  # their system prompt
+    chat: int | None = None  # the chat to open at first; None: a new one
+    serve: ServerSettings | None = None  # settings of the server for editors, if there is to be one from the start
+    api_key: str = ""  # required from editors
+    allow_origins: tuple[str, ...] = ()  # apps and pages that need no key
 
 
 @dataclass(slots=True)
@@ -46,9 +58,8 @@ class Session:
     settings: ChatSettings
     open_engine: OpenEngine
     keymap: dict[str, str] = field(default_factory=dict)
+    given: Given = field(default_factory=Given)
     serve: ServerSettings | None = None  # settings of the server for editors, if there is to be one
-    api_key: str = ""  # required from editors
-    allow_origins: tuple[str, ...] = ()  # apps and pages that need no key
     sized: dict[Pair, Pair] = field(default_factory=dict)  # pairs with a context chosen here -> before that
     engine: Engine | None = None  # of `pair`; None before any is open
     serving: Serving | None = None  # once there is an engine

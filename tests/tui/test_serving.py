@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from app.tui.serving import addresses_of
-from app.tui.session import EDITORS
+from app.tui.session import EDITORS, Given
 from runtime.core.errors import ModelError, SettingsError
 from runtime.engine.engine import Ask
 from runtime.engine.output import Sink
@@ -100,7 +100,7 @@ async def test_editors_are_answered_from_the_chats_model_until_it_is_switched_of
     async with serving(tmp_path, lambda *_: demo_process) as (chat, place):
         await chat.say("/serve off")
         await chat.until("Editor access is off", gone="serving:")
-        chat.screen.session.allow_origins = ("app://obsidian.md",)
+        chat.screen.session.given = Given(allow_origins=("app://obsidian.md",))
         await chat.say(f"/serve {place}")
         await chat.until("serving: 0 answered")
         assert "Join two or more" in await say(place, origin="app://obsidian.md")

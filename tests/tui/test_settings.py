@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from app.chats.store import Store
 from app.cli.main import app
 from app.tui.actions import chats
-from app.tui.chat_settings import ChatSettings, Given
+from app.tui.chat_settings import ChatSettings
+from app.tui.session import Given
 from runtime.core.errors import SettingsError
 from runtime.engine import Message
 from runtime.models.registry import Pair
