@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
+from textual.widgets import Static
 
 from runtime.core.cores import n_cores
 
@@ -81,6 +83,14 @@ class Presence:
     def is_disturbed_by_work(self) -> bool:
         """Whether work in the background would disturb somebody, which it does only where cores are few."""
         return n_cores() <= FEW_CORES and time.monotonic() - self._seen < AWAY
+
+
+def show_in(part: Static, content: Content) -> None:
+    """Show other text in a widget; lay out its surroundings again only if its height changes."""
+    part.update(content, layout=False)
+    room = part.content_size
+    if part.get_content_height(room, room, room.width) != room.height:
+        part.refresh(layout=True)
 
 
 class Latest(Message):

@@ -14,7 +14,8 @@ Written for WRITTEN_FOR; tests/repository/test_private_interfaces.py reports tho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from itertools import zip_longest
+from typing import Any, Literal, TypeVar
 
 from markdown_it.token import Token
 from textual.app import App, ComposeResult
@@ -39,13 +40,17 @@ from textual.widgets._markdown import (
 )
 
 __all__ = [
-    "MarkdownBlock", "MarkdownBlockQuote", "MarkdownBullet", "MarkdownBulletList", "MarkdownFence", "MarkdownListItem",
-    "MarkdownOrderedListItem", "MarkdownParagraph", "MarkdownTH", "MarkdownTable", "ReadParagraph", "RowedCells",
-    "RowedTable", "blocks_of", "bound", "content_of", "forget", "growing", "keep_content", "notifications", "parsed",
-    "run_reported", "set_to", "stays_at_end", "token_of",
+    "AlignedCells", "AlignedTable", "MarkdownBlock", "MarkdownBlockQuote", "MarkdownBullet", "MarkdownBulletList",
+    "MarkdownFence", "MarkdownListItem", "MarkdownOrderedListItem", "MarkdownParagraph", "ReadParagraph", "blocks_of",
+    "bound", "content_of", "forget", "growing", "keep_content", "notifications", "parsed", "run_reported", "set_to",
+    "stays_at_end",
 ]  # fmt: skip
 
+Alignment = Literal["left", "center", "right"]
+
 WRITTEN_FOR = "textual 8.2.8"
+ALIGNMENTS: dict[str, Alignment] = {"text-align:center": "center", "text-align:right": "right"}
+CELL_PADDING = 3  # columns around a cell's text: a space on both sides, and a line
 W = TypeVar("W", bound=Widget)
 
 
@@ -72,11 +77,6 @@ def growing(kind: type[W]) -> type[W]:
 def blocks_of(block: MarkdownBlock) -> list[MarkdownBlock]:
     """Return the child blocks of a block that is not on screen yet. The list is not a copy."""
     return block._blocks
-
-
-def token_of(block: MarkdownBlock) -> Token:
-    """Return the token that began a block."""
-    return block._token
 
 
 def content_of(block: MarkdownBlock) -> Content:
@@ -110,33 +110,52 @@ class ReadParagraph(MarkdownParagraph):
         return self.read(token, super()._token_to_content(token))
 
 
-class RowedCells(MarkdownTableContent):
-    """The cells of a table, with a hook for changes of its rows."""
+class AlignedCells(MarkdownTableContent):
+    """The cells of a table, aligned by column and no wider than their text."""
 
-    def show_rows(self, rows: list[list[Content]]) -> None:
-        """Called with all rows once they are on screen."""
+    def __init__(self, headers: list[Content], rows: list[list[Content]], alignments: list[Alignment]) -> None:
+        super().__init__(headers, rows)
+        self._alignments = alignments
 
     def on_mount(self) -> None:
         """Arrange the initial rows."""
         super().on_mount()
-        self.show_rows(self.rows)
+        self._show_rows(self.rows)
 
     async def _update_rows(self, updated_rows: list[list[Content]]) -> None:
         await super()._update_rows(updated_rows)
-        self.show_rows(self.rows[:-1] + updated_rows)  # the last row was rebuilt
+        self._show_rows(self.rows[:-1] + updated_rows)  # the last row was rebuilt
+
+    def _show_rows(self, rows: list[list[Content]]) -> None:
+        """Store all rows, which are on screen, and align their cells."""
+        self.rows = rows
+        columns = zip_longest(self.headers, *rows, fillvalue=Content(""))
+        self.styles.width = 1 + sum(CELL_PADDING + max(cell.cell_length for cell in cells) for cells in columns)
+        for i, cell in enumerate(self.children):
+            cell.styles.text_align = self._alignments[i % len(self._alignments)]
 
 
-class RowedTable(MarkdownTable):
-    """A table whose cells widget comes from a subclass."""
-
-    def cells(self, headers: list[Content], rows: list[list[Content]]) -> RowedCells:
-        """Return the widget for the cells."""
-        return RowedCells(headers, rows)
+class AlignedTable(MarkdownTable):
+    """A table that respects the alignment colons of its second line."""
 
     def compose(self) -> ComposeResult:
         """Yield the cells."""
         self._headers, self._rows = self._get_headers_and_rows()
-        yield self.cells(self._headers, self._rows)
+        heads = [each for row in blocks_of(self._blocks[0]) for each in blocks_of(row)]
+        alignments = [alignment(each) for each in heads if isinstance(each, MarkdownTH)]
+        yield AlignedCells(self._headers, self._rows, alignments)
+
+    async def grow(self, other: AlignedTable) -> bool:
+        """Show another table in place, which is not on screen; return whether that is possible: once there are rows."""
+        has_rows = any(each.rows for each in self.query(AlignedCells))
+        if has_rows:
+            await self._update_from_block(other)
+        return has_rows
+
+
+def alignment(cell: MarkdownTH) -> Alignment:
+    """Return the alignment that the parser found for a cell."""
+    return ALIGNMENTS.get(str(cell._token.attrs.get("style")), "left")
 
 
 def stays_at_end(widget: Widget) -> bool:

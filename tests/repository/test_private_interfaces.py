@@ -23,8 +23,8 @@ from textual.widgets import Markdown, Static, TextArea
 
 from app.tui import private_textual
 from app.tui.markdown_dialect import markdown_parser
-from app.tui.private_textual import MarkdownBlock
-from app.tui.widgets.markdown_blocks import AlignedCells, AlignedTable, IndentedParagraph
+from app.tui.private_textual import AlignedCells, AlignedTable, MarkdownBlock
+from app.tui.widgets.reply_markdown import IndentedParagraph
 from bench.instruments.shapes import write_random
 from runtime.backends import library, private_llama, shown_states
 from runtime.backends.heads.early_exit import EarlyExitBackend
@@ -163,7 +163,7 @@ async def test_textual_has_blocks_of_markdown_that_become_others() -> None:
             page = pilot.app.query_one(Markdown)
             page.BLOCKS = page.BLOCKS | {"paragraph_open": IndentedParagraph}
             text, items = blocks(page, "one\n  two\n\n1. a\n2. b")
-            assert private_textual.token_of(items).type == "ordered_list_open"
+            assert items._token.type == "ordered_list_open"
             assert len(private_textual.blocks_of(items)) == 2
             assert private_textual.content_of(text).plain == "one\n  two"
             await page.mount(text)

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Sparkline, Static
 
 from app.tui.numbers import by_pass, is_elsewhere, sources
-from app.tui.widgets.markdown_blocks import show_in
+from app.tui.pace import show_in
 from runtime.engine.stats import Stats
 from runtime.speculative.control.explain import Pass
 

@@ -1,7 +1,8 @@
-"""A reply's Markdown on screen.
+"""A reply's Markdown on screen. Lines keep their indentation, table columns their alignment.
 
 While a reply grows, only its last block, or the last item of a list, changes: in place if it has the same blocks inside
-as before. So a reply does not delay key presses. Knows the blocks; knows no message.
+as before, and the screen is laid out again only if their size changes. So a reply does not delay key presses. Knows
+Textual's Markdown; knows no message.
 """
 
 from __future__ import annotations
@@ -11,17 +12,126 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from markdown_it.token import Token
+from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
-from textual.widgets import Markdown
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Label, Markdown
 
-from app.tui.markdown_dialect import markdown_parser
-from app.tui.private_textual import MarkdownBlock, MarkdownFence, growing, parsed
-from app.tui.widgets.markdown_blocks import BLOCKS, FIRST, grow
+from app.tui.markdown_dialect import INDENTS, markdown_parser
+from app.tui.pace import show_in
+from app.tui.private_textual import (
+    AlignedTable,
+    MarkdownBlock,
+    MarkdownBlockQuote,
+    MarkdownBullet,
+    MarkdownBulletList,
+    MarkdownFence,
+    MarkdownListItem,
+    MarkdownOrderedListItem,
+    ReadParagraph,
+    blocks_of,
+    content_of,
+    growing,
+    keep_content,
+    parsed,
+    set_to,
+)
 
+FIRST = "-first"  # class of the first block: with :first-child Textual restyles all blocks for each new one
 MORE = "-more"  # class of a list's later items
 STEP = 8  # columns that code scrolls at a time
 LISTS = ("bullet_list_open", "ordered_list_open")
 WITH_TEXT = ("inline", "fence", "code_block")  # tokens that a block shows
+
+
+@growing
+class IndentedParagraph(ReadParagraph):
+    """A paragraph that grows, and whose lines keep the model's indentation."""
+
+    def read(self, token: Token, content: Content) -> Content:
+        """Return the content, indented."""
+        indents = token.meta.get(INDENTS, [])
+        lines = content.split("\n")
+        if not any(indents) or len(lines) != len(indents):
+            return content
+        return Content("\n").join(Content(" " * n) + line for n, line in zip(indents, lines, strict=True))
+
+    def set_content(self, content: Content) -> None:
+        """Show that text."""
+        keep_content(self, content)
+        show_in(self, content)
+
+
+class GrowingFence(MarkdownFence):
+    """Code that grows."""
+
+    def set_content(self, content: Content) -> None:
+        """Show that text."""
+        before = content_of(self)
+        keep_content(self, content)
+        for label in self.query(Label):
+            label.update(content, layout=extent(before) != extent(content))
+
+
+def extent(content: Content) -> tuple[int, int]:
+    """Return the columns of the longest line, and the number of lines."""
+    lines = content.split("\n")
+    return max((each.cell_length for each in lines), default=0), len(lines)
+
+
+class Quote(MarkdownBlockQuote):
+    """A quote without a gap at its beginning."""
+
+    def compose(self) -> ComposeResult:
+        """Yield the blocks."""
+        for block in blocks_of(self)[:1]:
+            block.add_class(FIRST)
+        yield from super().compose()
+
+
+@growing
+class ItemRow(Horizontal):
+    """A bullet or a number, with the blocks of the item to the right of it."""
+
+
+@growing
+class ItemParts(Vertical):
+    """The blocks of an item."""
+
+
+@growing
+class ItemList(MarkdownBulletList):
+    """Items with bullets or numbers."""
+
+    def compose(self) -> ComposeResult:
+        """Yield a row for each item."""
+        for item in blocks_of(self):
+            if isinstance(item, MarkdownListItem):
+                bullet = MarkdownBullet()
+                bullet.symbol = f" {item.bullet}. " if isinstance(item, MarkdownOrderedListItem) else item.bullet
+                yield ItemRow(bullet, ItemParts(*blocks_of(item)))
+        blocks_of(self).clear()
+
+
+BLOCKS = Markdown.BLOCKS | {
+    "paragraph_open": IndentedParagraph,
+    "bullet_list_open": ItemList,
+    "ordered_list_open": ItemList,
+    "blockquote_open": Quote,
+    "fence": GrowingFence,
+    "code_block": GrowingFence,
+    "table_open": AlignedTable,
+}
+
+
+def growing_in(block: Widget) -> list[MarkdownBlock]:
+    """Return the blocks inside whose text can grow, from top to bottom, on screen or not."""
+    if isinstance(block, IndentedParagraph | GrowingFence):
+        return [block]
+    inside = [*block.children, *(blocks_of(block) if isinstance(block, MarkdownBlock) else ())]
+    return [found for each in inside for found in growing_in(each)]
 
 
 @dataclass(slots=True)
@@ -40,10 +150,17 @@ class Part:
 
     async def become(self, other: Part) -> bool:
         """Let the block on screen grow into that of another part, in place; return whether that is possible."""
-        is_table = self.tokens[0].type == other.tokens[0].type == "table_open"
-        if self.is_more != other.is_more or not (is_table or self.kinds == other.kinds):
+        if self.is_more != other.is_more:
             return False
-        return await grow(self.block, other.block, sum(each.type in WITH_TEXT for each in self.tokens))
+        if isinstance(self.block, AlignedTable) and isinstance(other.block, AlignedTable):
+            return await self.block.grow(other.block)
+        old, new = growing_in(self.block), growing_in(other.block)
+        n_texts = sum(each.type in WITH_TEXT for each in self.tokens)
+        if self.kinds != other.kinds or not old or len(old) != n_texts:
+            return False
+        for each, grown in zip(old, new, strict=True):
+            await set_to(each, grown)
+        return True
 
 
 def parts_of(text: str, line: int) -> Iterator[Part]:
@@ -109,7 +226,7 @@ class ReplyMarkdown(Markdown):
         """Show a text, which is as before up to that line."""
         grows, self._text = text.startswith(self._text), text
         wanted = [each for each in self._parts if each.line < line] + list(parts_of(text, line))
-        n_same = n_equal(self._parts, wanted)
+        n_same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self._parts, wanted, strict=False)))
         shown, new = self._parts[n_same:], wanted[n_same:]
         for part in new:
             part.block = parsed(self, part.tokens)[0]
@@ -128,8 +245,3 @@ class ReplyMarkdown(Markdown):
         """Scroll wide code to the right, or to the left for -1."""
         for fence in self.query(MarkdownFence):
             fence.scroll_relative(x=direction * STEP, animate=False)
-
-
-def n_equal(some: Sequence[Part], others: Sequence[Part]) -> int:
-    """Return the number of equal leading parts."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False)))
