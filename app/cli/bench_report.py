@@ -18,19 +18,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pygal.style import Style
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from app.cli.bench_plan import ADAPTIVE, PLAIN, TEMPERATURES, Cell
 from app.cli.bench_results import Results, Spread
+from app.cli.report import console
 
-WIDTH = 120  # columns, if the output is not a terminal
 N_COLORS = 8  # colors defined by the page
 STYLE: dict[str, Any] = {
     "js": [], "width": 640, "height": 380, "margin": 8, "margin_bottom": 16, "legend_at_bottom": True,
-    "truncate_legend": -1, "dots_size": 3,
-    "y_labels_major": [0], "disable_xml_declaration": True, "no_data_text": "nothing measured",
+    "truncate_legend": -1, "dots_size": 3, "y_labels_major": [1], "y_title": "times plain decode",
+    "disable_xml_declaration": True, "no_data_text": "nothing measured", "value_formatter": "{:.4g}".format,
 }  # fmt: skip
 
 
@@ -115,14 +114,12 @@ def kinds(results: Results, temperature: float) -> list[str]:
 
 def show(results: Results) -> None:
     """Print all results on standard output."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=WIDTH)
+    out = console()
     for temperature in dict.fromkeys(cell.temperature for cell in results.cells):
-        console.print(table(results, temperature))
+        out.print(table(results, temperature))
     for number, text in headlines(results):
-        console.print(f"{number:>8} {text}", soft_wrap=True)
-    console.print(f"{'':>8} {verdict(results)}", soft_wrap=True)
+        out.print(f"{number:>8} {text}", soft_wrap=True)
+    out.print(f"{'':>8} {verdict(results)}", soft_wrap=True)
 
 
 def table(results: Results, temperature: float) -> Table:
@@ -158,11 +155,10 @@ def page(results: Results, facts: Mapping[str, str]) -> str:
 
 def plot(results: Results) -> str:
     """Return bars of adaptive decoding and the best fixed setting relative to plain decode, by kind of text. The line
-    at 1 is marked.
+    at 1 is marked. Values appear as tooltips.
     """
     shown = dict.fromkeys(cell.kind for cell in results.cells)
-    style = plot_style()
-    chart = pygal.Bar(**STYLE | {"y_labels_major": [1]}, style=style, y_title="times plain decode", x_labels=[*shown])
+    chart = pygal.Bar(**STYLE, style=plot_style(), x_labels=[*shown])
     bars = dict[str, list[Spread | None]]()
     for temperature in TEMPERATURES:
         cells = [Cell(kind, temperature) for kind in shown]
@@ -173,7 +169,8 @@ def plot(results: Results) -> str:
     for name, spreads in bars.items():
         chart.add(name, [ranged(spread) for spread in spreads])
     from_zero(chart, [spread for spreads in bars.values() for spread in spreads])
-    return draw(chart)
+    chart.add_xml_filter(without_script)
+    return str(chart.render(is_unicode=True))
 
 
 def plot_style() -> Style:
@@ -201,13 +198,6 @@ def from_zero(chart: Any, spreads: Iterable[Spread | None]) -> None:
 def ranged(spread: Spread | None) -> dict[str, Any] | None:
     """Return a point with a bar from least to most."""
     return None if spread is None else {"value": spread.median, "ci": {"low": spread.least, "high": spread.most}}
-
-
-def draw(chart: Any) -> str:
-    """Return the chart as an element for a page. Values appear as tooltips."""
-    chart.config.value_formatter = chart.config.formatter or (lambda value: f"{value:.4g}")
-    chart.add_xml_filter(without_script)
-    return str(chart.render(is_unicode=True))
 
 
 def without_script(root: Element) -> Element:

@@ -22,6 +22,7 @@ from runtime.models.registry import Pair
 from runtime.speculative.step import Widths
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 WIDTH = 120  # columns, if the output is not a terminal
@@ -132,19 +133,24 @@ def trace_to(path: Path | None, pair: Pair) -> Iterator[TraceFile | None]:
 
 def show_trace(path: Path) -> None:
     """Print the summary of a trace. Raises TraceError for an invalid file."""
-    from rich.console import Console
     from rich.text import Text
 
     text = read_file(path)
     if not text.strip():
         raise TraceError(f"{path} is empty: no reply was generated with it. Ask something with --trace {path}")
     passes = read(text.removesuffix("\n").split("\n"), str(path))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=WIDTH)
-    console.print(trace_table(passes))
+    out = console()
+    out.print(trace_table(passes))
     for line in sentences(passes):
-        console.print(Text(inert(line)), soft_wrap=True)
+        out.print(Text(inert(line)), soft_wrap=True)
+
+
+def console() -> Console:
+    """Return a console for standard output, of a fixed width if that is not a terminal."""
+    from rich.console import Console
+
+    made = Console(highlight=False)
+    return made if made.is_terminal else Console(highlight=False, width=WIDTH)
 
 
 def trace_table(passes: Sequence[TracedPass]) -> Table:
