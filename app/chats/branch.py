@@ -72,11 +72,13 @@ class ChatBranch:
         files = self.store.pictures(each.key for each in asked)
         return {each: files[each.key] for each in asked if each.key in files}
 
+    def picture_files(self) -> dict[str, bytes]:
+        """Return the files of all pictures up to the leaf, by their hashes."""
+        return self.store.pictures(each.key for asked in self.messages() for each in pictures_in(asked.facts))
+
     def images(self) -> tuple[bytes, ...]:
-        """Return the files of all pictures up to the leaf, each once."""
-        return tuple(
-            self.store.pictures(each.key for asked in self.messages() for each in pictures_in(asked.facts)).values()
-        )
+        """Return these files."""
+        return tuple(self.picture_files().values())
 
     def begin_reply(self, signature: Mapping[str, Any] | None = None) -> StoredMessage:
         """Add an empty reply to the last message. It is stored as interrupted, which stays true if it never ends."""

@@ -111,9 +111,9 @@ def latest(role: str, path: Path | None, most: int) -> Iterator[str]:
         yield text
 
 
-def keep_value(name: str, value: str, path: Path | None = None) -> None:
+def keep_value(name: str, value: str) -> None:
     """Store a small value under that name, without reading the chats. Raises StoreError, OSError, SQLite's errors."""
-    path = path or default_path()
+    path = default_path()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     is_new = not path.exists()
     with closing(connect(path)) as db, db:

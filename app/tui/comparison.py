@@ -89,17 +89,3 @@ def answer(side: int, contestant: Contestant, is_unwanted: Callable[[], bool], p
         finally:
             if not contestant.is_borrowed:
                 engine.close()
-
-
-def opened_whole(opened: Callable[[Report], Engine], report: Report) -> Engine:
-    """Return an engine for a comparison. Raises NoMemoryError if memory forces reduced options."""
-    engine = opened(report)
-    if engine.facts.is_short:
-        engine.close()
-        raise NoMemoryError("There is not enough memory for two models.")
-    return engine
-
-
-def letters_per_second(text: str, seconds: float) -> float:
-    """Return the speed in letters; tokens per second cannot be compared across vocabularies."""
-    return len(text) / seconds if seconds else 0.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 
 from app.chats.export import export as export_chat
-from app.chats.pictures import pictures_in
 from app.tui.actions import offering
 from app.tui.actions.offering import show_chat
 from app.tui.chat import OpenChat
@@ -77,8 +76,7 @@ def rename(screen: OpenChat, argument: str) -> None:
 def set_title(screen: OpenChat, chat: int, title: str) -> None:
     """Store and show the title of a chat."""
     screen.session.store.rename(chat, title)
-    screen.branch.reload()
-    screen.show_title()
+    reload(screen)
 
 
 def take_title(screen: OpenChat, chat: int, before: str, title: str) -> None:
@@ -100,9 +98,8 @@ def export(screen: OpenChat, argument: str) -> None:
     if argument.startswith("--") and not with_numbers:
         raise SettingsError(f"The only option is {NUMBERS}: /export {NUMBERS} chat.md")
     name = argument.removeprefix(NUMBERS * with_numbers).strip()
-    messages = screen.branch.messages()
-    files = screen.session.store.pictures(each.key for asked in messages for each in pictures_in(asked.facts))
-    screen.notify(f"Written to {export_chat(chat, messages, name, with_numbers, files)}")
+    files = screen.branch.picture_files()
+    screen.notify(f"Written to {export_chat(chat, screen.branch.messages(), name, with_numbers, files)}")
 
 
 COMMANDS = {"new": new, "chats": chats, "rename": rename, "export": export}

@@ -21,13 +21,13 @@ from app.tui.actions.models import checked_name, find_here, pick
 from app.tui.actions.offering import show_chat
 from app.tui.attach import attach, pictures_named, unattached, without_attached
 from app.tui.chat import OpenChat
-from app.tui.comparison import Contestant, Report, blank, opened_whole
+from app.tui.comparison import Contestant, Report, blank
 from app.tui.dialogs.compare_screen import CompareScreen, KeptReply
 from app.tui.dialogs.confirm import ConfirmDialog
 from app.tui.numbers import facts_of
 from app.tui.replies import ReplyRequest, prompt_for
 from app.tui.widgets.status import about
-from runtime.core.errors import RegistryError, SettingsError, SlipstreamError
+from runtime.core.errors import NoMemoryError, RegistryError, SettingsError, SlipstreamError
 from runtime.engine import Engine, Message
 from runtime.models.registry import Pair
 
@@ -204,13 +204,17 @@ def is_complete(message: StoredMessage, signature: Facts) -> bool:
 
 
 def of_other(screen: OpenChat, pair: Pair, prompt: list[Message], images: tuple[bytes, ...]) -> Contestant:
-    """Return another model as a contestant, opened only for this comparison."""
+    """Return another model as a contestant, opened only for this comparison, and only if memory suffices for both."""
     session = screen.session
 
     def opened(report: Report) -> Engine:
-        return session.open_engine(pair, session.options, report, seeks=False)
+        engine = session.open_engine(pair, session.options, report, seeks=False)
+        if engine.facts.is_short:
+            engine.close()
+            raise NoMemoryError("There is not enough memory for two models.")
+        return engine
 
-    return Contestant(pair.name, partial(opened_whole, opened), request(screen, pair, prompt, images, blank(1)))
+    return Contestant(pair.name, opened, request(screen, pair, prompt, images, blank(1)))
 
 
 def request(

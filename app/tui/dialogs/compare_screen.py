@@ -30,7 +30,6 @@ from app.tui.comparison import (
     SideLoading,
     blank,
     compare,
-    letters_per_second,
 )
 from app.tui.numbers import ChatNumbers, fitted, rate, speed, stats_of, usage
 from app.tui.replies import ActiveReply, PromptRead, ReplyFinished
@@ -112,8 +111,11 @@ class Side(Vertical):
 
     @property
     def speed(self) -> float:
-        """Letters per second of decoding; 0.0 before there is a reply."""
-        return letters_per_second(self.view.text, self.numbers.reply.decode_seconds) if self.is_done else 0.0
+        """Letters per second of decoding, as tokens of two vocabularies cannot be compared; 0.0 before there is a
+        reply.
+        """
+        seconds = self.numbers.reply.decode_seconds if self.is_done else 0.0
+        return len(self.view.text) / seconds if seconds else 0.0
 
     def kept(self) -> KeptReply:
         """Return the reply to be kept."""
