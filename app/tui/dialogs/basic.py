@@ -55,19 +55,11 @@ class PickDialog(ModalScreen[T], Generic[T]):
         Binding("up", "move(-1)", show=False, priority=True),
     ]
 
-    remark = ""  # a sentence above the list
+    remark, placeholder = "", "Type to search"  # a sentence above the list; what stands where one types
 
-    def __init__(
-        self,
-        title: str,
-        find: Find[T],
-        hint: str = "",
-        typed: Callable[[str], T] | None = None,
-        placeholder: str = "Type to search",
-    ) -> None:
+    def __init__(self, title: str, find: Find[T], hint: str = "") -> None:
         super().__init__()
-        self.heading, self.find, self.hint, self.placeholder = title, find, hint, placeholder
-        self.typed = typed  # converts the typed text to a value if nothing is found
+        self.heading, self.find, self.hint = title, find, hint
         self.found: Sequence[tuple[str | Content, T | None]] = []
 
     def compose(self) -> ComposeResult:
@@ -128,13 +120,17 @@ class PickDialog(ModalScreen[T], Generic[T]):
     @on(Input.Submitted)
     @on(OptionList.OptionSelected)
     def finish(self) -> None:
-        """Return the highlighted value, or the one converted from the typed text if nothing is found."""
-        picked, text = self.picked(), self.query_one(Input).value.strip()
+        """Return the highlighted value, or the one that the typed text is if nothing is found."""
+        picked = self.picked()
         try:
-            chosen = self.typed(text) if picked is None and text and self.typed is not None else picked
+            chosen = self.typed(self.query_one(Input).value.strip()) if picked is None else picked
             self.dismiss(None) if chosen is None else self.choose(chosen)
         except SlipstreamError as error:
             self.query_one(Fault).show(str(error))
+
+    def typed(self, text: str) -> T | None:
+        """Return the value that a typed text is, of which nothing is found; None for none. Raises SlipstreamError."""
+        return None
 
     def choose(self, value: T) -> None:
         """Return the picked value."""

@@ -36,7 +36,6 @@ HINT = (
     "↓ is downloaded first. ~ is an estimate without drafting. draft: a small draft model guesses ahead. In names, 4B "
     "is 4 billion weights, Q4_K_M about 4 bits for each, it or instruct: for chats."
 )
-PLACEHOLDER = "Type to search, or the path of a GGUF file, or hf:owner/repo"
 NOTHING = "No model has this name. A file's path or hf:owner/repo works, too."
 NAME, SIZE, FIT, SPEED = 26, 9, 10, 12  # columns
 ANYWHERE = ("/", "~", "./", "../")  # beginnings of a path
@@ -48,6 +47,8 @@ class ModelPicker(PickDialog[str]):
     """All models. Returns the name of the model to load, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "complete", "Complete", show=False, priority=True)]
+
+    placeholder = "Type to search, or the path of a GGUF file, or hf:owner/repo"
 
     @dataclass
     class Looked(Message):
@@ -64,11 +65,12 @@ class ModelPicker(PickDialog[str]):
         recent: Sequence[str],
         loaded: Pair | None,
         estimates: Sequence[Callable[[], Machine]],
-        typed: Callable[[str], str],
+        check: Callable[[str], str],
         presets: Mapping[str, Preset],
         is_second: bool = False,
     ) -> None:
-        super().__init__(title, self._find, HINT, typed, PLACEHOLDER)
+        super().__init__(title, self._find, HINT)
+        self._check = check  # returns a model's name if it can be loaded, or raises SlipstreamError
         self._presets, self._is_second = presets, is_second  # whether the loaded model stays, and is not listed
         self._recent, self._loaded, self._estimates = recent, loaded, estimates
         self._looked = self.Looked()
@@ -174,7 +176,11 @@ class ModelPicker(PickDialog[str]):
             box = self.query_one(Input)
             box.value, box.cursor_position = value, len(value)
         else:
-            super().choose(value if value.startswith(PICKED) or self.typed is None else self.typed(value))
+            super().choose(value if value.startswith(PICKED) else self._check(value))
+
+    def typed(self, text: str) -> str | None:
+        """Return a typed name if it can be loaded. Raises SlipstreamError."""
+        return self._check(text) if text else None
 
 
 def place_of(pair: Pair) -> tuple[Path, str, str]:

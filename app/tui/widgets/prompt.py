@@ -68,7 +68,7 @@ class PromptBox(SuggestingArea):
         self._has_waiting = has_waiting  # whether messages wait to be sent
         self._place = len(self.past)
         self._draft = ""  # the unsent text, while moving through the history
-        self._replaces: int | None = None
+        self.rewritten: int | None = None  # the message that is being rewritten
         self._pastes = Pastes()
         self.gap = TypingGap()
 
@@ -105,7 +105,7 @@ class PromptBox(SuggestingArea):
                 return
         text = self.unfolded()
         if text.strip() or not text:
-            self.post_message(self.Sent(text, self._pastes.typed(self.text), self._replaces))
+            self.post_message(self.Sent(text, self._pastes.typed(self.text), self.rewritten))
 
     def unfolded(self) -> str:
         """Return the text with every chip replaced by its pasted text."""
@@ -127,7 +127,7 @@ class PromptBox(SuggestingArea):
 
     def begin_rewriting(self, message: int, text: str) -> None:
         """Start rewriting a message, with its text."""
-        self._replaces = message
+        self.rewritten = message
         self.add_class("-rewriting")
         self.border_title = "Editing: Enter branches the chat here, Esc leaves it as it was"
         self.begin(text)
@@ -135,19 +135,14 @@ class PromptBox(SuggestingArea):
 
     def end_rewriting(self) -> None:
         """End rewriting: the next text replaces no message."""
-        self._replaces = None
+        self.rewritten = None
         self.remove_class("-rewriting")
         self.border_title = ""
 
     @property
     def is_rewriting(self) -> bool:
         """Whether a message is being rewritten."""
-        return self._replaces is not None
-
-    @property
-    def rewritten(self) -> int | None:
-        """The message that is being rewritten."""
-        return self._replaces
+        return self.rewritten is not None
 
     def remember(self) -> None:
         """Add the text to the history, with its pastes."""
