@@ -132,8 +132,8 @@ def cost(pair: Pair, options: Options, n_ctx: int, n_now: int) -> ContextCost:
     """Return the cost of `n_ctx` tokens of context instead of `n_now`. Raises SettingsError if that is impossible."""
     if pair.upstream:
         raise SettingsError(f"Another server has {pair.name}, so the length of its context is set there.")
-    spec = spec_of(pair.target, pair.draft, ContextSpec(n_ctx, n_rows=options.max_k + 1), LEAST, options.draft_window)
-    if spec is None:  # its headers cannot be read
+    spec = whole(pair, options, n_ctx)
+    if spec is None:
         return ContextCost(n_ctx, 0)
     if n_ctx > (trained := spec.target.n_context or n_ctx):
         raise SettingsError(
@@ -146,6 +146,11 @@ def cost(pair: Pair, options: Options, n_ctx: int, n_now: int) -> ContextCost:
     with_draft = not free or spec.needs(n_ctx, True) <= free
     n_bytes = spec.needs(n_ctx, with_draft)
     return ContextCost(n_ctx, n_bytes, n_bytes - now, free, with_draft)
+
+
+def whole(pair: Pair, options: Options, n_ctx: int) -> PairSpec | None:
+    """Return the sizes of a pair with all its parts; None if its headers cannot be read."""
+    return spec_of(pair.target, pair.draft, ContextSpec(n_ctx, n_rows=options.max_k + 1), LEAST, options.draft_window)
 
 
 def too_large(spec: PairSpec, n_ctx: int, free: int) -> str:
