@@ -97,7 +97,7 @@ def forget_last_run() -> None:
 
 def last_run() -> Continued:
     """Return the conversation of the last `run`. Raises SettingsError if there is none."""
-    kept = read_json(kept_value(LAST_RUN) or "{}")
+    kept = read_json(kept_value(LAST_RUN))
     messages = tuple(Message(str(role), str(content)) for role, content in kept.get("messages", ()))
     if not messages:
         raise SettingsError("There is no conversation to continue yet. Leave out --continue.")

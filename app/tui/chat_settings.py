@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
-from app.chats.store import Store
+from app.chats.store import Store, read_json
 from app.setting_values import (
     OPTIONAL,
     Value,
@@ -83,7 +83,7 @@ class ChatSettings:
     @property
     def for_all(self) -> dict[str, Value]:
         """The settings for all chats."""
-        return readable(self.store.preference(KEPT_VALUES))
+        return known_values(read_json(self.store.preference(KEPT_VALUES)))
 
     @property
     def system(self) -> str:
@@ -194,14 +194,6 @@ def parse_when_full(word: str) -> str:
     return word
 
 
-def readable(text: str) -> dict[str, Value]:
-    """Return the known settings in stored JSON; those of other versions are left out."""
-    try:
-        return known_values(json.loads(text) if text else {})
-    except (ValueError, RecursionError):
-        return {}
-
-
 def known_values(found: object) -> dict[str, Value]:
-    """Return the known settings in a stored object; {} for anything else."""
+    """Return the known settings in a stored object, without those of other versions; {} for anything else."""
     return {name: found[name] for name in SETTING_NAMES if name in found} if isinstance(found, dict) else {}
