@@ -11,7 +11,7 @@ from app.chats.store import Store
 from app.tui.actions import context
 from app.tui.actions.messages import KEPT, kept
 from app.tui.actions.offering import is_foreign
-from app.tui.dialogs.confirm import DiffScreen
+from app.tui.dialogs.basic import DiffScreen
 from runtime.models.registry import load_registry
 from tests.support.scripted import ScriptedEngine
 from tests.support.tui import chats_path, engine_of, opened, piloted

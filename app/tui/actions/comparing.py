@@ -22,8 +22,8 @@ from app.tui.actions.offering import show_chat
 from app.tui.attach import attach, pictures_named, unattached, without_attached
 from app.tui.chat import OpenChat
 from app.tui.comparison import Contestant, Report, blank
+from app.tui.dialogs.basic import ConfirmDialog
 from app.tui.dialogs.compare_screen import CompareScreen, KeptReply
-from app.tui.dialogs.confirm import ConfirmDialog
 from app.tui.numbers import facts_of
 from app.tui.replies import ReplyRequest, prompt_for
 from app.tui.widgets.status import about

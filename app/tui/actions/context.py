@@ -14,8 +14,7 @@ from app.terminal import gigabytes
 from app.tui.actions.models import load
 from app.tui.chat import OpenChat
 from app.tui.chat_settings import Source
-from app.tui.dialogs.basic import TextDialog
-from app.tui.dialogs.confirm import ConfirmDialog
+from app.tui.dialogs.basic import ConfirmDialog, TextDialog
 from runtime.core.errors import SettingsError
 from runtime.engine import Engine, Options
 from runtime.loading.fit import PairSpec, longest, spec_of

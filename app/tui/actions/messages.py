@@ -17,7 +17,7 @@ from app.tui.actions import offering
 from app.tui.actions.asking import excerpt, regenerate_message
 from app.tui.actions.offering import show_chat
 from app.tui.chat import OpenChat
-from app.tui.dialogs.confirm import ConfirmDialog, DiffScreen
+from app.tui.dialogs.basic import ConfirmDialog, DiffScreen
 from app.tui.edits import ACCEPTED, Edit, last_edits
 from app.tui.terminal import copy_text
 from app.tui.widgets.message_view import MessageView

@@ -12,8 +12,7 @@ from app.terminal import clean
 from app.tui.actions import context
 from app.tui.chat import OpenChat
 from app.tui.chat_settings import DEFAULT, SETTING_NAMES, UNSET, Source
-from app.tui.dialogs.basic import TextDialog
-from app.tui.dialogs.confirm import ConfirmDialog
+from app.tui.dialogs.basic import ConfirmDialog, TextDialog
 from app.tui.dialogs.settings_list import ABOUT, SettingRow, SettingsList
 from app.tui.presets import read_template
 from runtime.core.errors import SettingsError

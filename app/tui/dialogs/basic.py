@@ -1,4 +1,4 @@
-"""Small screens over the chat: a list to pick from, a text input, a page to read.
+"""Small screens over the chat: a list to pick from, a text input, a page to read, a yes or no, also to a file's edit.
 
 Know their content and return the choice; know no chat.
 """
@@ -12,20 +12,23 @@ from rich.console import RenderableType
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import ScrollableContainer, Vertical, VerticalScroll
 from textual.content import Content
+from textual.events import Mount
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.terminal import clean
+from app.tui.edits import Edit
 from app.tui.widgets.prompt import PromptBox
 from runtime.core.errors import SlipstreamError
 
 T = TypeVar("T")
-Find = Callable[
-    [str], Sequence[tuple[str | Content, T | None]]
-]  # typed text -> lines to show with their values, None for a heading
+# Typed text -> lines to show with their values, None for a heading
+Find = Callable[[str], Sequence[tuple[str | Content, T | None]]]
+COLORS = {"+": "$text-success", "-": "$text-error", "@": "$text-primary"}  # by the first character of a diff's line
+LEAVES_OUT = "The reply seems to leave out parts of the file: check the removed lines before you write it."
 
 
 def narrowing(options: Sequence[tuple[str, T]]) -> Find[T]:
@@ -72,20 +75,16 @@ class PickDialog(ModalScreen[T], Generic[T]):
             yield Label(id="told", classes="hint", markup=False)
             yield Label(f"Enter picks · Esc goes back{self.hint}", classes="hint", markup=False)
 
-    def on_mount(self) -> None:
-        """Show everything until something is typed."""
-        self.refill()
-
+    @on(Mount)
     @on(Input.Changed)
     def refill(self) -> None:
-        """Show the options that match the typed text."""
+        """Show the options that match the typed text; everything until something is typed."""
         self.found = list(self.find(self.query_one(Input).value))
         options = self.query_one(OptionList)
         options.clear_options()
         for line, value in self.found:
-            options.add_option(
-                Option(line if isinstance(line, Content) else Content(clean(line)), disabled=value is None)
-            )
+            prompt = line if isinstance(line, Content) else Content(clean(line))
+            options.add_option(Option(prompt, disabled=value is None))
         options.highlighted = next((i for i, (_, value) in enumerate(self.found) if value is not None), None)
         self._tell()  # as a list without a highlighted option posts no event
 
@@ -200,3 +199,51 @@ class PageDialog(ModalScreen[None]):
         with VerticalScroll(classes="dialog") as dialog:
             dialog.border_title, dialog.border_subtitle = Content(self.heading), "Esc goes back"
             yield Static(self.text, markup=False)
+
+
+class ConfirmDialog(ModalScreen[bool]):
+    """A question with what follows from a yes. Returns whether the answer is yes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,n", "dismiss(False)", "No"),
+        Binding("enter,y", "dismiss(True)", "Yes"),
+    ]
+
+    def __init__(self, title: str, question: str, yes: str, no: str) -> None:
+        super().__init__()
+        self.heading, self.question, self.hint = title, question, f"Enter {yes} · Esc {no}"
+
+    def compose(self) -> ComposeResult:
+        """Yield the question and the keys."""
+        with Vertical(classes="dialog small") as dialog:
+            dialog.border_title = Content(self.heading)
+            yield Label(self.question, classes="question", markup=False)
+            yield Label(self.hint, classes="hint", markup=False)
+
+
+class DiffScreen(ConfirmDialog):
+    """The removed and added lines of a file. Returns whether to write it."""
+
+    def __init__(self, edit: Edit) -> None:
+        n_new, n_gone = edit.counts
+        super().__init__(f"{clean(edit.path)}: +{n_new} -{n_gone} lines", "", "writes the file", "leaves it as it is")
+        self._edit = edit
+
+    def compose(self) -> ComposeResult:
+        """Yield the lines, which scroll, then the keys."""
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = Content(self.heading)
+            with ScrollableContainer(id="difference"):
+                yield Static(colored(self._edit.diff), markup=False)
+            if self._edit.leaves_out:
+                yield Label(LEAVES_OUT, id="warning", markup=False)
+            yield Label(self.hint, classes="hint", markup=False)
+
+    def on_mount(self) -> None:
+        """Focus the lines, so that keys scroll them."""
+        self.query_one("#difference").focus()
+
+
+def colored(diff: list[str]) -> Content:
+    """Return the lines in colors for added, removed and position."""
+    return Content("\n").join(Content.styled(clean(line), COLORS.get(line[:1], "")) for line in diff)

@@ -126,7 +126,7 @@ class CompareScreen(Screen[KeptReply]):
     """Both sides. Returns the reply to keep, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "leave", "Back"),
+        Binding("escape,q", "dismiss", "Back"),
         Binding("1", "keep(0)", show=False),
         Binding("2", "keep(1)", show=False),
     ]
@@ -212,10 +212,6 @@ class CompareScreen(Screen[KeptReply]):
             self.dismiss(self._sides[at].kept())
         else:
             self.notify("There is no reply to keep yet.")
-
-    def action_leave(self) -> None:
-        """Return no reply."""
-        self.dismiss(None)
 
 
 def outcome(sides: Sequence[Side]) -> str:

@@ -77,7 +77,6 @@ class ModelPicker(PickDialog[str]):
 
     def on_mount(self) -> None:
         """Search for models in a thread: reading headers takes time, and a disk may have to spin up."""
-        super().on_mount()
         self.run_worker(self._look, thread=True)
 
     def _look(self) -> None:
