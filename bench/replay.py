@@ -51,6 +51,7 @@ from runtime.speculative.target import TargetPasses
 SPREAD, TIMES, SEEDS = 0.06, 3, 4  # of times of passes; replies of a kind; repetitions with other times
 RECORDED = "summary", "edit", "code", "story", "chat"
 MAX_DRAFT = 31  # maximal tokens of a draft
+WAYS = "given", "in the prompt"
 TICK = 1.5e-5  # seconds between two looks at the clock
 CODER = {1: 1.0, 2: 1.9, 3: 2.57, 4: 2.78, 6: 3.9, 8: 5.9, 12: 7.0, 16: 6.74, 20: 8.9, 32: 12.1}  # relative, by rows
 
@@ -183,14 +184,8 @@ def replayed(found: dict[str, Any], seed: int) -> Iterator[tuple[str, float]]:
         decoder = machine.decoder(NgramDrafter())
         for place, kind in enumerate(order):
             what = "in turn" if order is kinds else f"no. {place + 1}"
-            made = copied(decoder, machine, *numbered(*found["texts"][kind]), seed=100 * seed + place)
+            made = copied(decoder, machine, *found["texts"][kind], seed=100 * seed + place)
             yield f"{found['model']}: {kind}, {what}", made.times
-
-
-def numbered(prompt: Sequence[int], reply: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return a prompt and its reply with their tokens numbered from 0, so that rows of logits are short."""
-    ids = {token: i for i, token in enumerate(dict.fromkeys([*prompt, *reply]))}
-    return [ids[token] for token in prompt], [ids[token] for token in reply]
 
 
 def seconds_of(files: Sequence[dict[str, Any]]) -> Seconds:
@@ -207,8 +202,7 @@ def seconds_of(files: Sequence[dict[str, Any]]) -> Seconds:
 def report_edits(path: Path, n_lines: int) -> None:
     """Print a row for each edit, with the vocabulary of that file."""
     vocab, machine = LlamaModel(path).vocab, Machine({rows: 0.0309 * times for rows, times in CODER.items()})
-    encode = partial(vocab.encode, special=False)
-    spelling = Spelling(vocab.pieces, encode)
+    spelling = Spelling(vocab.pieces, encode := partial(vocab.encode, special=False))
     given, prompted = machine.decoder(PredictionDrafter(spelling)), machine.decoder(NgramDrafter(spelling))
 
     def both(edit: Edit) -> tuple[Copied, Copied]:
@@ -218,11 +212,9 @@ def report_edits(path: Path, n_lines: int) -> None:
 
     found = {name: both(edit) for name, edit in edits(n_lines).items()}
     rows = [[name, str(ways[0].n), *ways[0].cells, *ways[1].cells] for name, ways in found.items()]
-    medians: dict[str, object] = {
-        name: round(statistics.median(ways[i].times for ways in found.values()), 3)
-        for i, name in enumerate(("given", "in the prompt"))
-    }
-    columns = [f"{way}: {what}" for way in ("given", "in the prompt") for what in ("right", "per pass", "times plain")]
+    times = zip(WAYS, zip(*([way.times for way in ways] for ways in found.values()), strict=True), strict=True)
+    columns = [f"{way}: {what}" for way in WAYS for what in ("right", "per pass", "times plain")]
+    medians: dict[str, object] = {way: round(statistics.median(each), 3) for way, each in times}
     report(f"edits in words of {path.stem}", ["edit", "tokens", *columns], rows, medians)
 
 
