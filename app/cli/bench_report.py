@@ -28,8 +28,8 @@ from app.cli.report import console
 N_COLORS = 8  # colors defined by the page
 STYLE: dict[str, Any] = {
     "js": [], "width": 640, "height": 380, "margin": 8, "margin_bottom": 16, "legend_at_bottom": True,
-    "truncate_legend": -1, "dots_size": 3, "y_labels_major": [1], "y_title": "times plain decode",
-    "disable_xml_declaration": True, "no_data_text": "nothing measured", "value_formatter": "{:.4g}".format,
+    "truncate_legend": -1, "dots_size": 3,
+    "y_labels_major": [0], "disable_xml_declaration": True, "no_data_text": "nothing measured",
 }  # fmt: skip
 
 
@@ -155,10 +155,11 @@ def page(results: Results, facts: Mapping[str, str]) -> str:
 
 def plot(results: Results) -> str:
     """Return bars of adaptive decoding and the best fixed setting relative to plain decode, by kind of text. The line
-    at 1 is marked. Values appear as tooltips.
+    at 1 is marked.
     """
     shown = dict.fromkeys(cell.kind for cell in results.cells)
-    chart = pygal.Bar(**STYLE, style=plot_style(), x_labels=[*shown])
+    style = plot_style()
+    chart = pygal.Bar(**STYLE | {"y_labels_major": [1]}, style=style, y_title="times plain decode", x_labels=[*shown])
     bars = dict[str, list[Spread | None]]()
     for temperature in TEMPERATURES:
         cells = [Cell(kind, temperature) for kind in shown]
@@ -169,8 +170,7 @@ def plot(results: Results) -> str:
     for name, spreads in bars.items():
         chart.add(name, [ranged(spread) for spread in spreads])
     from_zero(chart, [spread for spreads in bars.values() for spread in spreads])
-    chart.add_xml_filter(without_script)
-    return str(chart.render(is_unicode=True))
+    return draw(chart)
 
 
 def plot_style() -> Style:
@@ -198,6 +198,13 @@ def from_zero(chart: Any, spreads: Iterable[Spread | None]) -> None:
 def ranged(spread: Spread | None) -> dict[str, Any] | None:
     """Return a point with a bar from least to most."""
     return None if spread is None else {"value": spread.median, "ci": {"low": spread.least, "high": spread.most}}
+
+
+def draw(chart: Any) -> str:
+    """Return the chart as an element for a page. Values appear as tooltips."""
+    chart.config.value_formatter = chart.config.formatter or (lambda value: f"{value:.4g}")
+    chart.add_xml_filter(without_script)
+    return str(chart.render(is_unicode=True))
 
 
 def without_script(root: Element) -> Element:
