@@ -29,6 +29,16 @@ class Spelling(NamedTuple):
         """Return the bytes of these tokens."""
         return b"".join([self.pieces[token] for token in tokens])
 
+    def within(self, text: bytes) -> tuple[int, ...]:
+        """Return the tokens of a text that follows another one; none where it is not text by itself.
+
+        It is tokenized after a line break, as vocabularies of SentencePiece put a space before what they are given.
+        """
+        tokens = tuple(self.encode("\n" + text.decode("utf8", "replace")))
+        while tokens and self.text(tokens) != text:
+            tokens = tokens[1:]
+        return tokens
+
     def ends_block(self, tokens: Sequence[int], at: int) -> bool:
         """Return whether the fence that ends a block of code begins with the token at an index."""
         if not self.pieces[tokens[at]].startswith(b"`"):
@@ -78,8 +88,5 @@ def respelled(spelling: Spelling, source: Sequence[int], begin: int, old: bytes,
     for match in islice(word.finditer(text, begin), MAX_PLACES):
         first, last = bisect_right(ends, match.start()), bisect_left(ends, match.end())
         spelled = text[starts[first] : match.start()] + new + text[match.end() : ends[last]]
-        try:
-            tokens = spelling.encode(spelled.decode())
-        except UnicodeDecodeError:  # a token that is a part of a character
-            continue
-        yield tuple(source[first : last + 1]), tuple(tokens)
+        if tokens := spelling.within(spelled):
+            yield tuple(source[first : last + 1]), tokens
