@@ -112,13 +112,13 @@ def top_n_sigma(left: Candidates, n: float) -> None:
 
 def top_k(left: Candidates, k: int) -> None:
     """Keep the `k` largest logits."""
-    n = min(k, len(left.logits))
+    n = len(left.logits)
     if left.is_sorted:
         left.keep(slice(k))
-    elif n <= MANY:
-        left.keep_sorted((left.row or Row(left.logits)).best_ids(n))
-    else:
-        left.keep((left.row or Row(left.logits)).top_ids(n))
+    elif min(k, n) <= MANY:
+        left.keep_sorted((left.row or Row(left.logits)).best_ids(min(k, n)))
+    elif k < n:
+        left.keep((left.row or Row(left.logits)).top_ids(k))
 
 
 def typical(left: Candidates, p: float) -> None:

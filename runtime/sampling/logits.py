@@ -19,7 +19,7 @@ SET = 64  # approximate size of a set of values of which only the largest is rea
 FEW = 64  # values up to which plain Python is faster than NumPy
 MANY = 512  # tokens from which on counting them, by id or by likelihood, is faster than one by one
 ROUNDING = 1e-3  # safety margin for bounds on exponents
-ONES = np.ones(8192, dtype=np.float32)
+ONES = np.ones(8192, dtype=np.float32)  # values that are summed at once
 LEVEL_BITS, N_LEVELS = 47, 2047  # 32 levels of probability for each power of two; the last one has all below
 
 
@@ -80,7 +80,8 @@ class Row:
     def spread(self) -> float:
         """Return the standard deviation of the logits that are not minus infinity.
 
-        In pieces, as the rounding of OpenBLAS depends on the number of threads for more than 10,000 values.
+        Summed in pieces, because OpenBLAS divides more than 10,000 values among threads, whose number changes the
+        rounding.
         """
         n, total, of_squares = len(self.logits), 0.0, 0.0
         with np.errstate(over="ignore"):  # a very negative bias

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from runtime.core.draft import Logits, Path
 from runtime.core.errors import SettingsError
+from runtime.core.image_runs import ids_of
 from runtime.sampling.logits import Row, distribution, logprobs, nucleus, softmax
 from runtime.sampling.noise import gumbel
 from runtime.sampling.sampler import Sampler
@@ -112,6 +113,13 @@ def test_penalties_look_back_no_further_than_they_should() -> None:
     for n, expected in ((-1, [4, 4, 5, 4]), (0, [5, 5, 5, 5])):
         whole_or_off = begun(Sampling(0, presence_penalty=1.0, penalty_last_n=n), context)
         assert whole_or_off.adjusted(row(5, 5, 5, 5)).tolist() == expected
+
+
+def test_penalties_look_past_images_at_the_text_before_them() -> None:
+    context = [2, 3, *ids_of(b"an image", 5).tolist(), 1]
+    sampler = begun(Sampling(0, presence_penalty=1.0, penalty_last_n=2), context)
+    assert sampler.adjusted(row(5, 5, 5, 5)).tolist() == [5, 4, 5, 4]
+    assert sampler.adjusted(row(5, 5, 5, 5), (0,)).tolist() == [4, 4, 5, 5]
 
 
 class OnlyEven:
