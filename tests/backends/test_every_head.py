@@ -61,7 +61,7 @@ def facts(path: Path | None) -> ModelFacts:
 def left_out(pair: Pair, *drafters: str) -> str:
     """Return why the head is left out; the target answers all the same."""
     engine = LoadedEngine(pair, Options(512, drafters or None, threads=1))
-    chunks = list(engine.reply(Ids(PROMPT), Sampling(), 4))
+    chunks = list(engine.reply(Ids(PROMPT), Sampling(seed=1), 4))
     engine.close()
     assert sum(len(chunk.tokens) for chunk in chunks) == 4
     return engine.facts.left_out

@@ -188,7 +188,7 @@ def test_a_file_without_a_drafting_layer_answers_without(tmp_path: Path) -> None
 def left_out(pair: Pair) -> str:
     """Why its drafting layer is left out; the target answers all the same."""
     engine = LoadedEngine(pair, Options(512, ("mtp",), threads=1))
-    chunks = list(engine.reply(Ids(PROMPT), Sampling(), 4))
+    chunks = list(engine.reply(Ids(PROMPT), Sampling(seed=1), 4))
     engine.close()
     assert sum(len(chunk.tokens) for chunk in chunks) == 4
     return engine.facts.left_out
@@ -263,7 +263,7 @@ def test_a_library_without_one_of_the_functions_leaves_the_head_out(
     shown_states.functions.cache_clear()
     file = write_head(tmp_path / "head.gguf", head_for(target_file))
     engine = LoadedEngine(Pair("any", target_file, file), Options(512, threads=1))
-    chunks = list(engine.reply(Ids(PROMPT), Sampling(), 4))
+    chunks = list(engine.reply(Ids(PROMPT), Sampling(seed=1), 4))
     left_out = engine.facts.left_out
     engine.close()
     shown_states.functions.cache_clear()
