@@ -16,7 +16,7 @@ from runtime.core.outside import expanded
 from runtime.engine import Engine
 from runtime.engine.paired import Trial, note_failure, remembered
 from runtime.engine.pairing import Target, best_of, candidates
-from runtime.loading import layout
+from runtime.loading import cache_types, layout
 from runtime.loading.layout import compare
 from runtime.models.hub.cache import cached
 from runtime.models.model_files import hub_name
@@ -44,7 +44,7 @@ def pair_up(name: str, folders: list[Path], make: bool = False) -> bool:
 def search(target: Target, folders: list[Path], make: bool) -> bool:
     """Try the models and keep the best; see `pair_up`. Raises SlipstreamError."""
     usual = usual_candidates(target.pair.target)
-    has_layout = settle_layout(target.pair.target)
+    is_settled = settle(target.pair.target)
     given = [path for folder in folders for path in sorted(expanded(folder).rglob("*.gguf"))]
     kept = [made_drafts.whole(path) for path in [remembered(target.pair.target)] if path]
     found = candidates(target.pair.target, [*kept, *given, *usual])
@@ -58,7 +58,29 @@ def search(target: Target, folders: list[Path], make: bool) -> bool:
     finally:
         made_drafts.discard(target.pair.target, remembered(target.pair.target))
     print_text(told)
-    return holds and has_layout
+    return holds and is_settled
+
+
+def settle(target: Path) -> bool:
+    """Compare what remains to be compared of the target itself. Return whether all of that is settled."""
+    return all([settle_types(target), settle_layout(target)])
+
+
+def settle_types(target: Path) -> bool:
+    """Compare the types of the target's cache if its load had no time for that. Return whether that is settled."""
+    if not cache_types.is_due(target):
+        return True
+    try:
+        trial = cache_types.retried(target)
+    except SlipstreamError as error:
+        say(str(error))
+        return True
+    if not trial.is_calm:
+        say(f"{target.name}: other programs used the processor, so the types of its cache are compared later.")
+        return False
+    cache_types.remember(target, trial)
+    say(f"{target.name}: {trial}.")
+    return True
 
 
 def settle_layout(target: Path) -> bool:

@@ -1,4 +1,6 @@
-"""The process of a draft-model search in the background: `python -m app.models.search_process TARGET`.
+"""The process of a search in the background: `python -m app.models.search_process TARGET [drafts]`.
+
+With `drafts` it tries draft models; in any case it compares what remains to be compared of the target itself.
 
 It ends with the program that began it, or when any program of this user begins to load or to reply. One search runs at
 a time, in the background or as `slipstream models pair`; the lock is released however its holder ends.
@@ -23,6 +25,7 @@ from runtime.core.memory import HOSTS
 from runtime.engine import machine
 from runtime.loading.profile_cache import ProfileCache
 
+DRAFTS = "drafts"  # argument with which draft models are tried
 NOT_NOW = 75  # exit code of a search that has to begin again later
 ROOM = 1.5  # bytes that must be free on each GPU per byte of the target: for another copy, its cache and a draft model
 ENDING = 1.0  # seconds to wait for a process that was killed
@@ -34,16 +37,22 @@ def memo() -> ProfileCache:
     return ProfileCache("search")
 
 
-def start(target: Path) -> Child:
+def start(target: Path, tries_drafts: bool) -> Child:
     """Start a search. Its output goes to `pairing.log` in the cache folder. Ctrl+C does not reach it."""
     log = user_cache_path("slipstream") / "pairing.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     flags = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
     with log.open("wb") as output:
         process = Child(
-            "app.models.search_process", target.absolute(), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            creationflags=flags, process_group=None if sys.platform == "win32" else 0,
-        )  # fmt: skip
+            "app.models.search_process",
+            target.absolute(),
+            *([DRAFTS] if tries_drafts else []),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            creationflags=flags,
+            process_group=None if sys.platform == "win32" else 0,
+        )
     note(process.pid, target)
     return process
 
@@ -83,7 +92,7 @@ def running() -> psutil.Process | None:
 
 
 def is_searched(target: Path) -> bool:
-    """Return whether a search for that target's draft model is running."""
+    """Return whether a search for that target is running."""
     return memo().read().get("target") == str(target.absolute()) and running() is not None
 
 
@@ -95,14 +104,14 @@ def end_running() -> None:
             process.wait(ENDING)
 
 
-def main(target: Path) -> int:
+def main(target: Path, tries_drafts: bool) -> int:
     """Search at the lowest priority. Return the exit code: NOT_NOW if another search runs, memory is short, or other
     programs made the result worthless. Errors of the search are a part of its result.
     """
     end_with_parent()
     with suppress(psutil.Error):
         psutil.Process().nice(LOWEST)
-    from app.models.pair import pair_up  # slow to import, and not needed to start this process
+    from app.models.pair import pair_up, settle  # slow to import, and not needed to start this process
 
     try:
         with alone():
@@ -110,7 +119,7 @@ def main(target: Path) -> int:
             if not has_room(target, machine.devices()):
                 return NOT_NOW
             with suppress(SlipstreamError):
-                return 0 if pair_up(str(target), []) else NOT_NOW
+                return 0 if (pair_up(str(target), []) if tries_drafts else settle(target)) else NOT_NOW
     except Timeout:
         return NOT_NOW
     return 0
@@ -123,4 +132,4 @@ def has_room(target: Path, devices: Iterable[machine.Device]) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), DRAFTS in sys.argv[2:]))

@@ -28,7 +28,7 @@ from runtime.engine.output import Sink
 from runtime.engine.paired import is_settled, note_failure, remembered
 from runtime.engine.process.client import EngineProcess
 from runtime.engine.trace import TraceFile
-from runtime.loading import layout
+from runtime.loading import cache_types, layout
 from runtime.loading.neighbours import Neighbours
 from runtime.loading.profile_cache import ProfileCache, fingerprint
 from runtime.models.registry import Pair, user_registry
@@ -52,8 +52,8 @@ def is_busy() -> bool:
 
 
 class Search:
-    """The search for one target's draft model, and with `tries_layout` for the layout of its weights, if replies have
-    seeds. Its methods may be called from several threads.
+    """The search for one target's draft model, for the types of its cache, and with `tries_layout` for the layout of
+    its weights, if replies have seeds. Its methods may be called from several threads.
     """
 
     def __init__(
@@ -93,20 +93,23 @@ class Search:
         depends on it.
         """
         with self._lock, suppress(SlipstreamError, OSError):
-            tries_layout = self._tries_layout and layout.has_seeds(self.target) and not layout.remembered(self.target)
             if os.environ.get(OPT_OUT) or running():
                 return
-            scope = {"folders": self._folders(), "layout": tries_layout}
+            trials = self._trials()
+            scope: dict[str, object] = {"folders": self._folders(), "trials": trials}
             if self._memo().read() == scope:
                 return
-            if (models := self._new_models()) or tries_layout:
-                self._process, self._scope = start(self.target), scope
-                self._announce(
-                    f"{tried(len(models), tries_layout)} for {self.target.name} in the background; the next start uses "
-                    "what pays."
-                )
+            if (models := self._new_models()) or trials:
+                self._process, self._scope = start(self.target, bool(models)), scope
+                self._announce(", ".join([*as_drafts(len(models)), *trials]))
             else:
                 self._memo().write(scope)
+
+    def _trials(self) -> list[str]:
+        """Return the properties of the target itself that remain to be tried."""
+        tries_layout = self._tries_layout and layout.has_seeds(self.target) and not layout.remembered(self.target)
+        types = ["other types of its cache"] if cache_types.is_due(self.target) else []
+        return types + (["another layout of its weights"] if tries_layout else [])
 
     def stop(self) -> None:
         """Stop the search until it begins again. It can be killed at any point, because its result is written whole or
@@ -137,10 +140,10 @@ class Search:
             self._process.end()
             self._process = None
 
-    def _announce(self, text: str) -> None:
+    def _announce(self, trials: str) -> None:
         """Announce the search to the user, only the first time."""
         if not self._was_announced:
-            self._say(text)
+            self._say(f"Tried for {self.target.name} in the background: {trials}. The next start uses what pays.")
         self._was_announced = True
 
     def _folders(self) -> dict[str, int]:
@@ -161,17 +164,14 @@ class Search:
         return ProfileCache(fingerprint(self.target, "search"))
 
 
-def tried(n: int, has_layouts: bool) -> str:
-    """Return the start of a sentence about the trials: models as drafts, layouts of the weights."""
-    models = "One model is tried as a draft" if n == 1 else f"{n} models are tried as a draft"
-    if not has_layouts:
-        return models
-    return f"{models}, and another layout of the weights," if n else "Another layout of the weights is tried"
+def as_drafts(n: int) -> list[str]:
+    """Return the part of a list of trials that names `n` models, if there are any."""
+    return [f"{n} models as its draft" if n > 1 else "one model as its draft"] if n else []
 
 
 class SeekingEngine(EngineProcess):
-    """An engine during whose replies no search runs. Unless `disturbs` is None, it starts the search for a
-    draft model if its pair has none and may use one.
+    """An engine during whose replies no search runs. Unless `disturbs` is None, it starts the search, for a draft model
+    only if its pair has none and may use one.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class SeekingEngine(EngineProcess):
         wants_draft = pair.draft is None and may_draft(pair, options) and self.facts.can_draft
         tries_layout = self.facts.can_draft and self.facts.could_be_exact
         self._search = None
-        if disturbs is not None and (wants_draft or tries_layout):
+        if disturbs is not None:
             self._search = Search(pair.target, say, wants_draft, tries_layout, disturbs)
         self._has_seeds = False
 

@@ -2,13 +2,16 @@
 
 llama.cpp reads prompts with a faster kernel if both are F16, the more so the longer the context; single rows may then
 take longer, because keys in Q8_0 are half as large. Which counts for more depends on the model and the processor, so
-both are timed when a model is first loaded.
+both are timed when a model is first loaded; where that takes long, in the background after the first replies.
 """
 
 from __future__ import annotations
 
+import math
 import time
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from runtime.backends import library
 from runtime.backends.filled import FilledContext
@@ -28,8 +31,7 @@ FAR, LEAST_FAR = 2048, 1536
 READING = 1 / 2
 WORTH = 0.97  # ratio of such a turn's times up to which F16 is chosen
 ROUNDS, BUDGET = 12, 2.0  # turns of either pass: at most, and the seconds in which they begin
-SLOW = 0.6  # seconds of a pass over SHORT rows from which attention is a small part of reading, and is not timed
-SHORT = 8
+SLOW, SHORT = 0.6, 8  # seconds of a pass over so many rows from which a load does not wait for the trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,20 @@ class CacheTrial:
     reading: float
     decoding: float
     is_calm: bool = False  # whether other programs left the cores idle: beside them either may seem faster
+    is_timed: bool = True  # False where passes take too long while somebody waits: it is made later
 
     @property
     def prefers_halves(self) -> bool:
         """Whether a turn with a long prompt takes clearly less time with F16."""
         return (1 - READING) / self.decoding + READING / self.reading <= WORTH
+
+    def __str__(self) -> str:
+        """Effect of F16, as a clause."""
+        used = "used" if self.prefers_halves else "not used"
+        return (
+            f"with keys and values in F16 long prompts are read at {self.reading:.2f} times the speed, and replies "
+            f"after them decoded at {self.decoding:.2f} times, so they are {used}"
+        )
 
 
 def fastest(target: LlamaModel, n_ctx: int) -> CacheTypes:
@@ -55,25 +66,53 @@ def fastest(target: LlamaModel, n_ctx: int) -> CacheTypes:
     if is_usual or length < LEAST_FAR:
         return target.cache_types
     try:
-        cache = ProfileCache(fingerprint(target.path, "timed cache types", library.version(), target.cache_types))
-        trial = remembered(cache)
+        trial = remembered(target.path)
         if trial is None or (not trial.is_calm and is_calm()):
-            others = Neighbours()
-            trial = replace(compare(target, length), is_calm=others.are_calm())
-            cache.write(asdict(trial))
+            trial = tried(target, length, SLOW)
+            remember(target.path, trial)
     except (ModelError, OSError):  # it cannot be measured, or the file is gone
         return target.cache_types
     return HALVES if trial.prefers_halves else target.cache_types
 
 
-def remembered(cache: ProfileCache) -> CacheTrial | None:
-    """Return the cached trial, if it can be read."""
-    trial = cache.read_as(CacheTrial)
+def is_due(target: Path) -> bool:
+    """Return whether the trial of that file remains to be made, because a load had no time for it."""
+    with suppress(OSError):  # the file is gone
+        return (trial := remembered(target)) is not None and not trial.is_timed
+    return False
+
+
+def retried(target: Path) -> CacheTrial:
+    """Make the trial of that file however long it takes. Raises ModelError."""
+    with closing(LlamaModel(target)) as model:
+        return tried(model, min(FAR, model.n_ctx_train // 2), math.inf)
+
+
+def remembered(target: Path) -> CacheTrial | None:
+    """Return the cached trial of that file with this library, if it can be read. Raises OSError."""
+    trial = _memo(target).read_as(CacheTrial)
     return trial if trial and trial.reading > 0 and trial.decoding > 0 else None
 
 
-def compare(target: LlamaModel, length: int) -> CacheTrial:
-    """Time passes after `length` tokens with either types. Raises ModelError where that cannot be measured."""
+def remember(target: Path, trial: CacheTrial) -> None:
+    """Cache a trial for the next start. Raises OSError."""
+    _memo(target).write(asdict(trial))
+
+
+def _memo(target: Path) -> ProfileCache:
+    return ProfileCache(fingerprint(target, "types of the cache", library.version()))
+
+
+def tried(target: LlamaModel, length: int, slow: float) -> CacheTrial:
+    """Make the trial and note whether other programs disturbed it. Raises ModelError."""
+    others = Neighbours()
+    return replace(compare(target, length, slow), is_calm=others.are_calm())
+
+
+def compare(target: LlamaModel, length: int, slow: float) -> CacheTrial:
+    """Time passes after `length` tokens with either types, unless one over a few rows takes `slow` seconds or more.
+    Raises ModelError where that cannot be measured.
+    """
     threads, tokens = usual_threads(), sample(target.vocab, BLOCK)
     contexts = list[FilledContext]()
     try:
@@ -82,8 +121,8 @@ def compare(target: LlamaModel, length: int) -> CacheTrial:
             if contexts[-1].attention.has_parts:
                 raise ModelError("Passes of one row would round differently here.")
             contexts[-1].fill(tokens[:SHORT], length)
-            if contexts[-1].seconds(tokens[:SHORT]) > SLOW:
-                return CacheTrial(1.0, 1.0)  # the model is large, or others use the cores
+            if contexts[-1].seconds(tokens[:SHORT]) >= slow:  # the model is large, or others use the cores
+                return CacheTrial(1.0, 1.0, is_timed=False)
         usual, halves = contexts
         return CacheTrial(share(usual, halves, tokens), share(usual, halves, tokens[:1]))
     finally:

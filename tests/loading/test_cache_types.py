@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.models import pair, seeking
 from bench.instruments.concurrent_replies import Concurrent, alone
 from runtime.backends.filled import FilledContext
 from runtime.backends.model import LlamaModel
@@ -133,16 +134,46 @@ def test_the_trial_is_made_once_and_where_it_can_be(monkeypatch: pytest.MonkeyPa
         assert fastest(SimpleNamespace(**other), 8192) == usual  # type: ignore[arg-type]
 
 
-def test_a_trial_compares_both(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_types, "SLOW", math.inf)  # whatever else the machine does
-    trial = cache_types.compare(model, 1024)
+def test_a_trial_compares_both(model: LlamaModel) -> None:
+    trial = cache_types.compare(model, 1024, math.inf)  # whatever else the machine does
     assert (trial.reading, trial.decoding) != (1.0, 1.0)
     assert min(trial.reading, trial.decoding) > 0  # how much depends on what else the machine does
 
 
-def test_large_models_are_not_timed(monkeypatch: pytest.MonkeyPatch, model: LlamaModel) -> None:
+def test_large_models_are_timed_later_and_the_next_start_uses_it(
+    monkeypatch: pytest.MonkeyPatch, model: LlamaModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Neighbours, "busy_cores", lambda _: 0.0)
+    monkeypatch.setattr(cache_types.library, "version", lambda: "of large models")  # so that nothing is known
+    assert not cache_types.is_due(model.path)  # a load comes first
     monkeypatch.setattr(cache_types, "SLOW", 0.0)
-    assert cache_types.compare(model, 1024) == CacheTrial(1.0, 1.0)
+    assert fastest(model, 8192) == model.cache_types
+    assert cache_types.is_due(model.path)
+    measured = replace(cache_types.retried(model.path), is_calm=True)
+    assert (measured.reading, measured.decoding) != (1.0, 1.0)
+    calm, found = [True, False], CacheTrial(1.5, 0.97)
+    monkeypatch.setattr(cache_types, "retried", lambda _: replace(found, is_calm=calm.pop()))
+    assert not pair.settle_types(model.path)  # beside others
+    assert cache_types.is_due(model.path)
+    assert pair.settle_types(model.path)
+    assert pair.settle_types(model.path)  # nothing is due
+    assert fastest(model, 8192) == HALVES
+    assert "read at 1.50 times the speed, and replies after them decoded at 0.97 times, so they are used" in (
+        capsys.readouterr().err
+    )
+
+
+def test_types_that_are_due_are_tried_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, said = list[bool](), list[str]()
+    monkeypatch.delenv(seeking.OPT_OUT)
+    monkeypatch.setattr(seeking, "running", lambda: None)  # whatever other tests do
+    monkeypatch.setattr(seeking, "start", lambda _, tries_drafts: begun.append(tries_drafts))
+    monkeypatch.setattr(cache_types, "is_due", lambda _: bool(not begun))
+    search = seeking.Search(DEMO.target, said.append, wants_draft=False)
+    search.begin()
+    search.begin()
+    assert begun == [False]
+    assert said == ["Tried for target.gguf in the background: other types of its cache. The next start uses what pays."]
 
 
 @pytest.mark.parametrize("first", [CacheTrial(1.0, 0.7), CacheTrial(1.0, 1.0)], ids=["timed", "not timed"])

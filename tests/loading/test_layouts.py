@@ -157,7 +157,8 @@ def test_the_search_begins_for_a_layout_that_was_not_tried(
 ) -> None:
     begun, said = list[Path](), list[str]()
 
-    def start(target: Path) -> Child:
+    def start(target: Path, tries_drafts: bool) -> Child:
+        assert not tries_drafts
         begun.append(target)
         return child("")
 
@@ -170,7 +171,7 @@ def test_the_search_begins_for_a_layout_that_was_not_tried(
     search.begin()
     search.stop()
     assert said == [
-        "Another layout of the weights is tried for model.gguf in the background; the next start uses what pays."
+        "Tried for model.gguf in the background: another layout of its weights. The next start uses what pays."
     ]
     layout.remember(k_quants, FREE)
     search.begin()
@@ -180,7 +181,7 @@ def test_the_search_begins_for_a_layout_that_was_not_tried(
 def test_a_trial_is_made_once_a_reply_has_a_seed(k_quants: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = list[Path]()
     monkeypatch.delenv(seeking.OPT_OUT)
-    monkeypatch.setattr(seeking, "start", lambda target: begun.append(target) or child(""))
+    monkeypatch.setattr(seeking, "start", lambda target, _: begun.append(target) or child(""))
     monkeypatch.setattr(EngineProcess, "__init__", lambda self, pair, *how: setattr(self, "pair", pair))
     monkeypatch.setattr(EngineProcess, "add", lambda self, ask, sink: 1)
     could_be = facts(could_be_exact=True, exactness=Exactness(1, WIDTH, 0.1))

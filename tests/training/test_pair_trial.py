@@ -66,7 +66,7 @@ def test_a_search_that_others_disturbed_decides_nothing(
     path = folder / "big.gguf"
     for name, found in (("cached", list), ("load_registry", dict)):
         monkeypatch.setattr(command, name, found)
-    monkeypatch.setattr(command, "settle_layout", lambda _: True)
+    monkeypatch.setattr(command, "settle", lambda _: True)
     slow = Trial(0.9, 0.5, 10.0, FEW, per_pass=1.5, is_calm=is_calm)
     monkeypatch.setattr(Target, "try_out", lambda *_: slow)
     assert command.pair_up(str(path), []) is is_calm

@@ -69,9 +69,7 @@ def test_a_search_that_ended_by_itself_is_not_made_again(
 ) -> None:
     """Also where the model library ended it: it would end it again. But one that could not begin is."""
     begun = list[Child]()
-    monkeypatch.setattr(
-        seeking, "start", lambda target: begun.append(child(f"import os; os._exit({code})")) or begun[-1]
-    )
+    monkeypatch.setattr(seeking, "start", lambda *_: begun.append(child(f"import os; os._exit({code})")) or begun[-1])
     for _ in range(2):
         search = Search(target, str)
         search.begin()

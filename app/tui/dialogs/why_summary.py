@@ -40,7 +40,7 @@ class SearchState:
     def sentence(self) -> str:
         """The state in a sentence; "" if there was no search."""
         if self.is_running:
-            return "The models on this machine are being tried as draft models in the background."
+            return "What could make this model faster is being tried in the background."
         if self.found is not None:
             name = clean(self.found.name)
             return f"{name} was found. It guesses from the next load of this model on, unless `--draft off` is given."
