@@ -68,7 +68,7 @@ def settle(target: Path) -> bool:
 
 def settle_types(target: Path) -> bool:
     """Compare the types of the target's cache if its load had no time for that. Return whether that is settled."""
-    if not cache_types.is_due(target):
+    if not cache_types.is_pending(target):
         return True
     try:
         trial = cache_types.retried(target)

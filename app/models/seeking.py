@@ -108,7 +108,7 @@ class Search:
     def _trials(self) -> list[str]:
         """Return the properties of the target itself that remain to be tried."""
         tries_layout = self._tries_layout and layout.has_seeds(self.target) and not layout.remembered(self.target)
-        types = ["other types of its cache"] if cache_types.is_due(self.target) else []
+        types = ["other types of its cache"] if cache_types.is_pending(self.target) else []
         return types + (["another layout of its weights"] if tries_layout else [])
 
     def stop(self) -> None:

@@ -75,7 +75,7 @@ def fastest(target: LlamaModel, n_ctx: int) -> CacheTypes:
     return HALVES if trial.prefers_halves else target.cache_types
 
 
-def is_due(target: Path) -> bool:
+def is_pending(target: Path) -> bool:
     """Return whether the trial of that file remains to be made, because a load had no time for it."""
     with suppress(OSError):  # the file is gone
         return (trial := remembered(target)) is not None and not trial.is_timed

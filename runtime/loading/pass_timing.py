@@ -16,6 +16,7 @@ from runtime.core.draft import NO_DRAFT, Draft
 from runtime.speculative.control.costs import PassCosts
 
 MAX_SECONDS = 1.0  # seconds
+SHORTEST, LONGEST = 8, 64  # tokens of context: few at first, because every start waits for them
 ROUNDS = 5  # of measurements, where there is time
 # Plain passes that are timed even without time: all others are compared with them, and one may have been delayed
 MIN_PASSES = 3
@@ -46,10 +47,10 @@ def pass_runner(backend: Backend, clock: Clock = wall) -> Pass:
 
     The context grows by a token each time, because not every architecture can rewind to repeat the same pass.
     """
-    n = min(32, backend.n_ctx // 2)
+    n = min(SHORTEST, backend.n_ctx // 2)
     context = np.arange(backend.n_ctx, dtype=np.int32) % backend.n_vocab
     backend.forward(context[:n])
-    ends = cycle(range(n + 1, min(2 * n, backend.n_ctx) + 1))
+    ends = cycle(range(n + 1, min(LONGEST, backend.n_ctx) + 1))
 
     def run(rows: int) -> float:
         end = min(next(ends), backend.n_ctx - rows + 1)

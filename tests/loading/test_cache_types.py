@@ -145,16 +145,16 @@ def test_large_models_are_timed_later_and_the_next_start_uses_it(
 ) -> None:
     monkeypatch.setattr(Neighbours, "busy_cores", lambda _: 0.0)
     monkeypatch.setattr(cache_types.library, "version", lambda: "of large models")  # so that nothing is known
-    assert not cache_types.is_due(model.path)  # a load comes first
+    assert not cache_types.is_pending(model.path)  # a load comes first
     monkeypatch.setattr(cache_types, "SLOW", 0.0)
     assert fastest(model, 8192) == model.cache_types
-    assert cache_types.is_due(model.path)
+    assert cache_types.is_pending(model.path)
     measured = replace(cache_types.retried(model.path), is_calm=True)
     assert (measured.reading, measured.decoding) != (1.0, 1.0)
     calm, found = [True, False], CacheTrial(1.5, 0.97)
     monkeypatch.setattr(cache_types, "retried", lambda _: replace(found, is_calm=calm.pop()))
     assert not pair.settle_types(model.path)  # beside others
-    assert cache_types.is_due(model.path)
+    assert cache_types.is_pending(model.path)
     assert pair.settle_types(model.path)
     assert pair.settle_types(model.path)  # nothing is due
     assert fastest(model, 8192) == HALVES
@@ -168,7 +168,7 @@ def test_types_that_are_due_are_tried_in_the_background(monkeypatch: pytest.Monk
     monkeypatch.delenv(seeking.OPT_OUT)
     monkeypatch.setattr(seeking, "running", lambda: None)  # whatever other tests do
     monkeypatch.setattr(seeking, "start", lambda _, tries_drafts: begun.append(tries_drafts))
-    monkeypatch.setattr(cache_types, "is_due", lambda _: bool(not begun))
+    monkeypatch.setattr(cache_types, "is_pending", lambda _: bool(not begun))
     search = seeking.Search(DEMO.target, said.append, wants_draft=False)
     search.begin()
     search.begin()
