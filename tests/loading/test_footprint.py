@@ -116,7 +116,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("cache", [USUAL_CACHE, HALVES], ids="/".join)
 def test_the_estimate_is_within_a_tenth_of_what_a_process_grows_by(tiny: Path, small: Path, cache: CacheTypes) -> None:
     case = Case("", small, ContextSpec(4096, cache, n_rows=9, n_batch=256))
-    assert case.estimated() == pytest.approx(elsewhere(measured, tiny, case), rel=0.1)
+    # The system may take pages of the file away while other programs want memory
+    assert any(elsewhere(measured, tiny, case) == pytest.approx(case.estimated(), rel=0.1) for _ in range(3))
 
 
 def test_everything_is_kept_while_it_fits() -> None:
