@@ -39,7 +39,7 @@ from bench.peers import count, require_server
 from runtime.core.errors import SettingsError, SlipstreamError
 from runtime.models.registry import Pair
 
-CONTEXT = 2048
+CONTEXT = 4096  # tokens: from 3,072 on the types of the cache are measured, as in longer ones
 TEMPERATURES = 0.0, 0.8
 PLAIN, ADAPTIVE, SERVER = "plain", "adaptive", "server, plain"
 COLUMNS = ["text", "temp.", "plain tok/s", "ours", "llama.cpp plain", "its best n-gram", "ours / its best", "same"]
@@ -66,18 +66,20 @@ class Cell:
     kind: str
     temperature: float
     rates: dict[str, list[float]]
-    is_same: bool  # whether plain decode and ours with drafts have the same text in every round
+    others: frozenset[str]  # the configurations that did not give plain decode's text in every round
 
     def lookup(self) -> str:
         """Return the measured n-gram setting of the server; "" if all of them failed."""
         return next((name for name in self.rates if name.startswith("server") and name != SERVER), "")
 
     def times(self, name: str, base: str = PLAIN) -> str:
-        """Return the median and range of one configuration's ratios to another's in the same rounds."""
+        """Return the median and range of one configuration's ratios to another's in the same rounds; with a star where
+        llama.cpp's server wrote another text, which may repeat itself more or less.
+        """
         if name not in self.rates or base not in self.rates:
             return "failed"
-        found = ratios(self.rates[name], self.rates[base])
-        return f"{found.median:.2f} ({found.least:.2f} to {found.most:.2f})"
+        found, star = ratios(self.rates[name], self.rates[base]), "*" if {name, base} & self.others - {ADAPTIVE} else ""
+        return f"{found.median:.2f}{star} ({found.least:.2f} to {found.most:.2f})"
 
     def row(self) -> list[str]:
         """Return the line of the table."""
@@ -90,7 +92,7 @@ class Cell:
             self.times(SERVER),
             f"{self.times(lookup)} {lookup.removeprefix('server, ')}",
             self.times(ADAPTIVE, lookup),
-            "yes" if self.is_same else "NO",
+            "NO" if ADAPTIVE in self.others else "yes",
         ]
 
 
@@ -117,9 +119,9 @@ def fastest(peers: Sequence[Peer], prompt: Prompt) -> list[Peer]:
     return sorted(well, key=lambda peer: -found[peer.way.name])[:1]
 
 
-def measure(peers: Sequence[Peer], prompt: Prompt, rounds: int) -> tuple[dict[str, list[float]], bool]:
-    """Return the rates of the peers that do not fail, and whether our default's text equals plain decode's in all
-    rounds.
+def measure(peers: Sequence[Peer], prompt: Prompt, rounds: int) -> tuple[dict[str, list[float]], frozenset[str]]:
+    """Return the rates of the peers that do not fail, and the names of those that did not give plain decode's text in
+    all rounds.
     """
     for peer in peers:
         peer.texts.clear()
@@ -127,8 +129,9 @@ def measure(peers: Sequence[Peer], prompt: Prompt, rounds: int) -> tuple[dict[st
     rates = interleaved({name: partial(rate, peer, prompt) for name, peer in asked.items()}, rounds)
     if failure := asked[PLAIN].failure or asked[ADAPTIVE].failure:
         raise SettingsError(f"Our engine failed: {failure}.")
-    texts = [text for name in (PLAIN, ADAPTIVE) for text in asked[name].texts.get(prompt.question, ())]
-    return {name: values for name, values in rates.items() if not asked[name].failure}, len(set(texts)) == 1
+    texts = {name: peer.texts.get(prompt.question, set()) for name, peer in asked.items() if not peer.failure}
+    others = frozenset(name for name, found in texts.items() if len(found | texts[PLAIN]) > 1)
+    return {name: values for name, values in rates.items() if name in texts}, others
 
 
 def prompts(plan: Plan, encoded: Sequence[Prompt]) -> Iterator[tuple[str, Prompt]]:
@@ -149,8 +152,8 @@ def cells(plan: Plan, model: str, server: Server) -> Iterator[Cell]:
         peers = [stack.enter_context(closing(Peer(job, way))) for way in kept]
         lookups = [Peer(job, way, is_kept=False) for way in lookup_ways(pair, server, threads)]
         for kind, prompt in prompts(plan, encoded):
-            rates, is_same = measure([*peers, *fastest(lookups, prompt)], prompt, plan.rounds)
-            yield Cell(model, kind, prompt.temperature, rates, is_same)
+            rates, others = measure([*peers, *fastest(lookups, prompt)], prompt, plan.rounds)
+            yield Cell(model, kind, prompt.temperature, rates, others)
 
 
 def markdown(found: Sequence[Cell], plan: Plan) -> str:

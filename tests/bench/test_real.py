@@ -17,7 +17,7 @@ RATES = {
     "server, plain": [10.0, 10.0],
     "server, ngram_map_k": [11.0, 22.0],
 }
-CELL = Cell("gemma3", "chat", 0.8, RATES, is_same=True)
+CELL = Cell("gemma3", "chat", 0.8, RATES, frozenset({"server, plain"}))
 
 
 class FakePeer:
@@ -42,13 +42,18 @@ def test_a_row_has_ratios_of_the_same_rounds() -> None:
         "0.8",
         "15.0",
         "1.25 (1.00 to 1.50)",
-        "0.75 (0.50 to 1.00)",
+        "0.75* (0.50 to 1.00)",
         "1.10 (1.10 to 1.10) ngram_map_k",
         "1.14 (0.91 to 1.36)",
         "yes",
     ]
     without = {name: rates for name, rates in RATES.items() if not name.startswith("server")}
-    assert Cell("gemma3", "chat", 0, without, is_same=False).row()[-4:] == ["failed", "failed ", "failed", "NO"]
+    assert Cell("gemma3", "chat", 0, without, frozenset({"adaptive"})).row()[-4:] == [
+        "failed",
+        "failed ",
+        "failed",
+        "NO",
+    ]
 
 
 def test_every_kind_is_asked_at_every_temperature_and_only_forms_are_forced() -> None:
@@ -59,11 +64,12 @@ def test_every_kind_is_asked_at_every_temperature_and_only_forms_are_forced() ->
     assert [bool(prompt.form) for _, prompt in asked] == [False, False, True, True]
 
 
-@pytest.mark.parametrize(("other", "is_same"), [("one", True), ("two", False)])
-def test_texts_are_compared(other: str, is_same: bool) -> None:
-    peers = [FakePeer("plain", "one"), FakePeer("adaptive", other)]
+@pytest.mark.parametrize(("text", "others"), [("one", {"server"}), ("two", {"adaptive", "server"})])
+def test_texts_are_compared(text: str, others: set[str]) -> None:
+    peers = [FakePeer("plain", "one"), FakePeer("adaptive", text), FakePeer("server", "three")]
+    peers.append(FakePeer("failing server", "four", failure="no memory"))
     rates, found = measure(peers, Prompt("Q", [1]), 2)  # type: ignore[arg-type]
-    assert (set(rates), found) == ({"plain", "adaptive"}, is_same)
+    assert (set(rates), found) == ({"plain", "adaptive", "server"}, others)
 
 
 def test_an_engine_of_ours_that_fails_is_said() -> None:
