@@ -21,13 +21,14 @@ from platformdirs import user_cache_path
 
 from runtime.core.children import Child, end_with_parent
 from runtime.core.errors import SlipstreamError
-from runtime.core.memory import HOSTS
+from runtime.core.memory import HOSTS, MemoryReader
+from runtime.core.pressure import Reading
 from runtime.engine import machine
 from runtime.loading.profile_cache import ProfileCache
 
 DRAFTS = "drafts"  # argument with which draft models are tried
 NOT_NOW = 75  # exit code of a search that has to begin again later
-ROOM = 1.5  # bytes that must be free on each GPU per byte of the target: for another copy, its cache and a draft model
+ROOM = 1.5  # bytes that must be free per byte of the target: for another copy, its cache and a draft model
 ENDING = 1.0  # seconds to wait for a process that was killed
 LOWEST = getattr(psutil, "IDLE_PRIORITY_CLASS", 19)  # Windows has classes
 
@@ -116,7 +117,7 @@ def main(target: Path, tries_drafts: bool) -> int:
     try:
         with alone():
             note(os.getpid(), target)  # again: of two that began at once, the other one has ended
-            if not has_room(target, machine.devices()):
+            if not has_room(target, machine.devices(), MemoryReader()()):
                 return NOT_NOW
             with suppress(SlipstreamError):
                 return 0 if (pair_up(str(target), []) if tries_drafts else settle(target)) else NOT_NOW
@@ -125,9 +126,11 @@ def main(target: Path, tries_drafts: bool) -> int:
     return 0
 
 
-def has_room(target: Path, devices: Iterable[machine.Device]) -> bool:
-    """Return whether every GPU has room for the target once more; in RAM, the weights of a file are shared."""
-    free = [each.free_bytes for each in devices if each.backend not in HOSTS]
+def has_room(target: Path, devices: Iterable[machine.Device], memory: Reading) -> bool:
+    """Return whether there is room for the target once more: on every GPU, or without one in memory, as weights of most
+    types are copied into another layout.
+    """
+    free = [each.free_bytes for each in devices if each.backend not in HOSTS] or [pool.free for pool in memory.pools]
     return min(free, default=sys.maxsize) > ROOM * target.stat().st_size
 
 

@@ -11,6 +11,7 @@ from app.models import search_process, seeking
 from app.models.search_process import NOT_NOW
 from app.models.seeking import Search, opener
 from runtime.core.children import Child
+from runtime.core.pressure import MemoryPool, Reading
 from runtime.engine import Options
 from runtime.engine.machine import Device
 from runtime.engine.paired import last_verdict
@@ -89,13 +90,21 @@ def test_a_model_that_is_opened_for_a_comparison_or_for_one_reply_searches_nothi
         engine.close()
 
 
-def test_a_gpu_has_room_for_another_copy_or_is_left_alone(target: Path) -> None:
-    def device(backend: str, share: float) -> Device:
-        return Device(backend, backend, int(share * target.stat().st_size), 2**40)
+@pytest.mark.parametrize(
+    ("gpus", "memory", "has_room"),
+    [((), 1.6, True), ((), 1.4, False), ((1.6,), 0.1, True), ((1.6, 1.4), 9.0, False)],
+)
+def test_a_search_needs_room_for_another_copy(
+    target: Path, gpus: tuple[float, ...], memory: float, has_room: bool
+) -> None:
+    def n_bytes(share: float) -> int:
+        return int(share * target.stat().st_size)
 
-    assert search_process.has_room(target, [device("CPU", 0.1)])
-    assert search_process.has_room(target, [device("CPU", 0.1), device("CUDA", 1.6)])
-    assert not search_process.has_room(target, [device("CUDA", 1.6), device("CUDA", 1.4)])
+    devices = [
+        Device(kind, kind, n_bytes(share), 2**40) for kind, share in (("CPU", 0.1), *(("CUDA", s) for s in gpus))
+    ]
+    reading = Reading((MemoryPool("this machine", n_bytes(memory), 2**40),))
+    assert search_process.has_room(target, devices, reading) is has_room
 
 
 def test_others_see_for_which_model_a_search_runs(target: Path, sleeping: list[Child]) -> None:
