@@ -9,6 +9,7 @@ from app.models.prospects import Machine, this_machine
 from app.terminal import gigabytes, large, print_json, print_text, rate
 from runtime.core.errors import ModelError
 from runtime.engine.paired import last_verdict
+from runtime.loading.cache_types import prefers_halves
 from runtime.loading.profile_cache import measured
 from runtime.models.adapters import is_adapter, told
 from runtime.models.cache_layout import HALVES, USUAL_CACHE, CacheSpec, cache_bytes
@@ -19,7 +20,7 @@ from runtime.models.projector import is_projector, projector_near, read_projecto
 from runtime.models.registry import Pair, load_registry, local_pair
 from runtime.training.conditions import why_never
 
-CACHES = {"Q8_0/F16": USUAL_CACHE, "F16": HALVES}  # types of keys and values; the first is used here
+CACHES = {"Q8_0/F16": USUAL_CACHE, "F16": HALVES}  # types of keys and values; the first are usual
 USES = {
     "embedding": "makes vectors of texts: `/v1/embeddings` of `slipstream serve`; writes no text",
     "reranking": "scores documents for a query: `/v1/rerank` of `slipstream serve`; writes no text",
@@ -49,6 +50,7 @@ def pair_facts(pair: Pair) -> tuple[dict[str, Any], list[Lines]]:
     here = this_machine()
     files = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
     facts = {role: describe(path, ModelFacts(read_model_header(path)), here) for role, path in files.items()}
+    facts["target"]["cache"] = "F16" if prefers_halves(pair.target) else "Q8_0/F16"
     if eyes := pair.mmproj or projector_near(pair.target):
         facts["target"]["vision"] = describe_encoder(eyes)
     learns, search = learning(pair), last_verdict(pair.target)
@@ -221,8 +223,8 @@ def memory_rows(entry: dict[str, Any]) -> Lines:
     """Return the lines about the memory for weights and cache, by length of the context."""
     if not entry["parameters"]:
         return []
-    here, halves = CACHES
-    lines = [("memory", f"context, cache in {here} (as used here), in {halves}; weights included")]
+    usual, halves = (f"{name} (as used here)" if name == entry.get("cache", "Q8_0/F16") else name for name in CACHES)
+    lines = [("memory", f"context, cache in {usual}, in {halves}; weights included")]
     for n, sizes in entry["memory_bytes"].items():
         lines.append(("", f"{int(n):>7,}  " + "  ".join(f"{gigabytes(sizes[kind]):>9}" for kind in CACHES)))
     return lines

@@ -75,6 +75,13 @@ def fastest(target: LlamaModel, n_ctx: int) -> CacheTypes:
     return HALVES if trial.prefers_halves else target.cache_types
 
 
+def prefers_halves(target: Path) -> bool:
+    """Return whether F16 is used for that file where its context is long enough, as far as that is known."""
+    with suppress(OSError):  # the file is gone
+        return (trial := remembered(target)) is not None and trial.prefers_halves
+    return False
+
+
 def is_pending(target: Path) -> bool:
     """Return whether the trial of that file remains to be made, because a load had no time for it."""
     with suppress(OSError):  # the file is gone

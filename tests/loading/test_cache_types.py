@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.models import pair, seeking
+from app.models import info, pair, seeking
 from bench.instruments.concurrent_replies import Concurrent, alone
 from runtime.backends.filled import FilledContext
 from runtime.backends.model import LlamaModel
@@ -158,9 +158,10 @@ def test_large_models_are_timed_later_and_the_next_start_uses_it(
     assert pair.settle_types(model.path)
     assert pair.settle_types(model.path)  # nothing is due
     assert fastest(model, 8192) == HALVES
-    assert "read at 1.50 times the speed, and replies after them decoded at 0.97 times, so they are used" in (
-        capsys.readouterr().err
-    )
+    info.show(str(model.path), as_json=False)
+    told, errors = capsys.readouterr()
+    assert "read at 1.50 times the speed, and replies after them decoded at 0.97 times, so they are used" in errors
+    assert "cache in Q8_0/F16, in F16 (as used here)" in told
 
 
 def test_types_that_are_due_are_tried_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
