@@ -5,9 +5,10 @@ Knows the terminal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from app.chats.database import latest_replies
 from app.terminal import gigabytes, print_note, print_text
@@ -17,12 +18,15 @@ from runtime.engine import Engine
 from runtime.engine.paired import Trial, note_failure, remembered
 from runtime.engine.pairing import Target, best_of, candidates
 from runtime.loading import cache_types, layout
-from runtime.loading.layout import compare
+from runtime.loading.cache_types import CacheTrial
+from runtime.loading.layout import LayoutTrial, compare
 from runtime.models.hub.cache import cached
 from runtime.models.model_files import hub_name
 from runtime.models.registry import load_registry, local_pair
 from runtime.training import made_drafts
 from runtime.training.trimmed_drafts import Trimmer, promise
+
+T = TypeVar("T", CacheTrial, LayoutTrial)
 
 
 def pair_up(name: str, folders: list[Path], make: bool = False) -> bool:
@@ -68,39 +72,45 @@ def settle(target: Path) -> bool:
 
 def settle_types(target: Path) -> bool:
     """Compare the types of the target's cache if its load had no time for that. Return whether that is settled."""
-    if not cache_types.is_pending(target):
-        return True
-    try:
-        trial = cache_types.retried(target)
-    except SlipstreamError as error:
-        say(str(error))
-        return True
-    if not trial.is_calm:
-        say(f"{target.name}: other programs used the processor, so the types of its cache are compared later.")
-        return False
-    cache_types.remember(target, trial)
-    say(f"{target.name}: {trial}.")
-    return True
+    is_pending = cache_types.is_pending(target)
+    return not is_pending or settled(target, "types of its cache", cache_types.retried, keep_types)
 
 
 def settle_layout(target: Path) -> bool:
-    """Try both layouts of the weights, once. The next start uses the better one. Return whether that is settled."""
-    if layout.remembered(target) is not None:
-        return True
+    """Compare both layouts of the weights, once. Return whether that is settled."""
+    is_pending = layout.remembered(target) is None
+    return not is_pending or settled(target, "layouts of its weights", compare, keep_layout)
+
+
+def settled(target: Path, what: str, make: Callable[[Path], T], keep: Callable[[Path, T], None]) -> bool:
+    """Make a trial and keep it for the next start. Return whether that is settled: not where other programs computed
+    meanwhile.
+    """
     try:
-        trial = compare(target)
+        trial = make(target)
     except SlipstreamError as error:
         say(str(error))
         return True
-    if not trial.is_calm:
-        say(f"{target.name}: other programs used the processor, so the layouts of its weights are compared later.")
-        return False
+    if trial.is_calm:
+        keep(target, trial)
+    else:
+        say(f"{target.name}: other programs used the processor, so the {what} are compared later.")
+    return trial.is_calm
+
+
+def keep_types(target: Path, trial: CacheTrial) -> None:
+    """Remember and report which types are faster."""
+    cache_types.remember(target, trial)
+    say(f"{target.name}: {trial}.")
+
+
+def keep_layout(target: Path, trial: LayoutTrial) -> None:
+    """Remember which layout is better, and report it where there is a choice."""
     layout.remember(target, trial)
     if trial.fast_width < trial.tried:
         when = "from now on" if layout.has_seeds(target) else "once replies have seeds"
         taken = f"and it is used {when}" if trial.prefers_exact else "and it is off by default"
         say(f"{target.name}: {trial.promise}, {taken}.")
-    return True
 
 
 def usual_candidates(target: Path) -> list[Path]:
