@@ -20,7 +20,8 @@ from runtime.models.projector import is_projector, projector_near, read_projecto
 from runtime.models.registry import Pair, load_registry, local_pair
 from runtime.training.conditions import why_never
 
-CACHES = {"Q8_0/F16": USUAL_CACHE, "F16": HALVES}  # types of keys and values; the first are usual
+USUAL, ONLY_HALVES = "Q8_0/F16", "F16"  # types of keys and values
+CACHES = {USUAL: USUAL_CACHE, ONLY_HALVES: HALVES}
 USES = {
     "embedding": "makes vectors of texts: `/v1/embeddings` of `slipstream serve`; writes no text",
     "reranking": "scores documents for a query: `/v1/rerank` of `slipstream serve`; writes no text",
@@ -50,7 +51,7 @@ def pair_facts(pair: Pair) -> tuple[dict[str, Any], list[Lines]]:
     here = this_machine()
     files = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
     facts = {role: describe(path, ModelFacts(read_model_header(path)), here) for role, path in files.items()}
-    facts["target"]["cache"] = "F16" if prefers_halves(pair.target) else "Q8_0/F16"
+    facts["target"]["cache"] = ONLY_HALVES if prefers_halves(pair.target) else USUAL
     if eyes := pair.mmproj or projector_near(pair.target):
         facts["target"]["vision"] = describe_encoder(eyes)
     learns, search = learning(pair), last_verdict(pair.target)
@@ -223,8 +224,8 @@ def memory_rows(entry: dict[str, Any]) -> Lines:
     """Return the lines about the memory for weights and cache, by length of the context."""
     if not entry["parameters"]:
         return []
-    usual, halves = (f"{name} (as used here)" if name == entry.get("cache", "Q8_0/F16") else name for name in CACHES)
-    lines = [("memory", f"context, cache in {usual}, in {halves}; weights included")]
+    names = ", in ".join(f"{name} (as used here)" if name == entry.get("cache", USUAL) else name for name in CACHES)
+    lines = [("memory", f"context, cache in {names}; weights included")]
     for n, sizes in entry["memory_bytes"].items():
         lines.append(("", f"{int(n):>7,}  " + "  ".join(f"{gigabytes(sizes[kind]):>9}" for kind in CACHES)))
     return lines

@@ -25,6 +25,7 @@ from runtime.core.memory import HOSTS, MemoryReader
 from runtime.core.pressure import Reading
 from runtime.engine import machine
 from runtime.loading.profile_cache import ProfileCache
+from runtime.models.content import parts_of
 
 DRAFTS = "drafts"  # argument with which draft models are tried
 NOT_NOW = 75  # exit code of a search that has to begin again later
@@ -131,7 +132,7 @@ def has_room(target: Path, devices: Iterable[machine.Device], memory: Reading) -
     types are copied into another layout.
     """
     free = [each.free_bytes for each in devices if each.backend not in HOSTS] or [pool.free for pool in memory.pools]
-    return min(free, default=sys.maxsize) > ROOM * target.stat().st_size
+    return min(free, default=sys.maxsize) > ROOM * sum(n_bytes for _, (_, n_bytes, *_) in parts_of(target))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -66,10 +66,10 @@ def fastest(target: LlamaModel, n_ctx: int) -> CacheTypes:
     if is_usual or length < LEAST_FAR:
         return target.cache_types
     try:
-        trial = remembered(target.path)
+        trial = _kept(memo := _memo(target.path))
         if trial is None or (not trial.is_calm and is_calm()):
             trial = tried(target, length, SLOW)
-            remember(target.path, trial)
+            memo.write(asdict(trial))
     except (ModelError, OSError):  # it cannot be measured, or the file is gone
         return target.cache_types
     return HALVES if trial.prefers_halves else target.cache_types
@@ -77,16 +77,14 @@ def fastest(target: LlamaModel, n_ctx: int) -> CacheTypes:
 
 def prefers_halves(target: Path) -> bool:
     """Return whether F16 is used for that file where its context is long enough, as far as that is known."""
-    with suppress(OSError):  # the file is gone
-        return (trial := remembered(target)) is not None and trial.prefers_halves
-    return False
+    trial = remembered(target)
+    return trial is not None and trial.prefers_halves
 
 
 def is_pending(target: Path) -> bool:
     """Return whether the trial of that file remains to be made, because a load had no time for it."""
-    with suppress(OSError):  # the file is gone
-        return (trial := remembered(target)) is not None and not trial.is_timed
-    return False
+    trial = remembered(target)
+    return trial is not None and not trial.is_timed
 
 
 def retried(target: Path) -> CacheTrial:
@@ -96,14 +94,21 @@ def retried(target: Path) -> CacheTrial:
 
 
 def remembered(target: Path) -> CacheTrial | None:
-    """Return the cached trial of that file with this library, if it can be read. Raises OSError."""
-    trial = _memo(target).read_as(CacheTrial)
-    return trial if trial and trial.reading > 0 and trial.decoding > 0 else None
+    """Return the cached trial of that file with this library, if it can be read."""
+    try:
+        return _kept(_memo(target))
+    except OSError:  # the file is gone
+        return None
 
 
 def remember(target: Path, trial: CacheTrial) -> None:
     """Cache a trial for the next start. Raises OSError."""
     _memo(target).write(asdict(trial))
+
+
+def _kept(memo: ProfileCache) -> CacheTrial | None:
+    trial = memo.read_as(CacheTrial)
+    return trial if trial and trial.reading > 0 and trial.decoding > 0 else None
 
 
 def _memo(target: Path) -> ProfileCache:

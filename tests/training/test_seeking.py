@@ -206,6 +206,7 @@ def test_only_auto_searches_for_drafts_and_only_where_one_may_be_used(target: Pa
         ("auto", DEMO, Options(threads=1)),
     ):
         engine = opener(draft)(pair, options)
+        assert (engine._search is None) is (draft == "off")
         assert engine._search is None or engine._search._new_models() == []
         engine.close()
 
